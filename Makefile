@@ -84,6 +84,7 @@ test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
 
 lint: $(MPICH_ENV)/.dev
 	$(call run,$(MPICH_ENV),ruff check .)
+	$(call run,$(MPICH_ENV),ruff format --check .)
 	$(call run,$(MPICH_ENV),mypy)
 	@echo 'clang-format --dry-run --Werror src tests/cpp'
 	@$(call in,$(MPICH_ENV)) clang-format --dry-run --Werror \

@@ -42,7 +42,9 @@ class TestInstall(unittest.TestCase):
         build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
         run(sys.executable, "-c", build, cls.top, cwd=ROOT)
         (cls.sdist,) = cls.top.glob("*.tar.gz")
-        run(sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.top, cls.sdist, cwd=cls.top)
+        run(
+            sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.top, cls.sdist, cwd=cls.top
+        )
         (cls.wheel,) = cls.top.glob("*.whl")
 
     def test_the_sdist_holds_the_sources_and_nothing_built(self):

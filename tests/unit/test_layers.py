@@ -38,7 +38,9 @@ COMMENT = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])*'""",
     re.DOTALL,
 )
-INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?P<bracket>["<])(?P<path>[^">]+)[">]', re.MULTILINE)
+INCLUDE = re.compile(
+    r'^[ \t]*#[ \t]*include[ \t]*(?P<bracket>["<])(?P<path>[^">]+)[">]', re.MULTILINE
+)
 MPI_NAME = re.compile(r"\bMPI_\w+|\bmpi\.h\b")
 
 
@@ -168,8 +170,12 @@ class TestTheChecks(unittest.TestCase):
     def sound_core(self):
         self.write("src/base/status.h", "#include <string>\n")
         self.write("src/table/table.h", '#include "base/status.h"\n#include "table/cut.h"\n')
-        self.write("src/include/multiverso/c_api.h", "/* an MPI_Comm */ #define MV_TRANSPORT_MPI 1\n")
-        self.write("src/c_api/c_api.cc", '#include "multiverso/c_api.h"\n#include "table/table.h"\n')
+        self.write(
+            "src/include/multiverso/c_api.h", "/* an MPI_Comm */ #define MV_TRANSPORT_MPI 1\n"
+        )
+        self.write(
+            "src/c_api/c_api.cc", '#include "multiverso/c_api.h"\n#include "table/table.h"\n'
+        )
         self.write("src/transport/mpi_api.cc", 'auto* f = Find("MPI_Init"); MPI_Comm c;\n')
         return self.top / "src"
 
@@ -197,7 +203,9 @@ class TestTheChecks(unittest.TestCase):
 
     def test_an_include_in_a_comment_is_none(self):
         src = self.sound_core()
-        self.write("src/base/dtype.cc", '// #include "table/table.h"\n/*\n#include "c_api/a.h"\n*/\n')
+        self.write(
+            "src/base/dtype.cc", '// #include "table/table.h"\n/*\n#include "c_api/a.h"\n*/\n'
+        )
         self.assertEqual(include_faults(src), [])
 
     def test_a_folder_without_a_rank_is_found(self):
@@ -215,12 +223,18 @@ class TestTheChecks(unittest.TestCase):
                 self.assertIn("session/session.cc: ", faults[0])
 
     def sound_package(self):
-        self.write("multiverso/__init__.py", "from multiverso.api import init\nfrom . import errors\n")
+        self.write(
+            "multiverso/__init__.py", "from multiverso.api import init\nfrom . import errors\n"
+        )
         self.write("multiverso/errors.py", "")
-        self.write("multiverso/_capi.py", "import ctypes\nfrom multiverso.errors import StateError\n")
+        self.write(
+            "multiverso/_capi.py", "import ctypes\nfrom multiverso.errors import StateError\n"
+        )
         self.write("multiverso/api.py", "from multiverso import _capi, errors\n")
         self.write("multiverso/theano_ext/__init__.py", "")
-        self.write("multiverso/theano_ext/sharedvar.py", "import multiverso as mv\nfrom .. import api\n")
+        self.write(
+            "multiverso/theano_ext/sharedvar.py", "import multiverso as mv\nfrom .. import api\n"
+        )
         return self.top / "multiverso"
 
     def test_a_sound_package_passes(self):
@@ -246,7 +260,9 @@ class TestTheChecks(unittest.TestCase):
 
     def test_an_import_for_the_type_checker_is_none(self):
         package = self.sound_package()
-        code = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from multiverso import api\n"
+        code = (
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from multiverso import api\n"
+        )
         self.write("multiverso/errors.py", code)
         self.assertEqual(import_faults(package), [])
 
