@@ -1,0 +1,88 @@
+"""The bars: what Multiverso holds itself to, and whether this run reached it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cases import Case
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A ratio to be reached.
+
+    Attributes
+    ----------
+    operation, size : str, int
+        The case it is about; a size of 0 stands for the only one of its operation.
+    reference : str
+        The series it is measured against. "C threads" stands for as many as there are workers.
+    ranks : int
+        The number of workers it is about.
+    speed : float
+        How many times as fast as the reference Multiverso must be at least.
+    """
+
+    operation: str
+    size: int
+    reference: str
+    ranks: int
+    speed: float
+
+    @property
+    def text(self) -> str:
+        """What is asked, in words."""
+        who = "one worker" if self.ranks == 1 else f"{self.ranks} workers at once"
+        what = f"{self.operation} of {self.size:,}" if self.size else self.operation
+        return f"{what}, {who}, against {self.reference}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A bar and the speed that was measured for it."""
+
+    bar: Bar
+    speed: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the bar was reached."""
+        return self.speed >= self.bar.speed
+
+
+BARS = (
+    Bar("get", 10_000_000, "np.copyto", 1, 0.85),
+    Bar("add", 10_000_000, "np.add", 1, 0.85),
+    # At most four times the time of a bare memcpy, called from Python like the others.
+    Bar("get", 1_000, "memcpy", 1, 0.25),
+    Bar("add", 1_000, "memcpy", 1, 0.25),
+    Bar("add_get", 1_000_000, "MPI Get_accumulate", 1, 1.0),
+    Bar("get rows", 0, "np.take", 1, 0.7),
+    Bar("add rows", 0, "indexed +=", 1, 0.7),
+    Bar("get", 1_000_000, "4 C threads", 4, 0.8),
+    Bar("add", 1_000_000, "4 C threads", 4, 0.8),
+    Bar("get", 10_000_000, "4 C threads", 4, 0.8),
+    Bar("add", 10_000_000, "4 C threads", 4, 0.8),
+)
+
+
+def judge(cases: list[Case], ranks: int) -> list[Verdict]:
+    """Return a verdict on every bar for this number of ranks that was measured.
+
+    Parameters
+    ----------
+    cases : list of Case
+        What was measured.
+    ranks : int
+        With how many workers.
+    """
+    verdicts = []
+    for bar in BARS:
+        for case in cases:
+            fits = case.operation == bar.operation and bar.size in (0, case.size)
+            speed = case.speed_against(bar.reference) if fits and bar.ranks == ranks else None
+            if speed is not None:
+                verdicts.append(Verdict(bar, speed))
+    return verdicts

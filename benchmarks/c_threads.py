@@ -1,0 +1,117 @@
+"""Plain C threads on the operations of a table: the limit of the machine."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ranks import Span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SOURCE = Path(__file__).with_suffix(".c")
+_OPERATIONS = {"get": 0, "add": 1, "add_get": 2, "get rows": 3, "add rows": 4}
+_FLAGS = (["-O3", "-march=native"], ["-O3"])
+
+
+def compile_helper() -> ctypes.CDLL | None:
+    """Compile and load the C helper, or return None where there is no C compiler.
+
+    The library lives in a temporary folder that is gone when this returns. It is made for the
+    very processor it runs on, so it is no use to keep it.
+    """
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="multiverso-benchmark-") as folder:
+        target = Path(folder, "c_threads.so")
+        for flags in _FLAGS:
+            command = [compiler, *flags, "-shared", "-fPIC", "-pthread", str(_SOURCE)]
+            done = subprocess.run([*command, "-o", str(target)], capture_output=True, check=False)
+            if done.returncode == 0:
+                return _declare(ctypes.CDLL(str(target)))
+    return None
+
+
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    pointer, i32, i64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+    run = library.c_threads_run
+    run.restype = i32
+    run.argtypes = [i32, i32, i64, pointer, i64, pointer, pointer, pointer, i64, i64, pointer]
+    return library
+
+
+def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
+
+
+class CThreads:
+    """As many threads as there are workers, all on one table in private memory, without locks.
+
+    The master starts them while the other ranks sleep.
+
+    Parameters
+    ----------
+    library : ctypes.CDLL or None
+        What `compile_helper` returned. Needed on the master only.
+    operation : str
+        "get", "add", "add_get", "get rows" or "add rows".
+    workers : int
+        The number of threads.
+    shape : tuple of int
+        Of the float32 table: (elements,) or (rows, columns).
+    is_master : bool
+        Whether this rank runs them; the others allocate nothing.
+    id_sets : sequence of int64 arrays of shape (n,), optional
+        Row ids, walked one set per call, for the row operations.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL | None,
+        operation: str,
+        workers: int,
+        shape: tuple[int, ...],
+        is_master: bool,
+        id_sets: Sequence[np.ndarray[Any, Any]] = (),
+    ) -> None:
+        plural = "s" if workers > 1 else ""
+        self.name = f"{workers} C thread{plural}"
+        self.statement = f"{operation} by {workers} thread{plural} on one array, no locks"
+        self.workers = workers
+        self._library = library
+        self._is_master = is_master
+        if not is_master:
+            return
+        num_ids = len(id_sets[0]) if id_sets else 0
+        moved = (num_ids, shape[-1]) if id_sets else shape
+        self._table = np.ones(shape, np.float32)
+        # Written, not just allocated, so that no page is touched for the first time later on.
+        self._deltas = [np.full(moved, 1e-3, np.float32) for _ in range(workers)]
+        self._outs = [np.ones(moved, np.float32) for _ in range(workers)]
+        # Each thread begins elsewhere in the list, so that no two read the same rows at once.
+        step = max(1, len(id_sets) // workers)
+        self._ids = [id_sets[(t * step + i) % len(id_sets)] for t in range(workers)
+                     for i in range(len(id_sets))]
+        self._arguments = (
+            _OPERATIONS[operation], workers, self._table.ctypes.data, shape[-1],
+            _addresses(self._deltas), _addresses(self._outs), _addresses(self._ids),
+            len(id_sets), num_ids,
+        )
+
+    def run(self, calls: int) -> Span | None:
+        """Let every thread do the operation `calls` times; None on ranks other than the master."""
+        if not self._is_master or self._library is None:
+            return None
+        operation, workers, table, count, *rest = self._arguments
+        span = (ctypes.c_double * 2)()
+        if self._library.c_threads_run(operation, workers, calls, table, count, *rest, span) != 0:
+            raise MemoryError(f"expected {workers} threads, received an error on starting them")
+        return Span(span[0], span[1])

@@ -1,0 +1,218 @@
+"""The cases: one operation at one size, by Multiverso and by its references."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import multiverso as mv
+from c_threads import CThreads
+from mpi_references import MessageServer, RmaTable
+from samples import Candidate, Series, Statement, alternate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ranks import Ranks
+    from samples import Effort
+
+OURS = "Multiverso"
+NUM_COL = 64
+NUM_IDS = 10_000
+
+
+@dataclass
+class Case:
+    """An operation, its size and what was measured of it.
+
+    Attributes
+    ----------
+    operation : str
+        "get", "add", "add_get", "get rows", "add rows" or "barrier".
+    size : int
+        Elements moved by one call; 0 for the barrier.
+    series : list of Series
+        Multiverso first, then its references.
+    """
+
+    operation: str
+    size: int
+    series: list[Series]
+
+    @property
+    def ours(self) -> Series:
+        """What was measured of Multiverso."""
+        return self.series[0]
+
+    @property
+    def references(self) -> list[Series]:
+        """What was measured of the others."""
+        return self.series[1:]
+
+    def speed_against(self, reference: str) -> float | None:
+        """How many times as fast as the named reference; None if that was not measured."""
+        for series in self.references:
+            if series.name == reference:
+                return self.ours.speed_against(series)
+        return None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every case needs: the processes, how long to measure, the C helper."""
+
+    ranks: Ranks
+    effort: Effort
+    library: ctypes.CDLL | None
+    has_c: bool
+
+    def threads(self, operation: str, shape: tuple[int, ...], ids: Any = ()) -> list[Candidate]:
+        """Return the C threads as a reference, if there is a C compiler."""
+        if not self.has_c:
+            return []
+        ranks = self.ranks
+        return [CThreads(self.library, operation, ranks.size, shape, ranks.is_master, ids)]
+
+    def measure(self, operation: str, size: int, candidates: list[Candidate]) -> Case:
+        """Time the candidates, Multiverso first."""
+        return Case(operation, size, alternate(candidates, self.ranks, self.effort))
+
+
+def _memcpy() -> Any:
+    """Return C's memcpy, called through ctypes as barely as that can be done."""
+    memcpy = ctypes.CDLL(None).memcpy
+    memcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    memcpy.restype = ctypes.c_void_p
+    return memcpy
+
+
+def array_case(bench: Bench, operation: str, size: int) -> Case:
+    """Measure get, add or add_get of an array table of `size` float32 elements.
+
+    Parameters
+    ----------
+    bench : Bench
+        See there.
+    operation : {"get", "add", "add_get"}
+        What to do with the whole table.
+    size : int
+        Number of elements.
+
+    Returns
+    -------
+    Case
+        With np.copyto or np.add on private memory and, for small sizes, a bare memcpy beside it
+        when one worker is measured, and what MPI offers for add_get.
+    """
+    ranks, workers = bench.ranks, bench.ranks.size
+    table = mv.ArrayTableHandler(size, init_value=np.ones(size, np.float32))
+    delta, out = np.full(size, 1e-3, np.float32), np.ones(size, np.float32)
+    private = np.ones(size, np.float32)
+    names = {"np": np, "table": table, "delta": delta, "out": out, "private": private}
+    ours, numpy_name, numpy_statement = {
+        "get": ("table.get(out=out)", "np.copyto", "np.copyto(out, private)"),
+        "add": ("table.add(delta)", "np.add", "np.add(private, delta, out=private)"),
+        "add_get": (
+            "table.add_get(delta, out=out)",
+            "np.add + np.copyto",
+            "np.add(private, delta, out=private); np.copyto(out, private)",
+        ),
+    }[operation]
+    with contextlib.ExitStack() as stack:
+        candidates: list[Candidate] = [Statement(OURS, ours, workers, **names)]
+        if workers == 1:
+            candidates.append(Statement(numpy_name, numpy_statement, 1, **names))
+            if size <= 10_000 and operation != "add_get":
+                addresses = {"to": out.ctypes.data, "source": private.ctypes.data}
+                bare = "memcpy(to, source, nbytes)"
+                nbytes = private.nbytes
+                candidates.append(
+                    Statement("memcpy", bare, 1, memcpy=_memcpy(), nbytes=nbytes, **addresses)
+                )
+        if operation == "add_get" and ranks.mpi is not None:
+            candidates.append(stack.enter_context(RmaTable(ranks, size)))
+            if workers > 1:
+                candidates.append(MessageServer(ranks, size))
+        candidates += bench.threads(operation, (size,))
+        return bench.measure(operation, size, candidates)
+
+
+def _row_sets(num_row: int, worker: int) -> list[np.ndarray[Any, Any]]:
+    """Return sets of random row ids, several, so that the same rows are not always in a cache."""
+    generator = np.random.default_rng(worker)
+    return [generator.integers(0, num_row, NUM_IDS) for _ in range(32)]
+
+
+def row_case(bench: Bench, operation: str, num_row: int) -> Case:
+    """Measure get or add of 10 000 random rows of 64 float32.
+
+    Parameters
+    ----------
+    bench : Bench
+        See there.
+    operation : {"get rows", "add rows"}
+        What to do with the rows.
+    num_row : int
+        Rows of the table.
+
+    Returns
+    -------
+    Case
+        With NumPy's own indexing on private memory beside it when one worker is measured.
+    """
+    ranks, workers = bench.ranks, bench.ranks.size
+    table = mv.MatrixTableHandler(num_row, NUM_COL)
+    delta, out = (np.full((NUM_IDS, NUM_COL), v, np.float32) for v in (1e-3, 1.0))
+    sets = _row_sets(num_row, ranks.rank)
+    if ranks.is_master:
+        # Touches every page of the table before the clock runs.
+        table.add(np.ones((num_row, NUM_COL), np.float32))
+    names: dict[str, Any] = {"np": np, "table": table, "delta": delta, "out": out}
+    names["sets"] = itertools.cycle(sets)
+    ours = {
+        "get rows": "table.get(next(sets), out=out)",
+        "add rows": "table.add(delta, next(sets))",
+    }[operation]
+    candidates: list[Candidate] = [Statement(OURS, ours, workers, **names)]
+    if workers == 1:
+        names["private"] = np.ones((num_row, NUM_COL), np.float32)
+        names["sets"] = itertools.cycle(sets)
+        statements = {
+            # mode="clip" spares np.take a second copy; the default mode comes beside it.
+            "get rows": {
+                "np.take": "np.take(private, next(sets), axis=0, out=out, mode='clip')",
+                "indexing": "private[next(sets)]",
+            },
+            "add rows": {"indexed +=": "private[next(sets)] += delta"},
+        }[operation]
+        candidates += [Statement(name, text, 1, **names) for name, text in statements.items()]
+    candidates += bench.threads(operation, (num_row, NUM_COL), sets)
+    return bench.measure(operation, NUM_IDS * NUM_COL, candidates)
+
+
+def barrier_case(bench: Bench) -> Case:
+    """Measure the barrier, with MPI's beside it."""
+    ranks = bench.ranks
+    candidates: list[Candidate] = [Statement(OURS, "mv.barrier()", ranks.size, mv=mv)]
+    if ranks.comm is not None:
+        candidates.append(
+            Statement("MPI Barrier", "comm.Barrier()", ranks.size, comm=ranks.comm)
+        )
+    return bench.measure("barrier", 0, candidates)
+
+
+def plan(
+    bench: Bench, sizes: list[int], num_row: int
+) -> Iterator[tuple[str, Callable[[], Case]]]:
+    """Yield the name of each case and the function that measures it, the same on all ranks."""
+    for operation in ("get", "add", "add_get"):
+        for size in sizes:
+            yield f"{operation} {size:,}", lambda o=operation, s=size: array_case(bench, o, s)
+    for operation in ("get rows", "add rows"):
+        yield operation, lambda o=operation: row_case(bench, o, num_row)
+    yield "barrier", lambda: barrier_case(bench)

@@ -1,0 +1,53 @@
+"""The environment of a run: what one must know to compare its figures with others."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import multiverso as mv
+
+
+def _first_match(file: str, pattern: str) -> str | None:
+    try:
+        found = re.search(pattern, Path(file).read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return found.group(1).strip() if found else None
+
+
+def describe(mpi: Any) -> dict[str, Any]:
+    """Return the machine and the versions, ready for JSON.
+
+    Parameters
+    ----------
+    mpi : module or None
+        ``mpi4py.MPI``, or None where it cannot be had.
+    """
+    huge = "/sys/kernel/mm/transparent_hugepage"
+    described: dict[str, Any] = {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": _first_match("/proc/cpuinfo", r"^model name\s*:\s*(.*)$"),
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "memory": _first_match("/proc/meminfo", r"^MemTotal:\s*(.*)$"),
+        "huge_pages": _first_match(f"{huge}/enabled", r"\[(\w+)\]"),
+        "huge_pages_shared": _first_match(f"{huge}/shmem_enabled", r"\[(\w+)\]"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "multiverso": mv.__version__,
+        "mpi4py": None,
+        "mpi": None,
+    }
+    if mpi is not None:
+        import mpi4py
+
+        described["mpi4py"] = mpi4py.__version__
+        described["mpi"] = mpi.Get_library_version().strip("\0").splitlines()[0].partition(",")[0]
+    return described

@@ -1,0 +1,157 @@
+"""The report of one or several runs: as JSON, as tables on the terminal, as a plot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bars import Verdict
+    from cases import Case
+
+_BYTES = 4
+
+
+def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str, Any]:
+    """Return one run, ready for JSON: every sample, medians, p99 and ratios.
+
+    Times are in seconds. ``speed`` is how many times as fast as the reference Multiverso is, all
+    workers together, as the median over the rounds of the ratio of neighbouring samples.
+    """
+    return {
+        "ranks": ranks,
+        "cases": [
+            {
+                "operation": case.operation,
+                "size": case.size,
+                "series": [
+                    {
+                        **asdict(series),
+                        "median": series.median,
+                        "p99": series.p99,
+                        "speed": case.ours.speed_against(series),
+                    }
+                    for series in case.series
+                ],
+            }
+            for case in cases
+        ],
+        "bars": [
+            {**asdict(v.bar), "text": v.bar.text, "measured": v.speed, "passed": v.passed}
+            for v in verdicts
+        ],
+    }
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.2f} us"
+    return f"{seconds * 1e3:.2f} ms"
+
+
+def _case_rows(case: dict[str, Any]) -> list[list[str]]:
+    ours, *references = case["series"]
+    speed = case["size"] * _BYTES * ours["workers"] / ours["median"] / 1e9
+    rows = []
+    for index, reference in enumerate(references or [None]):
+        left = [
+            case["operation"],
+            f"{case['size']:,}" if case["size"] else "",
+            _time(ours["median"]),
+            _time(ours["p99"]),
+            f"{speed:.1f}" if case["size"] else "",
+        ]
+        right = ["no reference", "", "", ""]
+        if reference is not None:
+            right = [
+                reference["name"],
+                _time(reference["median"]),
+                _time(reference["p99"]),
+                f"{reference['speed']:.2f}",
+            ]
+        rows.append((left if index == 0 else [""] * 5) + right)
+    return rows
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the runs and the bars to standard output.
+
+    Parameters
+    ----------
+    report : dict
+        "environment", "notes" and "runs" as written to the JSON file.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=132)
+    known = report["environment"]
+    console.print(f"{known['cores']} cores, {known['cpu']}, {known['mpi'] or 'without MPI'}")
+    for note in report["notes"]:
+        console.print(f"note: {note}")
+    for run in report["runs"]:
+        workers = "1 worker" if run["ranks"] == 1 else f"{run['ranks']} workers at once"
+        table = Table(title=f"{workers}: time of one call, and speed against the reference")
+        for name in ("operation", "float32", "median", "p99", "GB/s", "reference", "median", "p99"):
+            numeric = name not in ("operation", "reference")
+            table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
+        table.add_column("speed", justify="right", style="bold", no_wrap=True)
+        for case in run["cases"]:
+            for row in _case_rows(case):
+                table.add_row(*row)
+            table.add_section()
+        console.print(table)
+    bars = [bar for run in report["runs"] for bar in run["bars"]]
+    if not bars:
+        return
+    table = Table(title="What Multiverso holds itself to: speed against the reference")
+    table.add_column("case", no_wrap=True)
+    for name in ("bar", "measured", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for bar in bars:
+        word = "[green]PASS[/green]" if bar["passed"] else "[red]below[/red]"
+        table.add_row(bar["text"], f">= {bar['speed']:.2f}", f"{bar['measured']:.2f}", word)
+    console.print(table)
+
+
+def plot(report: dict[str, Any], file: Path) -> None:
+    """Draw the speed of get, add and add_get over the size, one panel per number of workers.
+
+    Parameters
+    ----------
+    report : dict
+        As for `show`.
+    file : Path
+        Where to write the picture; the suffix decides its format.
+    """
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    operations = ("get", "add", "add_get")
+    shape = (len(report["runs"]), len(operations))
+    figure, panels = plt.subplots(
+        *shape, figsize=(5 * shape[1], 3.6 * shape[0]), squeeze=False, sharex=True
+    )
+    for row, run in zip(panels, report["runs"], strict=True):
+        for axes, operation in zip(row, operations, strict=True):
+            lines: dict[str, list[tuple[int, float]]] = {}
+            for case in run["cases"]:
+                if case["operation"] == operation:
+                    for series in case["series"]:
+                        rate = case["size"] * _BYTES * series["workers"] / series["median"] / 1e9
+                        lines.setdefault(series["name"], []).append((case["size"], rate))
+            for name, points in lines.items():
+                axes.loglog(*zip(*points, strict=True), marker="o", label=name)
+            axes.set_title(f"{operation}, {run['ranks']} worker(s)")
+            axes.set_xlabel("float32 elements")
+            axes.set_ylabel("GB/s, all workers together")
+            axes.grid(visible=True, which="both", alpha=0.3)
+            axes.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,167 @@
+"""Candidates, and the samples that are taken of them in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import timeit
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ranks import Span
+
+if TYPE_CHECKING:
+    from ranks import Ranks
+
+
+class Candidate(Protocol):
+    """Something that does an operation and can be timed doing it."""
+
+    name: str
+    statement: str
+    workers: int
+
+    def run(self, calls: int) -> Span | None:
+        """Do the operation `calls` times on each of its workers. All ranks call it."""
+
+
+class Statement:
+    """A Python statement that every rank executes.
+
+    It is compiled into the timing loop, so that no function call of the benchmark's own comes on
+    top of what is measured.
+
+    Parameters
+    ----------
+    name : str
+        Who does the operation.
+    statement : str
+        One line of Python.
+    workers : int
+        How many ranks execute it at once.
+    **names : object
+        What the statement refers to.
+    """
+
+    def __init__(self, name: str, statement: str, workers: int, **names: Any) -> None:
+        self.name = name
+        self.statement = statement
+        self.workers = workers
+        self._timer = timeit.Timer(statement, globals=names, timer=time.perf_counter)
+
+    def run(self, calls: int) -> Span:
+        """Execute the statement `calls` times and return when that was."""
+        seconds = self._timer.timeit(calls)
+        end = time.perf_counter()
+        return Span(end - seconds, end)
+
+
+@dataclass
+class Series:
+    """The samples of one candidate.
+
+    A sample is the time of one operation: the wall-clock time of `calls` operations by each of
+    `workers` workers at once, divided by `calls`.
+    """
+
+    name: str
+    statement: str
+    workers: int
+    calls: int
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Seconds of one operation as a worker sees it."""
+        return statistics.median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        """The 99th percentile of the samples, in seconds."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
+
+    def rate(self, sample: int) -> float:
+        """Operations per second of all workers together in the given sample."""
+        return self.workers / self.seconds[sample]
+
+    def speed_against(self, reference: Series) -> float:
+        """Return how many times as fast as the reference this is.
+
+        The median over the rounds of the ratio of two samples of the same round, because the
+        machine's own speed drifts from one second to the next and both samples share it.
+        """
+        pairs = range(min(len(self.seconds), len(reference.seconds)))
+        return statistics.median(self.rate(i) / reference.rate(i) for i in pairs)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure.
+
+    Attributes
+    ----------
+    sample_seconds : float
+        What one sample should last at least, so that the timer and the start do not count.
+    case_seconds : float
+        What all samples of one case may take together.
+    min_rounds, max_rounds : int
+        Bounds on the number of samples of each candidate.
+    """
+
+    sample_seconds: float
+    case_seconds: float
+    min_rounds: int
+    max_rounds: int
+
+
+def _calls_for(candidate: Candidate, ranks: Ranks, sample_seconds: float) -> tuple[int, float]:
+    """Return how many calls make a sample long enough, and how long that sample took."""
+    calls = 1
+    ranks.time(lambda: candidate.run(1))
+    while True:
+        seconds = ranks.time(lambda calls=calls: candidate.run(calls))  # type: ignore[misc]
+        if seconds >= sample_seconds:
+            return calls, seconds
+        # Twice as many, or at once about as many as needed where that can be told.
+        factor = sample_seconds / seconds if seconds > 0.05 * sample_seconds else 10.0
+        calls = max(2 * calls, int(calls * min(factor * 1.1, 10.0)))
+
+
+def alternate(candidates: list[Candidate], ranks: Ranks, effort: Effort) -> list[Series]:
+    """Time all candidates in turns, in an order that rotates from round to round.
+
+    Collective: all ranks call it with the same candidates.
+
+    Parameters
+    ----------
+    candidates : list of Candidate
+        The first one is the one to be compared.
+    ranks : Ranks
+        The processes of this run.
+    effort : Effort
+        How long to measure.
+
+    Returns
+    -------
+    list of Series
+        One per candidate, equal on all ranks.
+    """
+    series = []
+    round_seconds = 0.0
+    for candidate in candidates:
+        calls, seconds = _calls_for(candidate, ranks, effort.sample_seconds)
+        round_seconds += seconds * (1.0 + 1.0 / calls)
+        series.append(Series(candidate.name, candidate.statement, candidate.workers, calls))
+    rounds = int(effort.case_seconds / round_seconds)
+    rounds = min(max(rounds, effort.min_rounds), effort.max_rounds)
+    for turn in range(rounds):
+        for offset in range(len(candidates)):
+            index = (turn + offset) % len(candidates)
+            candidate, mine = candidates[index], series[index]
+            # Each begins with its own memory in the caches, not with its predecessor's.
+            candidate.run(1)
+            calls = mine.calls
+            seconds = ranks.time(lambda c=candidate, n=calls: c.run(n))  # type: ignore[misc]
+            mine.seconds.append(seconds / calls)
+    return series

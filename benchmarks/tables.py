@@ -1,0 +1,148 @@
+"""Measure tables against what the machine, NumPy and MPI do for the same operation.
+
+    python benchmarks/tables.py                    one worker
+    mpirun -np 4 python benchmarks/tables.py       four at once
+    python benchmarks/tables.py --ranks 1 2 4      all of them, one after the other
+
+Multiverso and its references are timed in turns, sample by sample, because the speed of a machine
+drifts: the ratios can be compared between runs and machines, the times less so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import report
+from bars import judge
+from cases import Bench, Case, plan
+from environment import describe
+from launcher import launch
+from ranks import Ranks
+from samples import Effort
+
+import multiverso as mv
+from c_threads import compile_helper
+
+_SIZES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
+_QUICK_SIZES = [1_000, 1_000_000, 10_000_000]
+_NUM_ROW = 1_000_000
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--ranks", type=int, nargs="+", metavar="N", help="start mpirun with each of these numbers"
+    )
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", metavar="N", help="elements of the array tables"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer sizes and samples")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speeds to FILE.png")
+    parser.add_argument("--silent", action="store_true", help="print no tables")
+    parser.add_argument(
+        "--limit", type=float, default=1800.0, metavar="SECONDS", help="of one run of mpirun"
+    )
+    parsed = parser.parse_args(arguments)
+    for option in ("ranks", "sizes"):
+        for value in getattr(parsed, option) or []:
+            if value < 1:
+                parser.error(f"--{option}: expected numbers of at least 1, received {value}")
+    return parsed
+
+
+def _find_mpi() -> tuple[Any, str | None]:
+    """Return mpi4py.MPI, or None and why it cannot be had."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        return None, f"without the MPI references, since mpi4py cannot be used here ({first})"
+    return MPI, None
+
+
+def _effort(num_ranks: int, quick: bool) -> Effort:
+    # Several ranks start within some ten microseconds of each other, and share cores perhaps, so
+    # that a sample has to be much longer than a time slice of the scheduler.
+    sample = 5e-4 if num_ranks == 1 else 3e-2
+    if quick:
+        return Effort(sample, case_seconds=0.6, min_rounds=7, max_rounds=51)
+    return Effort(sample, case_seconds=5.0, min_rounds=15, max_rounds=201)
+
+
+def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Measure with the ranks of this process's job; the report on the master, else None."""
+    mpi, problem = _find_mpi()
+    ranks = Ranks(mpi)
+    library = compile_helper() if ranks.is_master else None
+    has_c = ranks.gather(library is not None)[0]
+    notes = [] if problem is None else [problem]
+    if not has_c:
+        notes.append("without C threads, since no C compiler was found")
+    if mpi is not None and ranks.size == 1:
+        notes.append("without the Send/Recv server, which needs two ranks")
+    sizes = options.sizes or (_QUICK_SIZES if options.quick else _SIZES)
+    bench = Bench(ranks, _effort(ranks.size, options.quick), library, has_c)
+    cases: list[Case] = []
+    with mv.session():
+        steps = list(plan(bench, sizes, _NUM_ROW))
+        for step in _progress(steps, ranks.is_master):
+            cases.append(step[1]())
+    if not ranks.is_master:
+        return None
+    run = report.to_json(cases, judge(cases, ranks.size), ranks.size)
+    return {"environment": describe(mpi), "notes": notes, "runs": [run]}
+
+
+def _progress(steps: list[Any], is_master: bool) -> Any:
+    """Return the steps, with a progress bar on the master if it writes to a terminal."""
+    if not (is_master and sys.stderr.isatty()):
+        return steps
+    from tqdm import tqdm
+
+    return tqdm(steps, unit="case", leave=False)
+
+
+def _launch_all(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure with each of the given numbers of ranks and return one report of all."""
+    arguments = ["--quick"] if options.quick else []
+    if options.sizes:
+        arguments += ["--sizes", *map(str, options.sizes)]
+    merged: dict[str, Any] = {}
+    for num_ranks in _progress(options.ranks, is_master=True):
+        received = launch(Path(__file__).resolve(), num_ranks, arguments, options.limit)
+        if not merged:
+            merged = {"environment": received["environment"], "notes": [], "runs": []}
+        merged["runs"] += received["runs"]
+        merged["notes"] += [note for note in received["notes"] if note not in merged["notes"]]
+    return merged
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark; see the text at the top of this file.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        The command line without the program's name; `sys.argv` if not given.
+    """
+    options = _parse(arguments)
+    measured = _launch_all(options) if options.ranks else _measure(options)
+    if measured is None:
+        return
+    if options.json is not None:
+        options.json.write_text(json.dumps(measured, indent=1))
+    if options.plot is not None:
+        report.plot(measured, options.plot)
+    if not options.silent:
+        report.show(measured)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The Python in the README and in docs/ runs, prints what stands below it, and links lead somewhere."""
+
+import ast
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+# Seconds after which a block is killed: far more than any takes.
+WALL_LIMIT = 120
+
+# A block of Python, and the block of its output if one follows before any other block.
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```$(?:(?:(?!^```).)*?^```output\n(?P<output>.*?)^```$)?",
+    re.DOTALL | re.MULTILINE,
+)
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+def blocks_of(text):
+    """Return (line, code, output or None) for each Python block of a Markdown text."""
+    return [
+        (text.count("\n", 0, match.start("code")) + 1, match["code"], match["output"])
+        for match in BLOCK.finditer(text)
+    ]
+
+
+def missing_modules(code):
+    """Return the top-level modules that the code imports and this environment lacks."""
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    # Absent, these two are a fault and no reason to skip.
+    names -= {"multiverso", "numpy"}
+    return sorted(name for name in names if importlib.util.find_spec(name) is None)
+
+
+def run(code, limit=WALL_LIMIT):
+    """Run the code as a program of its own; return its exit code and what it printed.
+
+    The program and all its children are killed when the limit, in seconds, has passed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "block.py")
+        script.write_text(code, "utf-8")
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", str(script)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            errors += f"\nkilled after {limit} s"
+        return process.returncode, output, errors
+
+
+class TestThePages(unittest.TestCase):
+    def test_python_blocks_run_and_print_what_stands_below_them(self):
+        seen = 0
+        for page in PAGES:
+            for line, code, expected in blocks_of(page.read_text("utf-8")):
+                with self.subTest(f"{page.relative_to(ROOT)}:{line}"):
+                    seen += 1
+                    if missing := missing_modules(code):
+                        self.skipTest(f"{', '.join(missing)} not installed")
+                    status, output, errors = run(code)
+                    self.assertEqual(status, 0, errors)
+                    if expected is not None:
+                        self.assertEqual(output, expected, errors)
+        self.assertGreater(seen, 1)
+
+    def test_every_link_to_a_file_leads_to_one(self):
+        for page in PAGES:
+            for link in LINK.finditer(page.read_text("utf-8")):
+                target = link["target"].partition("#")[0]
+                if target and "://" not in target:
+                    with self.subTest(f"{page.relative_to(ROOT)}: {target}"):
+                        self.assertTrue((page.parent / target).exists())
+
+    def test_src_readme_names_files_that_exist_and_all_folders(self):
+        text = (ROOT / "src" / "README.md").read_text("utf-8")
+        for name in re.findall(r"`([a-z_]+/[a-z_.]+\.(?:h|cc))`", text):
+            with self.subTest(name):
+                self.assertTrue((ROOT / "src" / name).exists() or (ROOT / name).exists())
+        for folder in (ROOT / "src").iterdir():
+            if folder.is_dir():
+                with self.subTest(folder.name):
+                    self.assertIn(f"{folder.name}/", text)
+
+
+class TestTheChecks(unittest.TestCase):
+    def test_a_block_is_found_with_its_output(self):
+        text = "a\n```python\nprint(1)\n```\n\nprints\n\n```output\n1\n```\n```python\nx\n```\n"
+        self.assertEqual(blocks_of(text), [(3, "print(1)\n", "1\n"), (11, "x\n", None)])
+
+    def test_output_belongs_to_the_block_right_above_it(self):
+        text = "```python\na\n```\n```sh\nb\n```\n```output\n1\n```\n"
+        self.assertEqual(blocks_of(text), [(2, "a\n", None)])
+
+    def test_a_failing_block_is_seen(self):
+        status, _, errors = run("raise ValueError('no')")
+        self.assertNotEqual(status, 0)
+        self.assertIn("ValueError: no", errors)
+
+    def test_a_hanging_block_is_killed(self):
+        status, output, errors = run("print(1, flush=True)\nimport time\ntime.sleep(600)", limit=3)
+        self.assertEqual((status, output), (-signal.SIGKILL, "1\n"))
+        self.assertIn("killed after 3 s", errors)
+
+    def test_a_missing_module_is_named(self):
+        self.assertEqual(missing_modules("import no_such_thing.x, os, numpy"), ["no_such_thing"])
+
+
+if __name__ == "__main__":
+    unittest.main()
