@@ -98,12 +98,21 @@ class CThreads:
         self._outs = [np.ones(moved, np.float32) for _ in range(workers)]
         # Each thread begins elsewhere in the list, so that no two read the same rows at once.
         step = max(1, len(id_sets) // workers)
-        self._ids = [id_sets[(t * step + i) % len(id_sets)] for t in range(workers)
-                     for i in range(len(id_sets))]
+        self._ids = [
+            id_sets[(t * step + i) % len(id_sets)]
+            for t in range(workers)
+            for i in range(len(id_sets))
+        ]
         self._arguments = (
-            _OPERATIONS[operation], workers, self._table.ctypes.data, shape[-1],
-            _addresses(self._deltas), _addresses(self._outs), _addresses(self._ids),
-            len(id_sets), num_ids,
+            _OPERATIONS[operation],
+            workers,
+            self._table.ctypes.data,
+            shape[-1],
+            _addresses(self._deltas),
+            _addresses(self._outs),
+            _addresses(self._ids),
+            len(id_sets),
+            num_ids,
         )
 
     def run(self, calls: int) -> Span | None:

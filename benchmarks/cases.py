@@ -200,15 +200,11 @@ def barrier_case(bench: Bench) -> Case:
     ranks = bench.ranks
     candidates: list[Candidate] = [Statement(OURS, "mv.barrier()", ranks.size, mv=mv)]
     if ranks.comm is not None:
-        candidates.append(
-            Statement("MPI Barrier", "comm.Barrier()", ranks.size, comm=ranks.comm)
-        )
+        candidates.append(Statement("MPI Barrier", "comm.Barrier()", ranks.size, comm=ranks.comm))
     return bench.measure("barrier", 0, candidates)
 
 
-def plan(
-    bench: Bench, sizes: list[int], num_row: int
-) -> Iterator[tuple[str, Callable[[], Case]]]:
+def plan(bench: Bench, sizes: list[int], num_row: int) -> Iterator[tuple[str, Callable[[], Case]]]:
     """Yield the name of each case and the function that measures it, the same on all ranks."""
     for operation in ("get", "add", "add_get"):
         for size in sizes:

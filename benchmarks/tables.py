@@ -16,16 +16,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import multiverso as mv
 import report
 from bars import judge
+from c_threads import compile_helper
 from cases import Bench, Case, plan
 from environment import describe
 from launcher import launch
 from ranks import Ranks
 from samples import Effort
-
-import multiverso as mv
-from c_threads import compile_helper
 
 _SIZES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 _QUICK_SIZES = [1_000, 1_000_000, 10_000_000]

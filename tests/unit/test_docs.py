@@ -1,4 +1,4 @@
-"""The Python in the README and in docs/ runs, prints what stands below it, and links lead somewhere."""
+"""The Python in README and docs runs and prints what stands below it; links lead somewhere."""
 
 import ast
 import importlib.util
