@@ -1,0 +1,31 @@
+// Arithmetic on counts and bytes that notices overflow instead of wrapping.
+#ifndef MULTIVERSO_BASE_CHECKED_H_
+#define MULTIVERSO_BASE_CHECKED_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace multiverso {
+
+// False if a * b does not fit; both must be >= 0.
+inline bool CheckedMultiply(int64_t a, int64_t b, int64_t* product) {
+  if (a != 0 && b > std::numeric_limits<int64_t>::max() / a) return false;
+  *product = a * b;
+  return true;
+}
+
+// False if a + b does not fit; both must be >= 0.
+inline bool CheckedAdd(int64_t a, int64_t b, int64_t* sum) {
+  if (b > std::numeric_limits<int64_t>::max() - a) return false;
+  *sum = a + b;
+  return true;
+}
+
+// The smallest multiple of `unit` (> 0) that is >= value. The caller keeps both far from overflow.
+constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+constexpr int64_t DivideUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_CHECKED_H_

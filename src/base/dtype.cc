@@ -1,0 +1,19 @@
+#include "base/dtype.h"
+
+namespace multiverso {
+
+const char* NameOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+  }
+  return "unknown";
+}
+
+}  // namespace multiverso

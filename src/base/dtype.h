@@ -1,0 +1,43 @@
+// The element types a table can have.
+#ifndef MULTIVERSO_BASE_DTYPE_H_
+#define MULTIVERSO_BASE_DTYPE_H_
+
+#include <cstdint>
+
+namespace multiverso {
+
+// The numbers are those of the C API (MV_FLOAT32, ...).
+enum class DType : int32_t { kFloat32 = 0, kFloat64 = 1, kInt32 = 2, kInt64 = 3 };
+
+inline bool IsDType(int32_t number) { return number >= 0 && number <= 3; }
+
+constexpr int64_t SizeOf(DType dtype) {
+  return (dtype == DType::kFloat32 || dtype == DType::kInt32) ? 4 : 8;
+}
+
+constexpr bool IsFloating(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64;
+}
+
+const char* NameOf(DType dtype);
+
+// Calls `function` with a null pointer of the element type, so that a template can be chosen:
+//   WithType(dtype, [&](auto* null) { using T = std::remove_pointer_t<decltype(null)>; ... });
+template <class Function>
+auto WithType(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return function(static_cast<double*>(nullptr));
+    case DType::kInt32:
+      return function(static_cast<int32_t*>(nullptr));
+    case DType::kInt64:
+      return function(static_cast<int64_t*>(nullptr));
+    case DType::kFloat32:
+      break;
+  }
+  return function(static_cast<float*>(nullptr));
+}
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_DTYPE_H_

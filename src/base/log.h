@@ -1,0 +1,14 @@
+// Warnings that no caller could be handed, such as a lock recovered from a dead rank.
+#ifndef MULTIVERSO_BASE_LOG_H_
+#define MULTIVERSO_BASE_LOG_H_
+
+#include <string>
+
+namespace multiverso {
+
+// One line on standard error, unless MULTIVERSO_LOG is "off".
+void LogWarning(const std::string& text);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_LOG_H_

@@ -1,0 +1,33 @@
+// Building message texts.
+#ifndef MULTIVERSO_BASE_TEXT_H_
+#define MULTIVERSO_BASE_TEXT_H_
+
+#include <cstddef>
+#include <cstring>
+#include <sstream>
+#include <string>
+
+namespace multiverso {
+
+// All arguments one after the other, as operator<< prints them.
+template <class... Parts>
+std::string StrCat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+// "" or "s", for counts in messages.
+inline const char* Plural(int64_t count) { return count == 1 ? "" : "s"; }
+
+// Copies as much of `text` as fits and always terminates it.
+template <size_t N>
+void CopyText(char (&destination)[N], const std::string& text) {
+  const size_t length = text.size() < N - 1 ? text.size() : N - 1;
+  std::memcpy(destination, text.data(), length);
+  destination[length] = '\0';
+}
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_TEXT_H_

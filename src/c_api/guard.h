@@ -1,0 +1,34 @@
+// Guard: what stands between C++ and the callers of the C API: statuses, messages, exceptions.
+#ifndef MULTIVERSO_C_API_GUARD_H_
+#define MULTIVERSO_C_API_GUARD_H_
+
+#include <cstdint>
+#include <exception>
+#include <new>
+
+#include "base/status.h"
+
+namespace multiverso::c_api {
+
+// Keeps the text for MV_LastError, in this thread; gives the number.
+int32_t Report(const Status& status);
+const char* LastError();
+
+// Runs `body`, which returns Status, and reports what came of it. Nothing is thrown past it.
+template <class Body>
+int32_t Guard(Body body) noexcept {
+  try {
+    const Status status = body();
+    return status.ok() ? 0 : Report(status);
+  } catch (const std::bad_alloc&) {
+    return Report(Status(Code::kMemory, "out of memory"));
+  } catch (const std::exception& error) {
+    return Report(Status(Code::kInternal, error.what()));
+  } catch (...) {
+    return Report(Status(Code::kInternal, "unknown exception"));
+  }
+}
+
+}  // namespace multiverso::c_api
+
+#endif  // MULTIVERSO_C_API_GUARD_H_

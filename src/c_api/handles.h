@@ -1,0 +1,141 @@
+// HandleTable: the numbers that callers hold instead of pointers, so that a stale one is an error
+// and not a crash, also when another thread closes it at the same moment.
+//
+// A handle is a slot's index and the generation of what is in it. Using one costs two atomic
+// additions. After a fork the child's slots all get a new generation, which makes every handle
+// stale there without a check on the way of those that are not.
+#ifndef MULTIVERSO_C_API_HANDLES_H_
+#define MULTIVERSO_C_API_HANDLES_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace multiverso::c_api {
+
+// Thread-safe. Object is what a handle stands for; the table does not own it.
+template <class Object>
+class HandleTable {
+ public:
+  static constexpr uint32_t kChunks = 256;
+  static constexpr uint32_t kPerChunk = 256;
+
+  // A handle, never 0; 0 if there are 65 536 already.
+  uintptr_t Open(Object* object) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
+      Slot* slot = SlotAt(index, /*create=*/true);
+      // Even generations are free.
+      const uint32_t generation = slot->generation.load();
+      if (generation % 2 != 0) continue;
+      slot->object = object;
+      slot->generation.store(generation + 1);
+      return (static_cast<uintptr_t>(generation + 1) << 32) | (index + 1);
+    }
+    return 0;
+  }
+
+  // Makes the handle stale and waits until nobody uses it any more. Null if it is stale already
+  // or, with the handle still valid, if somebody used it until the deadline.
+  Object* Close(uintptr_t handle, Instant deadline) {
+    Slot* slot = Find(handle);
+    uint32_t generation = GenerationOf(handle);
+    if (slot == nullptr || !slot->generation.compare_exchange_strong(generation, generation + 1)) {
+      return nullptr;
+    }
+    while (slot->users.load() != 0) {
+      if (Clock::now() >= deadline) {
+        slot->generation.store(GenerationOf(handle));
+        return nullptr;
+      }
+      SleepBriefly();
+    }
+    return slot->object;
+  }
+
+  // Makes all handles stale, in a forked child, where no other thread lives.
+  void Forget() {
+    for (auto& entry : chunks_) {
+      Chunk* chunk = entry.load();
+      if (chunk == nullptr) continue;
+      for (Slot& slot : chunk->slots) {
+        if (slot.generation.load() % 2 != 0) slot.generation.fetch_add(1);
+      }
+    }
+  }
+
+  // Holds a handle's object as long as it lives.
+  class Use {
+   public:
+    Use(HandleTable* table, uintptr_t handle) : slot_(table->Find(handle)) {
+      if (slot_ == nullptr) return;
+      slot_->users.fetch_add(1);
+      if (slot_->generation.load() == GenerationOf(handle)) return;
+      slot_->users.fetch_sub(1);
+      slot_ = nullptr;
+    }
+    ~Use() {
+      if (slot_ != nullptr) slot_->users.fetch_sub(1);
+    }
+    Use(Use&& other) noexcept : slot_(other.slot_) { other.slot_ = nullptr; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    Use& operator=(Use&&) = delete;
+
+    Object* get() const { return slot_ == nullptr ? nullptr : slot_->object; }
+    Object* operator->() const { return slot_->object; }
+    explicit operator bool() const { return slot_ != nullptr; }
+
+   private:
+    typename HandleTable::Slot* slot_;
+  };
+
+ private:
+  struct alignas(64) Slot {
+    std::atomic<uint32_t> generation{0};
+    std::atomic<uint32_t> users{0};
+    Object* object = nullptr;
+  };
+  struct Chunk {
+    Slot slots[kPerChunk];
+  };
+
+  static uint32_t GenerationOf(uintptr_t handle) { return static_cast<uint32_t>(handle >> 32); }
+
+  Slot* Find(uintptr_t handle) {
+    const auto number = static_cast<uint32_t>(handle & 0xffffffffU);
+    if (number == 0 || number > kChunks * kPerChunk || GenerationOf(handle) % 2 == 0) {
+      return nullptr;
+    }
+    return SlotAt(number - 1, /*create=*/false);
+  }
+
+  Slot* SlotAt(uint32_t index, bool create) {
+    std::atomic<Chunk*>& entry = chunks_[index / kPerChunk];
+    Chunk* chunk = entry.load(std::memory_order_acquire);
+    if (chunk == nullptr && create) {
+      chunk = new Chunk;  // NOLINT: lives as long as the process, so that no handle can dangle
+      entry.store(chunk, std::memory_order_release);
+    }
+    return chunk == nullptr ? nullptr : &chunk->slots[index % kPerChunk];
+  }
+
+  static void SleepBriefly();
+
+  std::mutex mutex_;
+  std::atomic<Chunk*> chunks_[kChunks] = {};
+};
+
+void SleepBetweenLooks();
+
+template <class Object>
+void HandleTable<Object>::SleepBriefly() {
+  SleepBetweenLooks();
+}
+
+}  // namespace multiverso::c_api
+
+#endif  // MULTIVERSO_C_API_HANDLES_H_

@@ -1,0 +1,105 @@
+// The part of the C API that is about the library itself, errors and waiting.
+#include <string>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/pending.h"
+#include "multiverso/c_api.h"
+#include "session/version.h"
+#include "shard/kernels.h"
+
+namespace {
+
+using multiverso::Code;
+using multiverso::Status;
+using multiverso::c_api::Guard;
+
+// The numbers below the C API are the header's.
+#define MV_SAME(name, code) static_assert(name == static_cast<int32_t>(Code::code))
+MV_SAME(MV_OK, kOk);
+MV_SAME(MV_PENDING, kPending);
+MV_SAME(MV_ERR_VALUE, kValue);
+MV_SAME(MV_ERR_TYPE, kType);
+MV_SAME(MV_ERR_INDEX, kIndex);
+MV_SAME(MV_ERR_MEMORY, kMemory);
+MV_SAME(MV_ERR_STATE, kState);
+MV_SAME(MV_ERR_HANDLE, kHandle);
+MV_SAME(MV_ERR_FORKED, kForked);
+MV_SAME(MV_ERR_MISMATCH, kMismatch);
+MV_SAME(MV_ERR_TIMEOUT, kTimeout);
+MV_SAME(MV_ERR_PEER_LOST, kPeerLost);
+MV_SAME(MV_ERR_ABORTED, kAborted);
+MV_SAME(MV_ERR_TRANSPORT, kTransport);
+MV_SAME(MV_ERR_LAUNCHER, kLauncher);
+MV_SAME(MV_ERR_UNSUPPORTED, kUnsupported);
+MV_SAME(MV_ERR_INTERNAL, kInternal);
+#undef MV_SAME
+static_assert(MV_ABI_VERSION == multiverso::kAbi);
+
+#if defined(__clang__)
+constexpr char kCompiler[] = "Clang " __clang_version__;
+#elif defined(__GNUC__)
+constexpr char kCompiler[] = "GCC " __VERSION__;
+#else
+constexpr char kCompiler[] = "unknown";
+#endif
+
+#if defined(NDEBUG)
+constexpr char kBuildType[] = "release";
+#else
+constexpr char kBuildType[] = "debug";
+#endif
+
+}  // namespace
+
+int32_t MV_AbiVersion(void) { return MV_ABI_VERSION; }
+
+const char* MV_VersionString(void) { return multiverso::kVersion; }
+
+const char* MV_BuildInfo(void) {
+  static const std::string info = multiverso::StrCat(
+      "{\"version\": \"", multiverso::kVersion, "\", \"abi\": ", MV_ABI_VERSION,
+      ", \"compiler\": \"", kCompiler, "\", \"build_type\": \"", kBuildType,
+      "\", \"vector_kernels\": \"", multiverso::kernels::VectorVersion(), "\"}");
+  return info.c_str();
+}
+
+const char* MV_StatusName(int32_t status) {
+#define MV_NAME(name) \
+  case name:          \
+    return #name
+  switch (status) {
+    MV_NAME(MV_OK);
+    MV_NAME(MV_PENDING);
+    MV_NAME(MV_ERR_VALUE);
+    MV_NAME(MV_ERR_TYPE);
+    MV_NAME(MV_ERR_INDEX);
+    MV_NAME(MV_ERR_MEMORY);
+    MV_NAME(MV_ERR_STATE);
+    MV_NAME(MV_ERR_HANDLE);
+    MV_NAME(MV_ERR_FORKED);
+    MV_NAME(MV_ERR_MISMATCH);
+    MV_NAME(MV_ERR_TIMEOUT);
+    MV_NAME(MV_ERR_PEER_LOST);
+    MV_NAME(MV_ERR_ABORTED);
+    MV_NAME(MV_ERR_TRANSPORT);
+    MV_NAME(MV_ERR_LAUNCHER);
+    MV_NAME(MV_ERR_UNSUPPORTED);
+    MV_NAME(MV_ERR_INTERNAL);
+    default:
+      return "unknown";
+  }
+#undef MV_NAME
+}
+
+const char* MV_LastError(void) { return multiverso::c_api::LastError(); }
+
+int32_t MV_Wait(void) {
+  return Guard([] { return multiverso::c_api::DrivePending(); });
+}
+
+int32_t MV_Cancel(const char* reason) {
+  return Guard([&] {
+    return multiverso::c_api::CancelPending(reason == nullptr ? "cancelled" : reason);
+  });
+}

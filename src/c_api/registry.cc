@@ -1,0 +1,130 @@
+#include "c_api/registry.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+
+namespace multiverso::c_api {
+namespace {
+
+std::atomic<int64_t> sessions_opened{0};
+std::atomic<int32_t> sessions_open{0};
+std::atomic<bool> forked{false};
+
+void AfterForkInChild() {
+  if (sessions_open.load() == 0) return;
+  forked.store(true);
+  Tables().Forget();
+  Sessions().Forget();
+}
+
+uintptr_t Number(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
+
+}  // namespace
+
+void SleepBetweenLooks() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
+
+HandleTable<SessionEntry>& Sessions() {
+  // Never destroyed: a handle may be used while the process exits.
+  static auto* const table = new HandleTable<SessionEntry>;
+  return *table;
+}
+
+HandleTable<TableEntry>& Tables() {
+  static auto* const table = new HandleTable<TableEntry>;
+  return *table;
+}
+
+SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), Number(session)); }
+TableUse Using(MV_Table table) { return TableUse(&Tables(), Number(table)); }
+
+Status CheckNotForked() {
+  if (!forked.load(std::memory_order_relaxed)) return Status::Ok();
+  return Status(Code::kForked,
+                "this process was forked from one with an open session, which only the parent can "
+                "use: open sessions after the fork, or start children with 'spawn'");
+}
+
+Status WhyStale(const char* what) {
+  MV_RETURN_IF_NOT_OK(CheckNotForked());
+  return Status(Code::kHandle, StrCat("this ", what, " has been closed or never was one"));
+}
+
+int64_t CountSession() { return sessions_opened.fetch_add(1) + 1; }
+
+Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
+  static const int registered = pthread_atfork(nullptr, nullptr, AfterForkInChild);
+  if (registered != 0) return Status(Code::kMemory, "pthread_atfork failed");
+  const uintptr_t handle = Sessions().Open(entry.get());
+  if (handle == 0) return Status(Code::kMemory, "too many sessions");
+  (void)entry.release();  // NOLINT: Withdraw deletes it
+  sessions_open.fetch_add(1);
+  return reinterpret_cast<MV_Session>(handle);
+}
+
+Result<MV_Table> Publish(SessionEntry* session, std::unique_ptr<Table> table) {
+  auto entry = std::make_unique<TableEntry>();
+  entry->session = session;
+  entry->table = session->session->KeepTable(std::move(table));
+  const uintptr_t handle = Tables().Open(entry.get());
+  if (handle == 0) {
+    session->session->ReleaseTable(entry->table);
+    return Status(Code::kMemory, "too many tables");
+  }
+  (void)entry.release();  // NOLINT: Withdraw deletes it
+  const std::lock_guard<std::mutex> guard(session->tables_mutex);
+  session->tables.push_back(handle);
+  return reinterpret_cast<MV_Table>(handle);
+}
+
+Status Withdraw(MV_Table table) {
+  Instant deadline;
+  {
+    const TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    deadline = use->session->session->NextDeadline();
+  }
+  const std::unique_ptr<TableEntry> entry(Tables().Close(Number(table), deadline));
+  if (entry == nullptr) {
+    return Using(table) ? Status(Code::kTimeout, "another thread is still using the table")
+                        : WhyStale("table");
+  }
+  SessionEntry* const session = entry->session;
+  {
+    const std::lock_guard<std::mutex> guard(session->tables_mutex);
+    auto& handles = session->tables;
+    handles.erase(std::remove(handles.begin(), handles.end(), Number(table)), handles.end());
+  }
+  session->session->ReleaseTable(entry->table);
+  return Status::Ok();
+}
+
+Status Withdraw(MV_Session session) {
+  std::vector<uintptr_t> tables;
+  Instant deadline;
+  {
+    const SessionUse use = Using(session);
+    if (!use) return WhyStale("session");
+    deadline = use->session->NextDeadline();
+    const std::lock_guard<std::mutex> guard(use->tables_mutex);
+    tables = use->tables;
+  }
+  for (const uintptr_t table : tables) {
+    const Status status = Withdraw(reinterpret_cast<MV_Table>(table));
+    if (status.code() == Code::kTimeout) return status;
+  }
+  const std::unique_ptr<SessionEntry> entry(Sessions().Close(Number(session), deadline));
+  if (entry == nullptr) {
+    return Using(session) ? Status(Code::kTimeout, "another thread is still using the session")
+                          : WhyStale("session");
+  }
+  sessions_open.fetch_sub(1);
+  return Status::Ok();
+}
+
+}  // namespace multiverso::c_api

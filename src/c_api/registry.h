@@ -1,0 +1,62 @@
+// Registry: the sessions and tables that callers of the C API have open.
+#ifndef MULTIVERSO_C_API_REGISTRY_H_
+#define MULTIVERSO_C_API_REGISTRY_H_
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "c_api/handles.h"
+#include "multiverso/c_api.h"
+#include "session/session.h"
+
+namespace multiverso::c_api {
+
+struct TableEntry;
+
+struct SessionEntry {
+  std::unique_ptr<Session> session;
+  std::chrono::milliseconds slice{0};  // 0: calls block
+  // The handles to make stale when the session ends.
+  std::mutex tables_mutex;
+  std::vector<uintptr_t> tables;
+};
+
+struct TableEntry {
+  SessionEntry* session;
+  Table* table;
+};
+
+using SessionUse = HandleTable<SessionEntry>::Use;
+using TableUse = HandleTable<TableEntry>::Use;
+
+// Handles in use; both live as long as the process.
+HandleTable<SessionEntry>& Sessions();
+HandleTable<TableEntry>& Tables();
+
+SessionUse Using(MV_Session session);
+TableUse Using(MV_Table table);
+
+// Why a handle is not valid: closed, never valid, or of the parent of a forked process.
+Status WhyStale(const char* what);
+
+// Makes a handle for a new session or table.
+Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry);
+Result<MV_Table> Publish(SessionEntry* session, std::unique_ptr<Table> table);
+
+// Takes a table's handle back and releases the table.
+Status Withdraw(MV_Table table);
+// Takes the handles of a session and of its tables back, and destroys it. Waits for calls that
+// other threads are making on them, until the session's timeout.
+Status Withdraw(MV_Session session);
+
+// The number of the session that is about to be opened: the first is 1.
+int64_t CountSession();
+// Fails in a child forked from a process that had a session open.
+Status CheckNotForked();
+
+}  // namespace multiverso::c_api
+
+#endif  // MULTIVERSO_C_API_REGISTRY_H_

@@ -1,0 +1,169 @@
+// The part of the C API that is about sessions.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/pending.h"
+#include "c_api/registry.h"
+#include "multiverso/c_api.h"
+#include "session/session_opening.h"
+#include "transport/mpi_transport.h"
+#include "transport/single_transport.h"
+
+namespace multiverso::c_api {
+namespace {
+
+static_assert(MV_ROLE_ALL == static_cast<int32_t>(Role::kAll));
+static_assert(MV_ROLE_WORKER == static_cast<int32_t>(Role::kWorker));
+static_assert(MV_ROLE_SERVER == static_cast<int32_t>(Role::kServer));
+
+Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
+  if (options == nullptr || session == nullptr) {
+    return Status(Code::kValue, "MV_SessionOpen: expected options and session, received null");
+  }
+  if (options->struct_size != sizeof(MV_SessionOptions)) {
+    return Status(Code::kValue, StrCat("MV_SessionOptions.struct_size: expected ",
+                                       sizeof(MV_SessionOptions), ", received ",
+                                       options->struct_size));
+  }
+  if (options->mode != MV_MODE_ASYNC) {
+    return Status(Code::kUnsupported, StrCat("mode: this version has 0 (async), received ",
+                                             options->mode));
+  }
+  if (options->role < MV_ROLE_ALL || options->role > MV_ROLE_SERVER) {
+    return Status(Code::kValue, StrCat("role: expected 0 (all), 1 (worker) or 2 (server), "
+                                       "received ", options->role));
+  }
+  constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;
+  if (options->timeout_ms < 1 || options->timeout_ms > kYear) {
+    return Status(Code::kValue, StrCat("timeout_ms: expected 1 to ", kYear, ", received ",
+                                       options->timeout_ms));
+  }
+  if (options->wait_slice_ms < 0 || options->wait_slice_ms > kYear) {
+    return Status(Code::kValue, StrCat("wait_slice_ms: expected 0 to ", kYear, ", received ",
+                                       options->wait_slice_ms));
+  }
+  return Status::Ok();
+}
+
+Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& options) {
+  switch (options.transport) {
+    case MV_TRANSPORT_SINGLE:
+      return std::unique_ptr<Transport>(std::make_unique<SingleTransport>());
+    case MV_TRANSPORT_MPI: {
+      const std::string path = options.mpi_path == nullptr ? "" : options.mpi_path;
+      auto mpi = MpiTransport::Open(path, options.mpi_comm, CountSession());
+      if (!mpi.ok()) return mpi.status();
+      return std::unique_ptr<Transport>(std::move(mpi.value()));
+    }
+    default:
+      return Status(Code::kValue, StrCat("transport: expected 0 (single) or 1 (mpi), received ",
+                                         options.transport));
+  }
+}
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
+  return Guard([&] {
+    if (options == nullptr) return Status(Code::kValue, "MV_SessionOptionsInit: received null");
+    *options = MV_SessionOptions{};
+    options->struct_size = sizeof(MV_SessionOptions);
+    options->timeout_ms = 120000;
+    return Status::Ok();
+  });
+}
+
+int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNotForked());
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
+    auto transport = OpenTransport(*options);
+    if (!transport.ok()) return transport.status();
+    SessionOptions wanted;
+    wanted.mode = options->mode;
+    wanted.role = static_cast<Role>(options->role);
+    wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
+    auto opening = std::make_unique<SessionOpening>(wanted, std::move(transport.value()));
+    SessionOpening* const opened = opening.get();
+    const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
+    return Drive(Call{std::move(opening), slice, [opened, slice, session](const Status& status) {
+                        MV_RETURN_IF_NOT_OK(status);
+                        auto entry = std::make_unique<SessionEntry>();
+                        entry->session = opened->TakeSession();
+                        entry->slice = slice;
+                        Result<MV_Session> handle = Publish(std::move(entry));
+                        if (handle.ok()) *session = handle.value();
+                        return handle.status();
+                      }});
+  });
+}
+
+int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description) {
+  return Guard([&]() -> Status {
+    if (description == nullptr || description->struct_size != sizeof(MV_SessionDescription)) {
+      return Status(Code::kValue, "MV_SessionDescription.struct_size: expected its size");
+    }
+    const SessionUse use = Using(session);
+    if (!use) return WhyStale("session");
+    const Membership& members = use->session->members();
+    description->rank = members.rank();
+    description->size = members.size();
+    description->worker_id = members.worker_id();
+    description->server_id = members.server_id();
+    description->num_workers = members.num_workers();
+    description->num_servers = members.num_servers();
+    description->master_rank = members.master_rank();
+    description->node = members.node();
+    description->num_nodes = members.num_nodes();
+    description->local_rank = members.local_rank();
+    description->local_size = static_cast<int64_t>(members.node_ranks().size());
+    return Status::Ok();
+  });
+}
+
+int32_t MV_SessionBarrier(MV_Session session) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    auto use = std::make_shared<SessionUse>(Using(session));
+    if (!*use) return WhyStale("session");
+    SessionEntry* const entry = use->get();
+    return Drive(Call{entry->session->StartBarrier(), entry->slice,
+                      [use](const Status& status) { return status; }});
+  });
+}
+
+int32_t MV_SessionClose(MV_Session session) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    auto use = std::make_shared<SessionUse>(Using(session));
+    if (!*use) return WhyStale("session");
+    SessionEntry* const entry = use->get();
+    std::unique_ptr<Operation> meeting = entry->session->StartClose();
+    return Drive(Call{std::move(meeting), entry->slice,
+                      [use, session](const Status& status) mutable {
+                        use.reset();
+                        const Status withdrawn = Withdraw(session);
+                        return status.ok() ? withdrawn : status;
+                      }});
+  });
+}
+
+int32_t MV_SessionLeave(MV_Session session, const char* reason) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CancelPending(reason == nullptr ? "left" : reason));
+    {
+      const SessionUse use = Using(session);
+      if (!use) return WhyStale("session");
+      use->session->Leave(reason == nullptr ? "left" : reason);
+    }
+    return Withdraw(session);
+  });
+}

@@ -1,0 +1,241 @@
+// The part of the C API that is about tables.
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/pending.h"
+#include "c_api/registry.h"
+#include "multiverso/c_api.h"
+#include "table/collective_get.h"
+
+namespace multiverso::c_api {
+namespace {
+
+static_assert(MV_TABLE_ARRAY == static_cast<int32_t>(TableKind::kArray));
+static_assert(MV_TABLE_MATRIX == static_cast<int32_t>(TableKind::kMatrix));
+static_assert(MV_FLOAT32 == static_cast<int32_t>(DType::kFloat32));
+static_assert(MV_FLOAT64 == static_cast<int32_t>(DType::kFloat64));
+static_assert(MV_INT32 == static_cast<int32_t>(DType::kInt32));
+static_assert(MV_INT64 == static_cast<int32_t>(DType::kInt64));
+static_assert(MV_UPDATER_ADD == static_cast<int32_t>(UpdaterKind::kAdd));
+static_assert(MV_UPDATER_SGD == static_cast<int32_t>(UpdaterKind::kSgd));
+static_assert(MV_HYPER_LEARNING_RATE == kLearningRate);
+static_assert(MV_HYPER_COUNT == kHyperCount);
+
+// A table call that met a long-held lock and has to wait for it.
+class TableCall final : public Operation {
+ public:
+  using Body = std::function<Status(Progress*, const WaitLimit&)>;
+
+  TableCall(Body body, Progress progress, Instant deadline)
+      : Operation(deadline), body_(std::move(body)), progress_(progress) {}
+
+  Status Step(const WaitLimit& limit) override { return body_(&progress_, limit); }
+
+ private:
+  Body body_;
+  Progress progress_;
+};
+
+// Makes a checked call on a table: at once if no lock is held for long, which is the usual case
+// and costs no clock and no allocation, otherwise as an operation that waits.
+template <class Body>
+Status Make(TableUse use, const char* name, Body body) {
+  Progress progress;
+  const WaitLimit no_wait{Instant::max(), Instant::min()};
+  const Status status = body(&progress, no_wait);
+  if (!status.pending()) return status;
+  SessionEntry* const session = use->session;
+  const Table* const table = use->table;
+  auto call =
+      std::make_unique<TableCall>(std::move(body), progress, session->session->NextDeadline());
+  auto held = std::make_shared<TableUse>(std::move(use));
+  return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
+                      return result.ok() ? result : result.In(table->Where(name));
+                    }});
+}
+
+Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, void* out) {
+  SessionEntry* const session = use->session;
+  Table* const table = use->table;
+  auto get = std::make_unique<CollectiveGet>(table, row_ids, num_ids, out,
+                                             session->session->NextDeadline());
+  auto held = std::make_shared<TableUse>(std::move(use));
+  return Drive(Call{std::move(get), session->slice, [held, table](const Status& result) {
+                      return result.ok() ? result : result.In(table->Where("get"));
+                    }});
+}
+
+Status CheckFlags(int32_t flags) {
+  if ((flags & ~MV_COLLECTIVE) == 0) return Status::Ok();
+  return Status(Code::kValue, StrCat("flags: expected 0 or MV_COLLECTIVE, received ", flags));
+}
+
+Result<TableSpec> SpecOf(const MV_TableOptions* options) {
+  if (options == nullptr || options->struct_size != sizeof(MV_TableOptions)) {
+    return Status(Code::kValue, StrCat("MV_TableOptions.struct_size: expected ",
+                                       sizeof(MV_TableOptions)));
+  }
+  TableSpec spec;
+  spec.kind = options->kind;
+  spec.dtype = options->dtype;
+  spec.updater = options->updater;
+  spec.num_row = options->num_row;
+  spec.num_col = options->num_col;
+  std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
+  if (options->name != nullptr) CopyText(spec.name, options->name);
+  return spec;
+}
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_TableOptionsInit(MV_TableOptions* options) {
+  return Guard([&] {
+    if (options == nullptr) return Status(Code::kValue, "MV_TableOptionsInit: received null");
+    *options = MV_TableOptions{};
+    options->struct_size = sizeof(MV_TableOptions);
+    options->num_col = 1;
+    options->hyper[MV_HYPER_LEARNING_RATE] = 0.01;
+    return Status::Ok();
+  });
+}
+
+int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
+    const Result<TableSpec> spec = SpecOf(options);
+    if (!spec.ok()) return spec.status();
+    auto use = std::make_shared<SessionUse>(Using(session));
+    if (!*use) return WhyStale("session");
+    SessionEntry* const entry = use->get();
+    auto creation = entry->session->StartTable(spec.value(), options->init_value);
+    TableCreation* const created = creation.get();
+    return Drive(Call{std::move(creation), entry->slice,
+                      [use, entry, created, table](const Status& status) {
+                        MV_RETURN_IF_NOT_OK(status);
+                        Result<MV_Table> handle = Publish(entry, created->TakeTable());
+                        if (handle.ok()) *table = handle.value();
+                        return handle.status();
+                      }});
+  });
+}
+
+int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description) {
+  return Guard([&]() -> Status {
+    if (description == nullptr || description->struct_size != sizeof(MV_TableDescription)) {
+      return Status(Code::kValue, "MV_TableDescription.struct_size: expected its size");
+    }
+    const TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    const TableSpec& spec = use->table->spec();
+    description->kind = spec.kind;
+    description->dtype = spec.dtype;
+    description->num_row = spec.num_row;
+    description->num_col = spec.num_col;
+    description->updater = spec.updater;
+    description->reserved = 0;
+    for (int i = 0; i < kHyperCount; ++i) description->hyper[i] = use->table->GetHyper(i);
+    description->id = use->table->id();
+    description->bytes = spec.bytes();
+    return Status::Ok();
+  });
+}
+
+int32_t MV_TableFree(MV_Table table) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    return Withdraw(table);
+  });
+}
+
+int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    Table* const target = use->table;
+    MV_RETURN_IF_NOT_OK(target->CheckWhole("get", out, count));
+    MV_RETURN_IF_NOT_OK(CheckFlags(flags));
+    if (flags != 0) return MakeCollectiveGet(std::move(use), nullptr, 0, out);
+    return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
+      return target->Get(out, progress, limit);
+    });
+  });
+}
+
+int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    Table* const target = use->table;
+    MV_RETURN_IF_NOT_OK(target->CheckWhole("add", delta, count));
+    return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
+      return target->Add(delta, progress, limit);
+    });
+  });
+}
+
+int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    Table* const target = use->table;
+    MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", delta, count));
+    MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", out, count));
+    return Make(std::move(use), "add_get", [=](Progress* progress, const WaitLimit& limit) {
+      return target->AddGet(delta, out, progress, limit);
+    });
+  });
+}
+
+int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
+                        int64_t count, int32_t flags) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    Table* const target = use->table;
+    MV_RETURN_IF_NOT_OK(target->CheckRows("get", row_ids, num_ids, out, count));
+    MV_RETURN_IF_NOT_OK(CheckFlags(flags));
+    if (flags != 0) {
+      // No ids at all is a list of none, not the whole table.
+      static constexpr int64_t kNoRows[1] = {0};
+      return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);
+    }
+    return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
+      return target->GetRows(row_ids, num_ids, out, progress, limit);
+    });
+  });
+}
+
+int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
+                        const void* delta, int64_t count) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    Table* const target = use->table;
+    MV_RETURN_IF_NOT_OK(target->CheckRows("add", row_ids, num_ids, delta, count));
+    return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
+      return target->AddRows(row_ids, num_ids, delta, progress, limit);
+    });
+  });
+}
+
+int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
+  return Guard([&]() -> Status {
+    const TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    return use->table->SetHyper(hyper, value);
+  });
+}

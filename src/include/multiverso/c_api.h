@@ -1,0 +1,206 @@
+/* Multiverso: the parameter server's C API. Every binding (Python, Lua, your own) goes through it.
+ *
+ * Conventions
+ * - A function that can fail returns an int32_t status: MV_OK, MV_PENDING, or an MV_ERR_ code.
+ *   Results come back through out pointers, which are written only on MV_OK.
+ * - MV_LastError() explains the calling thread's last error, in words.
+ * - Sizes, counts, row ids and milliseconds are int64_t; counts are elements, never bytes.
+ * - Nothing exits, aborts, throws or installs a signal handler. A stale handle is a status.
+ * - Waiting. With MV_SessionOptions.wait_slice_ms == 0 a call blocks until it is done or its
+ *   deadline passes. With a positive slice, a call that has to wait longer than the slice returns
+ *   MV_PENDING: its arguments must then stay valid, and the same thread calls MV_Wait() until it
+ *   no longer returns MV_PENDING, or MV_Cancel(). That is how a binding stays responsive to
+ *   signals without the library knowing about them.
+ * - Every function may be called from any thread; collective calls of one session must be made in
+ *   the same order on every rank.
+ */
+#ifndef MULTIVERSO_C_API_H_
+#define MULTIVERSO_C_API_H_
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#if defined(MULTIVERSO_BUILDING)
+#define MV_EXPORT __declspec(dllexport)
+#else
+#define MV_EXPORT __declspec(dllimport)
+#endif
+#else
+#define MV_EXPORT __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised when a function or a struct below changes incompatibly. */
+#define MV_ABI_VERSION 1
+
+/* ---- Status codes. The numbers never change. ------------------------------------------------ */
+#define MV_OK 0
+#define MV_PENDING 1              /* not done yet: MV_Wait() goes on, MV_Cancel() gives up */
+#define MV_ERR_VALUE (-1)         /* an argument has the wrong value, size or shape */
+#define MV_ERR_TYPE (-2)          /* an argument has the wrong type */
+#define MV_ERR_INDEX (-3)         /* a row id is out of range; nothing was changed */
+#define MV_ERR_MEMORY (-4)        /* memory could not be had; the message says how much */
+#define MV_ERR_STATE (-5)         /* the call does not fit the state of the session or the role */
+#define MV_ERR_HANDLE (-6)        /* the handle was never valid or has been closed */
+#define MV_ERR_FORKED (-7)        /* the process was forked after the session was opened */
+#define MV_ERR_MISMATCH (-8)      /* the ranks did not make the same call; names both sides */
+#define MV_ERR_TIMEOUT (-9)       /* the deadline passed; names who is late */
+#define MV_ERR_PEER_LOST (-10)    /* a rank died or left; names it */
+#define MV_ERR_ABORTED (-11)      /* another rank gave the session up; names it and its reason */
+#define MV_ERR_TRANSPORT (-12)    /* MPI reported an error */
+#define MV_ERR_LAUNCHER (-13)     /* no MPI, two MPIs, or a launcher of another MPI */
+#define MV_ERR_UNSUPPORTED (-14)  /* this build or machine cannot do it; says what can */
+#define MV_ERR_INTERNAL (-15)     /* a bug in Multiverso */
+
+/* ---- Choices -------------------------------------------------------------------------------- */
+#define MV_MODE_ASYNC 0 /* each worker goes at its own speed */
+
+#define MV_ROLE_ALL 0    /* worker and server */
+#define MV_ROLE_WORKER 1 /* trains, keeps no shard */
+#define MV_ROLE_SERVER 2 /* keeps a shard, does not train */
+
+#define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
+#define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
+
+#define MV_TABLE_ARRAY 0  /* num_row elements, num_col is 1 */
+#define MV_TABLE_MATRIX 1 /* num_row rows of num_col elements */
+
+#define MV_FLOAT32 0
+#define MV_FLOAT64 1
+#define MV_INT32 2
+#define MV_INT64 3
+
+#define MV_UPDATER_ADD 0 /* w += d */
+#define MV_UPDATER_SGD 1 /* w -= learning_rate * d */
+
+/* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
+#define MV_HYPER_LEARNING_RATE 0
+#define MV_HYPER_COUNT 8
+
+/* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */
+typedef struct MV_SessionHandle_* MV_Session;
+typedef struct MV_TableHandle_* MV_Table;
+
+/* ---- The library itself --------------------------------------------------------------------- */
+MV_EXPORT int32_t MV_AbiVersion(void);
+MV_EXPORT const char* MV_VersionString(void);
+/* A JSON object: version, abi, compiler, build type, vector kernels in use. Static storage. */
+MV_EXPORT const char* MV_BuildInfo(void);
+/* "MV_ERR_VALUE" for MV_ERR_VALUE, and so on; "unknown" otherwise. Static storage. */
+MV_EXPORT const char* MV_StatusName(int32_t status);
+/* What went wrong in the calling thread's last failing call. Valid until its next call. */
+MV_EXPORT const char* MV_LastError(void);
+
+/* ---- Waiting -------------------------------------------------------------------------------- */
+/* Goes on with the calling thread's pending call for one more slice. MV_ERR_STATE without one. */
+MV_EXPORT int32_t MV_Wait(void);
+/* Gives the calling thread's pending call up. If other ranks take part in it, the session is
+ * aborted with this reason, since they can no longer complete it. No-op without a pending call. */
+MV_EXPORT int32_t MV_Cancel(const char* reason);
+
+/* ---- Sessions ------------------------------------------------------------------------------- */
+typedef struct MV_SessionOptions {
+  int64_t struct_size;   /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
+  int32_t mode;          /* MV_MODE_ */
+  int32_t role;          /* MV_ROLE_, of this rank */
+  int32_t transport;     /* MV_TRANSPORT_ */
+  int32_t reserved;      /* 0 */
+  int64_t timeout_ms;    /* deadline of any single call; default 120 000 */
+  int64_t wait_slice_ms; /* see "Waiting" above; default 0 */
+  const void* mpi_comm;  /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
+  const char* mpi_path;  /* libmpi to open if the process holds none yet, or NULL to search */
+} MV_SessionOptions;
+
+typedef struct MV_SessionDescription {
+  int64_t struct_size; /* set by the caller to sizeof(MV_SessionDescription) */
+  int64_t rank;        /* in the communicator */
+  int64_t size;        /* ranks of the session */
+  int64_t worker_id;   /* dense, in rank order; -1 if this rank is no worker */
+  int64_t server_id;   /* dense, in rank order; -1 if this rank is no server */
+  int64_t num_workers;
+  int64_t num_servers;
+  int64_t master_rank; /* the rank of worker 0, whose initial values count */
+  int64_t node;        /* dense number of this rank's node */
+  int64_t num_nodes;
+  int64_t local_rank; /* of this rank among the ranks of its node */
+  int64_t local_size;
+} MV_SessionDescription;
+
+/* Fills in the defaults: async, role all, single transport, 120 s, blocking waits. */
+MV_EXPORT int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
+/* Collective. Versions, modes and timeouts of the ranks are compared (MV_ERR_MISMATCH). */
+MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
+MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
+/* Collective, a fence: every add called by any rank before it is seen by every get after it. */
+MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
+/* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
+ * stale afterwards, whatever the status (but MV_PENDING). */
+MV_EXPORT int32_t MV_SessionClose(MV_Session session);
+/* Not collective, returns at once: this rank leaves. Ranks that wait for it get MV_ERR_PEER_LOST
+ * with the reason. Frees all tables and the session. */
+MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
+
+/* ---- Tables --------------------------------------------------------------------------------- */
+typedef struct MV_TableOptions {
+  int64_t struct_size; /* sizeof(MV_TableOptions), set by MV_TableOptionsInit */
+  int32_t kind;        /* MV_TABLE_ */
+  int32_t dtype;       /* MV_FLOAT32 ... */
+  int64_t num_row;     /* >= 1 */
+  int64_t num_col;     /* >= 1; 1 for an array */
+  int32_t updater;     /* MV_UPDATER_ */
+  int32_t reserved;    /* 0 */
+  double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
+  const char* name;             /* for messages; NULL for "table N" */
+  const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
+                                   master only, so other ranks may pass NULL. */
+} MV_TableOptions;
+
+typedef struct MV_TableDescription {
+  int64_t struct_size; /* set by the caller to sizeof(MV_TableDescription) */
+  int32_t kind;
+  int32_t dtype;
+  int64_t num_row;
+  int64_t num_col;
+  int32_t updater;
+  int32_t reserved;
+  double hyper[MV_HYPER_COUNT]; /* as they are now */
+  int64_t id;                   /* 0 for the first table of the session */
+  int64_t bytes;                /* of the parameters alone */
+} MV_TableDescription;
+
+/* Fills in the defaults: a float32 array of 0 rows (to be set), add, learning rate 0.01. */
+MV_EXPORT int32_t MV_TableOptionsInit(MV_TableOptions* options);
+/* Collective. When it returns MV_OK on any rank, the master's initial value is in force. On any
+ * other status no rank has the table and the session stays usable. */
+MV_EXPORT int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options,
+                                 MV_Table* table);
+MV_EXPORT int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* description);
+/* Releases this rank's hold. The memory goes when every rank has released it. Not collective. */
+MV_EXPORT int32_t MV_TableFree(MV_Table table);
+
+/* Flags of get and add. */
+#define MV_COLLECTIVE 1 /* get only: all workers call it and get the same bits, with every add
+                           before the call in and none after it */
+
+/* The whole table, row by row. `count` must be num_row * num_col. Workers only. */
+MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
+MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
+/* Adds and reads back in one pass over the memory. `delta` and `out` may be the same. */
+MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
+/* Rows of a matrix by id, in the order given; `count` must be num_ids * num_col. All ids are
+ * checked before anything moves. Duplicates: get returns the row each time, add adds each. */
+MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
+                                  void* out, int64_t count, int32_t flags);
+MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
+                                  const void* delta, int64_t count);
+/* Changes a hyper-parameter (MV_HYPER_) for all ranks, from the next add on. */
+MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* MULTIVERSO_C_API_H_ */

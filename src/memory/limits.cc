@@ -1,0 +1,43 @@
+#include "memory/limits.h"
+
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// The number in a control group's file; no limit if there is none.
+int64_t ReadLimit(const char* path) {
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return std::numeric_limits<int64_t>::max();
+  long long limit = 0;  // NOLINT: for scanf
+  const bool is_number = std::fscanf(file, "%lld", &limit) == 1 && limit > 0;
+  std::fclose(file);
+  return is_number ? int64_t{limit} : std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
+int64_t MemoryCeiling() {
+  int64_t ceiling = std::numeric_limits<int64_t>::max();
+  struct sysinfo info {};
+  if (sysinfo(&info) == 0) {
+    ceiling = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
+  }
+  ceiling = std::min(ceiling, ReadLimit("/sys/fs/cgroup/memory.max"));
+  return std::min(ceiling, ReadLimit("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+}
+
+Status CheckFitsInMemory(int64_t bytes) {
+  const int64_t ceiling = MemoryCeiling();
+  if (bytes <= ceiling) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes: this machine has ", ceiling,
+                                      " bytes of memory and swap in all"));
+}
+
+}  // namespace multiverso

@@ -1,0 +1,86 @@
+#include "memory/named_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr char kPrefix[] = "multiverso-segment-";
+// A creator needs a moment between creating its file and locking it.
+constexpr int kYoungSeconds = 60;
+
+// Removes files in `directory` whose creator no longer holds its lock.
+void RemoveOrphans(const std::string& directory) {
+  DIR* listing = opendir(directory.c_str());
+  if (listing == nullptr) return;
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(listing)) {
+    if (std::strncmp(entry->d_name, kPrefix, sizeof(kPrefix) - 1) == 0) {
+      names.emplace_back(entry->d_name);
+    }
+  }
+  closedir(listing);
+  for (const std::string& name : names) {
+    const std::string path = directory + "/" + name;
+    const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    struct stat info {};
+    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
+        info.st_mtime + kYoungSeconds < std::time(nullptr) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+      unlink(path.c_str());
+    }
+    close(fd);
+  }
+}
+
+bool HasRoom(const std::string& directory, int64_t bytes) {
+  struct statvfs info {};
+  if (statvfs(directory.c_str(), &info) != 0) return false;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) >= bytes;
+}
+
+}  // namespace
+
+Result<NamedFile> CreateNamedFile(int64_t bytes) {
+  const char* temporary = std::getenv("TMPDIR");
+  const std::vector<std::string> directories = {
+      "/dev/shm", temporary != nullptr && temporary[0] == '/' ? temporary : "/tmp"};
+  std::string tried;
+  for (const std::string& directory : directories) {
+    RemoveOrphans(directory);
+    if (!HasRoom(directory, bytes)) {
+      tried += StrCat(" ", directory, " (not enough room)");
+      continue;
+    }
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
+      random = static_cast<uint64_t>(std::time(nullptr)) ^ static_cast<uint64_t>(getpid()) << 32;
+    }
+    NamedFile file;
+    file.path = StrCat(directory, "/", kPrefix, getpid(), "-", std::hex, random);
+    file.fd = open(file.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file.fd >= 0) {
+      flock(file.fd, LOCK_EX | LOCK_NB);
+      return file;
+    }
+    tried += StrCat(" ", directory, " (", std::strerror(errno), ")");
+  }
+  return Status(Code::kMemory, StrCat("no place for a shared segment of ", bytes,
+                                      " bytes; tried anonymous memory and", tried));
+}
+
+}  // namespace multiverso

@@ -1,0 +1,23 @@
+// Presence: which ranks of a node are there, as the kernel sees it.
+//
+// Each rank locks one byte of the node's control segment (a POSIX record lock) when it joins. The
+// kernel drops the lock when the process ends, however it ends, so asking who holds a byte is
+// asking who lives: no heartbeat, no signal, no process ids, which do not cross containers.
+#ifndef MULTIVERSO_MEMORY_PRESENCE_H_
+#define MULTIVERSO_MEMORY_PRESENCE_H_
+
+#include "base/status.h"
+
+namespace multiverso {
+
+// Marks this process present as number `index` on the file behind `fd`. The mark lasts until the
+// process ends or closes any descriptor of that file. A forked child does not inherit it.
+Status MarkPresent(int fd, int index);
+
+// Whether another process is marked present as number `index`. Asking for an index that this
+// process marked itself gives false: the kernel never lists a process's own locks.
+bool IsPresent(int fd, int index);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_MEMORY_PRESENCE_H_

@@ -1,0 +1,59 @@
+#include "memory/robust_lock.h"
+
+#include <algorithm>
+
+#include "memory/futex.h"
+
+namespace multiverso {
+namespace {
+
+constexpr auto kLivenessCheck = std::chrono::milliseconds(20);
+constexpr int kLooks = 100;
+constexpr int kYields = 30;
+
+}  // namespace
+
+RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
+  for (int i = 0; i < kLooks; ++i) {
+    CpuRelax();
+    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
+  }
+  for (int i = 0; i < kYields; ++i) {
+    YieldCore();
+    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
+  }
+  // From here on the lock is taken with the sleepers' bit set: others may sleep too, and only the
+  // one who leaves can know, so it has to wake one of them in vain at worst.
+  const uint32_t mine = Mark(owner) | kSleepers;
+  for (;;) {
+    uint32_t seen = word.load(std::memory_order_relaxed);
+    if (seen == 0) {
+      if (word.compare_exchange_strong(seen, mine, std::memory_order_acquire)) {
+        return Outcome::kTaken;
+      }
+      continue;
+    }
+    if ((seen & kSleepers) == 0 &&
+        !word.compare_exchange_strong(seen, seen | kSleepers, std::memory_order_relaxed)) {
+      continue;
+    }
+    const uint32_t holder = seen | kSleepers;
+    const Instant now = Clock::now();
+    if (now >= until) return Outcome::kTimedOut;
+    SleepOnWord(&word, holder, std::min(until, now + kLivenessCheck));
+    if (word.load(std::memory_order_relaxed) != holder) continue;
+    // Nobody left the lock in the meantime. If its holder is gone, exactly one waiter succeeds in
+    // putting its own mark in place of the dead one's.
+    const int holder_rank = static_cast<int>(holder & ~kSleepers) - 1;
+    if (!probe.IsAlive(holder_rank)) {
+      uint32_t expected = holder;
+      if (word.compare_exchange_strong(expected, mine, std::memory_order_acquire)) {
+        return Outcome::kRecovered;
+      }
+    }
+  }
+}
+
+void RobustLock::WakeOne() { WakeWord(&word, 1); }
+
+}  // namespace multiverso

@@ -1,0 +1,74 @@
+#include "session/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// One meeting of everybody: all of a barrier, and of a shutdown.
+class Meeting : public Operation {
+ public:
+  Meeting(NodeGroup* group, CallKind kind, Instant deadline) : Operation(deadline), group_(group) {
+    group_->everybody()->Arrive(kind);
+  }
+  Status Step(const WaitLimit& limit) override { return group_->everybody()->Meet(limit); }
+  void Cancel(const std::string& reason) override { group_->Abort(reason); }
+
+ protected:
+  NodeGroup* group_;
+};
+
+class ClosingMeeting final : public Meeting {
+ public:
+  using Meeting::Meeting;
+  Status Step(const WaitLimit& limit) override {
+    const Status status = Meeting::Step(limit);
+    if (status.ok()) group_->Close();
+    if (!status.ok() && !status.pending()) group_->Leave("shut down after an error");
+    return status;
+  }
+};
+
+}  // namespace
+
+Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
+                 Membership members, std::unique_ptr<NodeGroup> group)
+    : options_(options),
+      transport_(std::move(transport)),
+      members_(std::move(members)),
+      group_(std::move(group)) {}
+
+Session::~Session() = default;
+
+std::unique_ptr<Operation> Session::StartBarrier() {
+  return std::make_unique<Meeting>(group_.get(), CallKind::kBarrier, NextDeadline());
+}
+
+std::unique_ptr<Operation> Session::StartClose() {
+  return std::make_unique<ClosingMeeting>(group_.get(), CallKind::kClose, NextDeadline());
+}
+
+std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
+  // Counted even if the creation fails: it fails on every rank, so the numbers keep agreeing.
+  const int64_t id = next_table_++;
+  if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
+  return std::make_unique<TableCreation>(spec, id, init_value, table_context(), NextDeadline());
+}
+
+Table* Session::KeepTable(std::unique_ptr<Table> table) {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  tables_.push_back(std::move(table));
+  return tables_.back().get();
+}
+
+void Session::ReleaseTable(Table* table) {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  const auto found = std::find_if(tables_.begin(), tables_.end(),
+                                  [&](const auto& kept) { return kept.get() == table; });
+  if (found != tables_.end()) tables_.erase(found);
+}
+
+}  // namespace multiverso

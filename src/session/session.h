@@ -1,0 +1,63 @@
+// Session: one rank's part in a job, from init to shutdown, and the tables made in it.
+#ifndef MULTIVERSO_SESSION_SESSION_H_
+#define MULTIVERSO_SESSION_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/operation.h"
+#include "base/status.h"
+#include "table/table.h"
+#include "table/table_creation.h"
+#include "transport/membership.h"
+#include "transport/node_group.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+
+struct SessionOptions {
+  int32_t mode = 0;  // MV_MODE_
+  Role role = Role::kAll;
+  std::chrono::milliseconds timeout{120000};
+};
+
+// Collective calls are made by one thread at a time; everything else is thread-safe.
+class Session {
+ public:
+  Session(const SessionOptions& options, std::unique_ptr<Transport> transport, Membership members,
+          std::unique_ptr<NodeGroup> group);
+  ~Session();
+
+  const Membership& members() const { return members_; }
+  NodeGroup* group() const { return group_.get(); }
+  TableContext table_context() const { return TableContext{&members_, group_.get()}; }
+  // The deadline of a call that starts now.
+  Instant NextDeadline() const { return Clock::now() + options_.timeout; }
+
+  std::unique_ptr<Operation> StartBarrier();
+  std::unique_ptr<TableCreation> StartTable(TableSpec spec, const void* init_value);
+  // Meets the others for the end. The session is of no use afterwards, whatever came of it.
+  std::unique_ptr<Operation> StartClose();
+  // Goes without meeting anybody.
+  void Leave(const std::string& reason) { group_->Leave(reason); }
+
+  // Keeps the table until ReleaseTable or the end of the session.
+  Table* KeepTable(std::unique_ptr<Table> table);
+  void ReleaseTable(Table* table);
+
+ private:
+  SessionOptions options_;
+  std::unique_ptr<Transport> transport_;
+  Membership members_;
+  std::unique_ptr<NodeGroup> group_;
+  int64_t next_table_ = 0;
+  std::mutex tables_mutex_;
+  std::vector<std::unique_ptr<Table>> tables_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_SESSION_H_

@@ -1,0 +1,151 @@
+#include "session/session_opening.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "session/version.h"
+
+namespace multiverso {
+namespace {
+
+// What a rank says after it has made or mapped the control segment.
+struct Outcome {
+  int32_t code = 0;
+  int32_t unused = 0;
+  char text[256] = {};
+  SegmentLocator locator;
+};
+
+std::string Bytes(const Status& status, const SegmentLocator& locator) {
+  Outcome outcome;
+  outcome.code = static_cast<int32_t>(status.code());
+  CopyText(outcome.text, status.text());
+  outcome.locator = locator;
+  return std::string(reinterpret_cast<const char*>(&outcome), sizeof(outcome));
+}
+
+// The first failure among all ranks' outcomes, the same on every rank.
+Status FirstFailure(const std::vector<std::string>& outcomes, std::vector<Outcome>* read) {
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    Outcome outcome;
+    if (outcomes[i].size() != sizeof(outcome)) {
+      return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
+    }
+    std::memcpy(&outcome, outcomes[i].data(), sizeof(outcome));
+    if (outcome.code != 0) {
+      return Status(static_cast<Code>(outcome.code), StrCat("rank ", i, ": ", outcome.text));
+    }
+    read->push_back(outcome);
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+SessionOpening::SessionOpening(const SessionOptions& options, std::unique_ptr<Transport> transport)
+    : Operation(Clock::now() + options.timeout),
+      options_(options),
+      transport_(std::move(transport)) {}
+
+Status SessionOpening::Step(const WaitLimit& limit) {
+  std::vector<std::string> all;
+  // Each phase is left by falling into the next; a pending wait comes back to where it was.
+  switch (phase_) {
+    case Phase::kStart:
+      MV_RETURN_IF_NOT_OK(BeginHello());
+      phase_ = Phase::kHello;
+      [[fallthrough]];
+    case Phase::kHello:
+      MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
+      MV_RETURN_IF_NOT_OK(BeginControl(all).In("init"));
+      phase_ = Phase::kControl;
+      [[fallthrough]];
+    case Phase::kControl:
+      MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
+      MV_RETURN_IF_NOT_OK(BeginMapped(all).In("init"));
+      phase_ = Phase::kMapped;
+      [[fallthrough]];
+    case Phase::kMapped:
+      MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
+      MV_RETURN_IF_NOT_OK(Join(all).In("init"));
+      phase_ = Phase::kMeet;
+      [[fallthrough]];
+    case Phase::kMeet:
+      MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit).In("init"));
+  }
+  session_ = std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
+                                       std::move(group_));
+  return Status::Ok();
+}
+
+void SessionOpening::Cancel(const std::string& reason) {
+  if (group_ != nullptr) group_->Abort(reason);
+}
+
+Status SessionOpening::BeginHello() {
+  Hello hello;
+  CopyText(hello.version, kVersion);
+  hello.abi = kAbi;
+  hello.mode = options_.mode;
+  hello.role = static_cast<int32_t>(options_.role);
+  hello.timeout_ms = options_.timeout.count();
+  DescribeThisPlace(&hello);
+  return transport_->BeginExchange(
+      std::string(reinterpret_cast<const char*>(&hello), sizeof(hello)));
+}
+
+Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
+  Result<Membership> members = Membership::FromHellos(hellos, transport_->rank());
+  if (!members.ok()) return members.status();
+  members_ = std::move(members.value());
+  if (members_.num_nodes() > 1) {
+    std::string hosts = members_.node_hosts()[0];
+    for (int i = 1; i < members_.num_nodes(); ++i) {
+      hosts += ", " + members_.node_hosts()[static_cast<size_t>(i)];
+    }
+    return Status(Code::kUnsupported,
+                  StrCat("the ranks run on ", members_.num_nodes(), " nodes (", hosts,
+                         ") that share no memory; this version connects the ranks of one"));
+  }
+  Status status;
+  SegmentLocator locator;
+  if (members_.local_rank() == 0) {
+    const int ranks = static_cast<int>(members_.node_ranks().size());
+    const int64_t bytes = NodeControl::BytesFor(ranks);
+    Result<Segment> made =
+        ranks == 1 ? Segment::CreatePrivate(bytes) : Segment::CreateShared(bytes);
+    status = made.status();
+    if (made.ok()) {
+      control_ = std::move(made.value());
+      locator = control_.locator();
+    }
+  }
+  return transport_->BeginExchange(Bytes(status, locator));
+}
+
+Status SessionOpening::BeginMapped(const std::vector<std::string>& outcomes) {
+  std::vector<Outcome> read;
+  MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
+  Status status;
+  if (members_.local_rank() != 0) {
+    const auto first = static_cast<size_t>(members_.node_ranks()[0]);
+    Result<Segment> mapped = Segment::OpenShared(read[first].locator);
+    status = mapped.status();
+    if (mapped.ok()) control_ = std::move(mapped.value());
+  }
+  return transport_->BeginExchange(Bytes(status, SegmentLocator()));
+}
+
+Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
+  std::vector<Outcome> read;
+  MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
+  control_.Unlink();
+  auto group = NodeGroup::Join(std::move(control_), members_);
+  if (!group.ok()) return group.status();
+  group_ = std::move(group.value());
+  group_->everybody()->Arrive(CallKind::kJoin);
+  return Status::Ok();
+}
+
+}  // namespace multiverso

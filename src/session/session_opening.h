@@ -1,0 +1,50 @@
+// SessionOpening: how the ranks become a session.
+//
+// Everybody tells everybody who it is, over the transport; those who can map each other's memory
+// are a node; the first rank of the node makes the control segment and the others map it; then
+// they meet in it for the first time, and from there on need the transport no more.
+#ifndef MULTIVERSO_SESSION_SESSION_OPENING_H_
+#define MULTIVERSO_SESSION_SESSION_OPENING_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/operation.h"
+#include "memory/segment.h"
+#include "session/session.h"
+
+namespace multiverso {
+
+class SessionOpening final : public Operation {
+ public:
+  SessionOpening(const SessionOptions& options, std::unique_ptr<Transport> transport);
+
+  Status Step(const WaitLimit& limit) override;
+  void Cancel(const std::string& reason) override;
+
+  // After Step returned ok.
+  std::unique_ptr<Session> TakeSession() { return std::move(session_); }
+
+ private:
+  enum class Phase { kStart, kHello, kControl, kMapped, kMeet };
+
+  Status BeginHello();
+  // Knows who is where; makes the control segment on the first rank of the node.
+  Status BeginControl(const std::vector<std::string>& hellos);
+  // Maps the control segment on the others, and tells everybody how that went.
+  Status BeginMapped(const std::vector<std::string>& outcomes);
+  Status Join(const std::vector<std::string>& outcomes);
+
+  SessionOptions options_;
+  std::unique_ptr<Transport> transport_;
+  Phase phase_ = Phase::kStart;
+  Membership members_;
+  Segment control_;
+  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_SESSION_OPENING_H_

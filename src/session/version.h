@@ -1,0 +1,17 @@
+// The version of this library, as multiverso/_version.py has it.
+#ifndef MULTIVERSO_SESSION_VERSION_H_
+#define MULTIVERSO_SESSION_VERSION_H_
+
+// The build passes it in; a build that does not is a mistake that should not go unnoticed.
+#ifndef MULTIVERSO_VERSION
+#error "MULTIVERSO_VERSION is not defined: build with CMakeLists.txt"
+#endif
+
+namespace multiverso {
+
+constexpr char kVersion[] = MULTIVERSO_VERSION;
+constexpr int kAbi = 1;  // MV_ABI_VERSION, which the C API checks
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_VERSION_H_

@@ -1,0 +1,37 @@
+// The inner loops: elementwise updates over consecutive elements. Each exists in versions for the
+// vector instructions a processor may have; the loader picks one when the library is loaded.
+//
+// out may be equal to delta, and null in none of them. Integers wrap around, as NumPy's do.
+#ifndef MULTIVERSO_SHARD_KERNELS_H_
+#define MULTIVERSO_SHARD_KERNELS_H_
+
+#include <cstdint>
+
+namespace multiverso::kernels {
+
+// w += d
+void Add(float* w, const float* d, int64_t n);
+void Add(double* w, const double* d, int64_t n);
+void Add(int32_t* w, const int32_t* d, int64_t n);
+void Add(int64_t* w, const int64_t* d, int64_t n);
+
+// w += d; out = w
+void AddGet(float* w, const float* d, float* out, int64_t n);
+void AddGet(double* w, const double* d, double* out, int64_t n);
+void AddGet(int32_t* w, const int32_t* d, int32_t* out, int64_t n);
+void AddGet(int64_t* w, const int64_t* d, int64_t* out, int64_t n);
+
+// w -= rate * d
+void Descend(float* w, const float* d, float rate, int64_t n);
+void Descend(double* w, const double* d, double rate, int64_t n);
+
+// w -= rate * d; out = w
+void DescendGet(float* w, const float* d, float* out, float rate, int64_t n);
+void DescendGet(double* w, const double* d, double* out, double rate, int64_t n);
+
+// Which of the versions this processor uses: "avx512", "avx2" or "baseline".
+const char* VectorVersion();
+
+}  // namespace multiverso::kernels
+
+#endif  // MULTIVERSO_SHARD_KERNELS_H_

@@ -1,0 +1,163 @@
+#include "shard/shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// Leaves a lock at the end of a scope.
+class Leaving {
+ public:
+  explicit Leaving(RobustLock* lock) : lock_(lock) {}
+  ~Leaving() { lock_->Leave(); }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+
+ private:
+  RobustLock* lock_;
+};
+
+// Random rows miss the cache; asking for them a few rows ahead hides most of that.
+constexpr int64_t kRowsAhead = 8;
+constexpr int64_t kCacheLine = 64;
+constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware follows from there
+// Rows done under one taking of a lock: a long list of the same row lets others in between.
+constexpr int64_t kRowsPerTaking = 256;
+
+template <bool kForWriting>
+void PrefetchRow(const char* row, int64_t bytes) {
+  const int64_t end = bytes < kMostPrefetched ? bytes : kMostPrefetched;
+  for (int64_t at = 0; at < end; at += kCacheLine) {
+    __builtin_prefetch(row + at, kForWriting ? 1 : 0);
+  }
+}
+
+}  // namespace
+
+Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
+             std::unique_ptr<const Updater> updater, ShardUser user)
+    : layout_(layout),
+      columns_(columns),
+      storage_(storage),
+      updater_(std::move(updater)),
+      user_(user) {}
+
+Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
+  RobustLock* const lock = storage_.lock(stripe);
+  if (lock->TryTake(user_.local_rank)) return Status::Ok();
+  switch (lock->Take(user_.local_rank, *user_.probe, limit.first())) {
+    case RobustLock::Outcome::kTaken:
+      return Status::Ok();
+    case RobustLock::Outcome::kRecovered:
+      LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
+                        " of a table: a rank died in the middle of an operation; an add it was "
+                        "making there, which was never acknowledged, may be there in part"));
+      return Status::Ok();
+    case RobustLock::Outcome::kTimedOut:
+      break;
+  }
+  if (Clock::now() < limit.deadline) return Status::Pending();
+  return Status(Code::kTimeout, StrCat("the lock of rows ", layout_.first_row(stripe), " to ",
+                                       layout_.end_row(stripe) - 1, " is held by local rank ",
+                                       lock->Holder(), ", which is alive but does not go on"));
+}
+
+template <class Body>
+Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body body) {
+  const int64_t stripes = layout_.stripes();
+  // Workers start at different places, so that they follow each other through the stripes instead
+  // of queueing for the first.
+  const int64_t start = user_.local_rank * stripes / 8 % stripes;
+  for (; progress->done < stripes; ++progress->done) {
+    int64_t stripe = start + progress->done;
+    if (stripe >= stripes) stripe -= stripes;
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const Leaving leaving(storage_.lock(stripe));
+    const int64_t first = layout_.first_row(stripe);
+    const int64_t rows = layout_.end_row(stripe) - first;
+    body(first * layout_.row_bytes(), rows * columns_, rows * layout_.row_bytes());
+  }
+  return Status::Ok();
+}
+
+template <bool kForWriting, class Body>
+Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
+                         const WaitLimit& limit, Body body) {
+  const int64_t row_bytes = layout_.row_bytes();
+  char* const parameters = storage_.parameters();
+  while (progress->done < count) {
+    const int64_t stripe = layout_.stripe_of(rows[progress->done]);
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const Leaving leaving(storage_.lock(stripe));
+    // Neighbours in the list that are neighbours in the table share one taking of the lock.
+    const int64_t end = std::min(count, progress->done + kRowsPerTaking);
+    do {
+      const int64_t i = progress->done;
+      if (i + kRowsAhead < count) {
+        const int64_t ahead = rows[i + kRowsAhead];
+        __builtin_prefetch(storage_.lock(layout_.stripe_of(ahead)), 1);
+        PrefetchRow<kForWriting>(parameters + ahead * row_bytes, row_bytes);
+      }
+      body(i, rows[i] * row_bytes);
+      ++progress->done;
+    } while (progress->done < end && layout_.stripe_of(rows[progress->done]) == stripe);
+  }
+  return Status::Ok();
+}
+
+Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count) const {
+  return Update{storage_.parameters() + byte_offset, storage_.state() + byte_offset,
+                storage_.state_stride(), delta, out, count};
+}
+
+Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {
+  return ForEachStripe(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
+    std::memcpy(static_cast<char*>(out) + at, storage_.parameters() + at,
+                static_cast<size_t>(bytes));
+  });
+}
+
+Status Shard::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
+  return ForEachStripe(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
+    updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count));
+  });
+}
+
+Status Shard::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
+  return ForEachStripe(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
+    updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at,
+                                       static_cast<char*>(out) + at, count));
+  });
+}
+
+Status Shard::Store(const void* values, Progress* progress, const WaitLimit& limit) {
+  return ForEachStripe(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
+    std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + at,
+                static_cast<size_t>(bytes));
+  });
+}
+
+Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                      const WaitLimit& limit) {
+  const auto row_bytes = static_cast<size_t>(layout_.row_bytes());
+  return ForEachRow<false>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
+    std::memcpy(static_cast<char*>(out) + static_cast<size_t>(i) * row_bytes,
+                storage_.parameters() + at, row_bytes);
+  });
+}
+
+Status Shard::AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
+                      const WaitLimit& limit) {
+  const int64_t row_bytes = layout_.row_bytes();
+  return ForEachRow<true>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
+    updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes,
+                                       nullptr, columns_));
+  });
+}
+
+}  // namespace multiverso

@@ -1,0 +1,80 @@
+// Shard: a piece of a table, and the only implementation of what can be done to it.
+//
+// A shard is memory that this process has mapped plus the operations on it. Whoever maps the
+// memory executes the operation itself; several ranks do so at the same time. It knows nothing of
+// ranks elsewhere, of sessions or of Python.
+//
+// Every operation takes the locks of the stripes it touches one after the other, never two at
+// once, so operations of different workers interleave between stripes but no addition is lost.
+// An operation that meets a stripe whose lock is held for long returns pending, with its Progress
+// where to go on: calling it again with the same arguments continues it.
+#ifndef MULTIVERSO_SHARD_SHARD_H_
+#define MULTIVERSO_SHARD_SHARD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "memory/robust_lock.h"
+#include "shard/storage.h"
+#include "shard/stripe_layout.h"
+#include "shard/updater.h"
+
+namespace multiverso {
+
+// How far an operation has come: stripes or rows done.
+struct Progress {
+  int64_t done = 0;
+};
+
+// Who operates: the mark for locks, and how to find out whether another holder still lives.
+struct ShardUser {
+  int local_rank = 0;
+  const OwnerProbe* probe = nullptr;
+};
+
+class Shard {
+ public:
+  // `storage` is attached; it and what `user` points to outlive the shard.
+  Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
+        std::unique_ptr<const Updater> updater, ShardUser user);
+
+  const StripeLayout& layout() const { return layout_; }
+  Hyper* hyper() const { return storage_.hyper(); }
+
+  // The whole shard, row by row.
+  Status Get(void* out, Progress* progress, const WaitLimit& limit);
+  Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
+  // `out` may equal `delta`.
+  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
+  // Overwrites, past the updater: for initial values.
+  Status Store(const void* values, Progress* progress, const WaitLimit& limit);
+
+  // Rows by number within the shard, in the order given, checked by the caller.
+  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                 const WaitLimit& limit);
+  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
+                 const WaitLimit& limit);
+
+ private:
+  // Calls body(stripe, byte offset, element offset of the stripe, elements) under each lock.
+  template <class Body>
+  Status ForEachStripe(Progress* progress, const WaitLimit& limit, Body body);
+  // Calls body(index into rows, address of the row) for each, under the lock of its stripe.
+  template <bool kForWriting, class Body>
+  Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
+                    const WaitLimit& limit, Body body);
+  Status TakeStripe(int64_t stripe, const WaitLimit& limit);
+  Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count) const;
+
+  StripeLayout layout_;
+  int64_t columns_;
+  ShardStorage storage_;
+  std::unique_ptr<const Updater> updater_;
+  ShardUser user_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_SHARD_H_

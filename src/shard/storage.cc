@@ -1,0 +1,46 @@
+#include "shard/storage.h"
+
+#include <limits>
+
+#include "base/checked.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kPage = 4096;
+constexpr int64_t kLocksOffset = kPage;
+static_assert(sizeof(Hyper) <= kLocksOffset);
+
+}  // namespace
+
+Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots) {
+  // Parameters plus state plus locks (1/1024 of the parameters, or one per row) stay far below 2^63
+  // if each part is below 2^59.
+  constexpr int64_t kLargest = int64_t{1} << 59;
+  int64_t state_bytes = 0;
+  int64_t lock_bytes = 0;
+  if (layout.bytes() > kLargest ||
+      !CheckedMultiply(layout.bytes() + kPage, state_slots, &state_bytes) ||
+      state_bytes > kLargest ||
+      !CheckedMultiply(layout.stripes(), sizeof(RobustLock), &lock_bytes) ||
+      lock_bytes > kLargest) {
+    return Status(Code::kMemory, StrCat("cannot hold ", layout.rows(), " rows of ",
+                                        layout.row_bytes(), " bytes"));
+  }
+  ShardStorage storage;
+  storage.parameters_offset_ = RoundUp(kLocksOffset + lock_bytes, kPage);
+  storage.state_offset_ = RoundUp(storage.parameters_offset_ + layout.bytes(), kPage);
+  storage.state_stride_ = RoundUp(layout.bytes(), kPage);
+  storage.segment_bytes_ = storage.state_offset_ + state_slots * storage.state_stride_;
+  return storage;
+}
+
+void ShardStorage::Attach(char* base) {
+  hyper_ = reinterpret_cast<Hyper*>(base);
+  locks_ = reinterpret_cast<RobustLock*>(base + kLocksOffset);
+  parameters_ = base + parameters_offset_;
+  state_ = base + state_offset_;
+}
+
+}  // namespace multiverso

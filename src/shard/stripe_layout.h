@@ -1,0 +1,41 @@
+// StripeLayout: how the rows of a shard are cut into stripes, each under a lock of its own.
+#ifndef MULTIVERSO_SHARD_STRIPE_LAYOUT_H_
+#define MULTIVERSO_SHARD_STRIPE_LAYOUT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/checked.h"
+
+namespace multiverso {
+
+// An array is a matrix with one column. A row never straddles two stripes, and the rows per stripe
+// are a power of two, so that finding the stripe of a row is a shift.
+class StripeLayout {
+ public:
+  // Big enough that taking the lock vanishes beside the copy, small enough to stay in the cache
+  // between the two passes of an operation and to let many workers in at once.
+  static constexpr int64_t kStripeBytes = int64_t{64} << 10;
+
+  StripeLayout() = default;
+  StripeLayout(int64_t rows, int64_t row_bytes) : rows_(rows), row_bytes_(row_bytes) {
+    while (row_bytes << (shift_ + 1) <= kStripeBytes) ++shift_;
+  }
+
+  int64_t rows() const { return rows_; }
+  int64_t row_bytes() const { return row_bytes_; }
+  int64_t bytes() const { return rows_ * row_bytes_; }
+  int64_t stripes() const { return DivideUp(rows_, int64_t{1} << shift_); }
+  int64_t stripe_of(int64_t row) const { return row >> shift_; }
+  int64_t first_row(int64_t stripe) const { return stripe << shift_; }
+  int64_t end_row(int64_t stripe) const { return std::min(rows_, (stripe + 1) << shift_); }
+
+ private:
+  int64_t rows_ = 0;
+  int64_t row_bytes_ = 0;
+  int shift_ = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_STRIPE_LAYOUT_H_

@@ -1,0 +1,58 @@
+#include "table/collective_get.h"
+
+#include <cstring>
+
+#include "base/text.h"
+
+namespace multiverso {
+
+CollectiveGet::CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_ids, void* out,
+                             Instant deadline)
+    : Operation(deadline), table_(table), row_ids_(row_ids), num_ids_(num_ids), out_(out) {
+  Arrive();
+}
+
+void CollectiveGet::Cancel(const std::string& reason) { table_->group()->Abort(reason); }
+
+void CollectiveGet::Arrive() {
+  const int64_t id = table_->id();
+  table_->group()->workers()->Arrive(CallKind::kCollectiveGet, &id, sizeof(id));
+}
+
+Status CollectiveGet::CheckSameTable() const {
+  const NodeGroup* const group = table_->group();
+  const Circle* const workers = table_->group()->workers();
+  for (const int member : workers->members()) {
+    int64_t id = 0;
+    std::memcpy(&id, workers->deposit(member).data, sizeof(id));
+    if (id == table_->id()) continue;
+    return Status(Code::kMismatch,
+                  StrCat("the ranks did not make the same call: rank ", group->rank(),
+                         " called get(sync=True) of table number ", table_->id(), ", rank ",
+                         group->rank_of(member), " of table number ", id));
+  }
+  return Status::Ok();
+}
+
+Status CollectiveGet::Step(const WaitLimit& limit) {
+  Circle* const workers = table_->group()->workers();
+  switch (phase_) {
+    case Phase::kBefore:
+      MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+      MV_RETURN_IF_NOT_OK(CheckSameTable());
+      phase_ = Phase::kRead;
+      [[fallthrough]];
+    case Phase::kRead:
+      MV_RETURN_IF_NOT_OK(row_ids_ == nullptr
+                              ? table_->Get(out_, &progress_, limit)
+                              : table_->GetRows(row_ids_, num_ids_, out_, &progress_, limit));
+      Arrive();
+      phase_ = Phase::kAfter;
+      [[fallthrough]];
+    case Phase::kAfter:
+      return workers->Meet(limit);
+  }
+  return Status(Code::kInternal, "collective get in no phase");
+}
+
+}  // namespace multiverso

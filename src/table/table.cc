@@ -1,0 +1,129 @@
+#include "table/table.h"
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+StripeLayout LayoutOf(const TableSpec& spec) {
+  return StripeLayout(spec.num_row, spec.num_col * SizeOf(spec.type()));
+}
+
+Result<ShardStorage> StorageOf(const TableSpec& spec) {
+  auto updater = MakeUpdater(static_cast<UpdaterKind>(spec.updater), spec.type());
+  if (!updater.ok()) return updater.status();
+  return ShardStorage::Plan(LayoutOf(spec), updater.value()->state_slots());
+}
+
+}  // namespace
+
+Result<int64_t> Table::SegmentBytes(const TableSpec& spec) {
+  Result<ShardStorage> storage = StorageOf(spec);
+  if (!storage.ok()) return storage.status();
+  return storage->segment_bytes();
+}
+
+Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, Segment segment,
+                                             TableContext context) {
+  Result<ShardStorage> storage = StorageOf(spec);
+  if (!storage.ok()) return storage.status();
+  auto updater = MakeUpdater(static_cast<UpdaterKind>(spec.updater), spec.type());
+  if (!updater.ok()) return updater.status();
+  std::unique_ptr<Table> table(new Table(spec, id, std::move(segment), context));
+  storage->Attach(table->segment_.data());
+  table->shard_ = std::make_unique<Shard>(
+      LayoutOf(spec), spec.num_col, storage.value(), std::move(updater.value()),
+      ShardUser{context.group->local_rank(), context.group});
+  // Every rank writes the same values before anybody can use the table.
+  for (int i = 0; i < kHyperCount; ++i) {
+    table->shard_->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);
+  }
+  return table;
+}
+
+Table::Table(const TableSpec& spec, int64_t id, Segment segment, TableContext context)
+    : spec_(spec), id_(id), segment_(std::move(segment)), context_(context) {}
+
+std::string Table::Where(const char* call) const {
+  return StrCat("rank ", context_.members->rank(), ", table '", spec_.name, "', ", call);
+}
+
+Status Table::CheckWhole(const char* call, const void* data, int64_t count) const {
+  if (!context_.members->is_worker()) {
+    return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
+  }
+  if (count != spec_.count()) {
+    return Status(Code::kValue, StrCat(Where(call), ": expected ", spec_.count(),
+                                       " elements, received ", count));
+  }
+  if (data == nullptr) {
+    return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
+  }
+  return Status::Ok();
+}
+
+Status Table::CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids,
+                        const void* data, int64_t count) const {
+  if (!context_.members->is_worker()) {
+    return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
+  }
+  if (num_ids < 0 || num_ids > INT64_MAX / spec_.num_col || count != num_ids * spec_.num_col) {
+    return Status(Code::kValue, StrCat(Where(call), ": expected ", num_ids, " rows of ",
+                                       spec_.num_col, " elements, received ", count,
+                                       " elements"));
+  }
+  if (num_ids > 0 && (row_ids == nullptr || data == nullptr)) {
+    return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
+  }
+  // As unsigned numbers, negative ids are large ones. No branch, so that it runs in vectors.
+  const auto rows = static_cast<uint64_t>(spec_.num_row);
+  uint64_t bad = 0;
+  for (int64_t i = 0; i < num_ids; ++i) {
+    bad |= static_cast<uint64_t>(static_cast<uint64_t>(row_ids[i]) >= rows);
+  }
+  if (bad == 0) return Status::Ok();
+  int64_t position = 0;
+  while (static_cast<uint64_t>(row_ids[position]) < rows) ++position;
+  return Status(Code::kIndex, StrCat(Where(call), ": row_ids[", position, "]: expected 0 to ",
+                                     spec_.num_row - 1, ", received ", row_ids[position]));
+}
+
+Status Table::Get(void* out, Progress* progress, const WaitLimit& limit) {
+  return shard_->Get(out, progress, limit);
+}
+
+Status Table::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
+  return shard_->Add(delta, progress, limit);
+}
+
+Status Table::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
+  return shard_->AddGet(delta, out, progress, limit);
+}
+
+Status Table::GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progress* progress,
+                      const WaitLimit& limit) {
+  return shard_->GetRows(row_ids, num_ids, out, progress, limit);
+}
+
+Status Table::AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta,
+                      Progress* progress, const WaitLimit& limit) {
+  return shard_->AddRows(row_ids, num_ids, delta, progress, limit);
+}
+
+Status Table::Store(const void* values, Progress* progress, const WaitLimit& limit) {
+  return shard_->Store(values, progress, limit);
+}
+
+Status Table::SetHyper(int32_t index, double value) {
+  MV_RETURN_IF_NOT_OK(CheckHyper(index, value));
+  shard_->hyper()->value[index].store(value, std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+double Table::GetHyper(int32_t index) const {
+  return shard_->hyper()->value[index].load(std::memory_order_relaxed);
+}
+
+}  // namespace multiverso

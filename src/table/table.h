@@ -1,0 +1,77 @@
+// Table: what a worker holds in its hand. Checks a call, splits it over the shards, and makes it.
+//
+// All servers of this release live on the caller's node, so there is one shard, and a call on the
+// table ends as a call on memory that this process has mapped.
+#ifndef MULTIVERSO_TABLE_TABLE_H_
+#define MULTIVERSO_TABLE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "memory/segment.h"
+#include "shard/shard.h"
+#include "table/table_spec.h"
+#include "transport/membership.h"
+#include "transport/node_group.h"
+
+namespace multiverso {
+
+// What a table needs of its session; outlives the table.
+struct TableContext {
+  const Membership* members = nullptr;
+  NodeGroup* group = nullptr;
+};
+
+// Thread-safe. Calls that meet a long-held lock return pending and continue from `progress`.
+class Table {
+ public:
+  // Over a segment laid out by ShardStorage::Plan for this spec.
+  static Result<std::unique_ptr<Table>> Attach(const TableSpec& spec, int64_t id, Segment segment,
+                                               TableContext context);
+  // Bytes that segment needs.
+  static Result<int64_t> SegmentBytes(const TableSpec& spec);
+
+  const TableSpec& spec() const { return spec_; }
+  int64_t id() const { return id_; }
+  Segment* segment() { return &segment_; }
+  NodeGroup* group() const { return context_.group; }
+
+  // The arguments of a call on the whole table or on rows of it; ok if it can be made.
+  Status CheckWhole(const char* call, const void* data, int64_t count) const;
+  Status CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids, const void* data,
+                   int64_t count) const;
+
+  // Checked by the above.
+  Status Get(void* out, Progress* progress, const WaitLimit& limit);
+  Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
+  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
+  Status GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progress* progress,
+                 const WaitLimit& limit);
+  Status AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta, Progress* progress,
+                 const WaitLimit& limit);
+
+  // Past the updater, by the master, before the table is handed out.
+  Status Store(const void* values, Progress* progress, const WaitLimit& limit);
+
+  Status SetHyper(int32_t index, double value);
+  double GetHyper(int32_t index) const;
+
+  // "rank 1, table 'w', get", for messages.
+  std::string Where(const char* call) const;
+
+ private:
+  Table(const TableSpec& spec, int64_t id, Segment segment, TableContext context);
+
+  TableSpec spec_;
+  int64_t id_;
+  Segment segment_;
+  TableContext context_;
+  std::unique_ptr<Shard> shard_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_TABLE_H_

@@ -1,0 +1,58 @@
+// TableCreation: how the ranks make one table together.
+//
+// Three or four meetings. First everybody brings its spec; they must be equal. Then the first
+// rank of the node has made the segment and brings its locator, or the reason why not. Then
+// everybody has mapped it, or brings the reason why not. Last, if the master has an initial value,
+// it has stored it. So whatever fails on one rank fails on all of them, with the same words, and
+// leaves nothing behind.
+#ifndef MULTIVERSO_TABLE_TABLE_CREATION_H_
+#define MULTIVERSO_TABLE_TABLE_CREATION_H_
+
+#include <memory>
+#include <string>
+
+#include "base/operation.h"
+#include "memory/segment.h"
+#include "shard/shard.h"
+#include "table/table.h"
+
+namespace multiverso {
+
+class TableCreation final : public Operation {
+ public:
+  // `init_value` is spec.count() elements or null; it counts on the master only, and stays valid
+  // until the operation has ended.
+  TableCreation(const TableSpec& spec, int64_t id, const void* init_value, TableContext context,
+                Instant deadline);
+
+  Status Step(const WaitLimit& limit) override;
+  void Cancel(const std::string& reason) override;
+
+  // After Step returned ok.
+  std::unique_ptr<Table> TakeTable() { return std::move(table_); }
+
+ private:
+  enum class Phase { kCompare, kMap, kConfirm, kStore, kFilled };
+
+  Status CompareSpecs();
+  // Makes the segment (on the first rank of the node) and says so.
+  void ArriveWithSegment();
+  // Maps what the first rank made and says so.
+  Status MapAndArrive();
+  Status ConfirmAllMapped();
+
+  TableSpec spec_;
+  int64_t id_;
+  const void* init_value_;
+  TableContext context_;
+  Phase phase_ = Phase::kCompare;
+  Segment segment_;
+  Status failure_;  // of this rank
+  bool master_fills_ = false;
+  Progress stored_;
+  std::unique_ptr<Table> table_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_TABLE_CREATION_H_

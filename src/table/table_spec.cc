@@ -1,0 +1,56 @@
+#include "table/table_spec.h"
+
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/text.h"
+
+namespace multiverso {
+
+Status TableSpec::Check() const {
+  if (kind != static_cast<int32_t>(TableKind::kArray) &&
+      kind != static_cast<int32_t>(TableKind::kMatrix)) {
+    return Status(Code::kValue, StrCat("kind: expected 0 (array) or 1 (matrix), received ", kind));
+  }
+  if (!IsDType(dtype)) {
+    return Status(Code::kType,
+                  StrCat("dtype: expected 0 (float32), 1 (float64), 2 (int32) or 3 (int64), "
+                         "received ", dtype));
+  }
+  if (num_row < 1 || num_col < 1) {
+    return Status(Code::kValue, StrCat("size: expected at least 1 element, received ", num_row,
+                                       " x ", num_col));
+  }
+  if (kind == static_cast<int32_t>(TableKind::kArray) && num_col != 1) {
+    return Status(Code::kValue, StrCat("num_col: expected 1 for an array, received ", num_col));
+  }
+  int64_t elements = 0;
+  int64_t total = 0;
+  if (!CheckedMultiply(num_row, num_col, &elements) ||
+      !CheckedMultiply(elements, SizeOf(type()), &total)) {
+    return Status(Code::kValue, StrCat("size: ", num_row, " x ", num_col, " ", NameOf(type()),
+                                       " do not fit 64-bit arithmetic"));
+  }
+  for (int32_t i = 0; i < kHyperCount; ++i) {
+    if (i == kLearningRate) MV_RETURN_IF_NOT_OK(CheckHyper(i, hyper[i]));
+  }
+  return MakeUpdater(static_cast<UpdaterKind>(updater), type()).status();
+}
+
+bool TableSpec::operator==(const TableSpec& other) const {
+  return std::memcmp(this, &other, sizeof(*this)) == 0;
+}
+
+std::string TableSpec::Describe() const {
+  const bool is_array = kind == static_cast<int32_t>(TableKind::kArray);
+  std::string text = StrCat(is_array ? "array '" : "matrix '", name, "' of ", num_row);
+  if (!is_array) text += StrCat(" x ", num_col);
+  text += StrCat(" ", IsDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
+                 NameOf(static_cast<UpdaterKind>(updater)));
+  if (static_cast<UpdaterKind>(updater) == UpdaterKind::kSgd) {
+    text += StrCat(" (learning_rate ", hyper[kLearningRate], ")");
+  }
+  return text;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,42 @@
+// TableSpec: everything that must agree between the ranks for a table to be one table.
+#ifndef MULTIVERSO_TABLE_TABLE_SPEC_H_
+#define MULTIVERSO_TABLE_TABLE_SPEC_H_
+
+#include <cstdint>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "shard/updater.h"
+
+namespace multiverso {
+
+// The numbers are those of the C API (MV_TABLE_ARRAY, ...).
+enum class TableKind : int32_t { kArray = 0, kMatrix = 1 };
+
+// Travels between ranks as bytes, so everything in it is plain and of fixed size. Values a caller
+// got wrong are kept as they are, for Check() to name.
+struct TableSpec {
+  int32_t kind = 0;
+  int32_t dtype = 0;
+  int32_t updater = 0;
+  int32_t unused = 0;
+  int64_t num_row = 0;
+  int64_t num_col = 1;
+  double hyper[kHyperCount] = {};
+  char name[64] = {};
+
+  // ValueError or TypeError if no table can be like that.
+  Status Check() const;
+  bool operator==(const TableSpec& other) const;
+
+  DType type() const { return static_cast<DType>(dtype); }
+  int64_t count() const { return num_row * num_col; }
+  int64_t bytes() const { return count() * SizeOf(type()); }
+  // "matrix 'w' of 4 x 8 float32, updater add".
+  std::string Describe() const;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_TABLE_SPEC_H_

@@ -1,0 +1,111 @@
+#include "transport/circle.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "memory/futex.h"
+#include "transport/node_group.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+namespace {
+
+// How often a waiting rank looks after those it waits for.
+constexpr auto kLook = std::chrono::milliseconds(50);
+
+}  // namespace
+
+Circle::Circle(const NodeGroup* group, int index, std::vector<int> members)
+    : group_(group),
+      index_(index),
+      members_(std::move(members)),
+      words_(&group->control()->circle[index]) {}
+
+std::atomic<uint64_t>& Circle::arrivals(int local_rank) const {
+  return group_->slot(local_rank).circle[index_].arrivals;
+}
+
+void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
+  ++meetings_;
+  arrived_at_ = Clock::now();
+  RankSlot::InCircle& mine = group_->slot(group_->local_rank()).circle[index_];
+  RankSlot::Deposit& deposit = mine.deposit[meetings_ % 2];
+  deposit.kind = kind;
+  deposit.bytes = static_cast<uint32_t>(bytes);
+  if (bytes > 0) std::memcpy(deposit.data, data, static_cast<size_t>(bytes));
+  mine.arrivals.store(meetings_, std::memory_order_release);
+  const uint64_t total = words_->total_arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
+  // Nobody arrives at a meeting before all have arrived at the one before, so the sum tells.
+  if (total == meetings_ * members_.size()) {
+    words_->completed.store(static_cast<uint32_t>(meetings_), std::memory_order_seq_cst);
+    if (members_.size() > 1) WakeWord(&words_->completed, kWakeAll);
+  }
+}
+
+Status Circle::Meet(const WaitLimit& limit) {
+  const auto number = static_cast<uint32_t>(meetings_);
+  const auto completed = [&] {
+    const uint32_t last = words_->completed.load(std::memory_order_acquire);
+    return static_cast<int32_t>(last - number) >= 0;
+  };
+  for (;;) {
+    const Instant until = std::min(limit.first(), Clock::now() + kLook);
+    if (AwaitWord(&words_->completed, until, completed)) return CheckKinds();
+    MV_RETURN_IF_NOT_OK(group_->CheckAborted());
+    MV_RETURN_IF_NOT_OK(CheckPeers());
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout,
+                    StrCat("rank ", group_->rank(), " waited ", SecondsBetween(arrived_at_, now),
+                           " s in ", NameOf(MyKind()), " for ", NameRanks(LateRanks()),
+                           ", which did not call it"));
+    }
+    if (now >= limit.slice_end) return Status::Pending();
+  }
+}
+
+const RankSlot::Deposit& Circle::deposit(int local_rank) const {
+  return group_->slot(local_rank).circle[index_].deposit[meetings_ % 2];
+}
+
+CallKind Circle::MyKind() const { return deposit(group_->local_rank()).kind; }
+
+std::vector<int> Circle::LateRanks() const {
+  std::vector<int> late;
+  for (const int member : members_) {
+    if (arrivals(member).load(std::memory_order_acquire) < meetings_) {
+      late.push_back(group_->rank_of(member));
+    }
+  }
+  return late;
+}
+
+Status Circle::CheckKinds() const {
+  // Everybody names the same two, in rank order, so that the messages of all ranks agree.
+  const int first = members_.front();
+  for (const int other : members_) {
+    if (deposit(other).kind == deposit(first).kind) continue;
+    return Status(Code::kMismatch,
+                  StrCat("the ranks did not make the same call: rank ", group_->rank_of(first),
+                         " called ", NameOf(deposit(first).kind), ", rank ",
+                         group_->rank_of(other), " called ", NameOf(deposit(other).kind)));
+  }
+  return Status::Ok();
+}
+
+Status Circle::CheckPeers() const {
+  for (const int member : members_) {
+    if (arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;
+    const std::string gone = group_->WhyGone(member);
+    if (gone.empty()) continue;
+    // It may have arrived and gone between the two looks.
+    if (arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;
+    return Status(Code::kPeerLost,
+                  StrCat("rank ", group_->rank_of(member), " ", gone, " while rank ",
+                         group_->rank(), " waited for it in ", NameOf(MyKind())));
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso

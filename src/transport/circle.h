@@ -1,0 +1,53 @@
+// Circle: a set of ranks of one node that meet in shared memory.
+//
+// A meeting (every collective call is made of them) goes like this: each rank writes what it
+// brings into its own slot, counts itself in, and sleeps on a word that the last to arrive
+// changes; then each reads what the others brought. No server and no message is involved. While a
+// rank waits it looks now and then whether those it waits for are still there, so that a dead, a
+// departed or an aborting rank ends the wait with its name.
+#ifndef MULTIVERSO_TRANSPORT_CIRCLE_H_
+#define MULTIVERSO_TRANSPORT_CIRCLE_H_
+
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/node_control.h"
+
+namespace multiverso {
+
+class NodeGroup;
+
+// Used by one thread at a time, by members only.
+class Circle {
+ public:
+  // Circle number `index` of the group, of these local ranks.
+  Circle(const NodeGroup* group, int index, std::vector<int> members);
+
+  const std::vector<int>& members() const { return members_; }
+
+  // Arrives at the next meeting with up to RankSlot::kMostBytes; does not wait.
+  void Arrive(CallKind kind, const void* data = nullptr, int64_t bytes = 0);
+  // Waits for the others. Mismatch if their kinds differ; the meeting is over then as well.
+  Status Meet(const WaitLimit& limit);
+  // What a member brought to the meeting just held: valid until this rank's next but one Arrive.
+  const RankSlot::Deposit& deposit(int local_rank) const;
+
+ private:
+  std::atomic<uint64_t>& arrivals(int local_rank) const;
+  CallKind MyKind() const;
+  Status CheckKinds() const;
+  Status CheckPeers() const;
+  std::vector<int> LateRanks() const;
+
+  const NodeGroup* group_;
+  int index_;
+  std::vector<int> members_;
+  NodeControl::CircleWords* words_;
+  uint64_t meetings_ = 0;  // that this rank arrived at
+  Instant arrived_at_{};
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_CIRCLE_H_

@@ -1,0 +1,103 @@
+#include "transport/membership.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+std::string ReadLine(const char* path) {
+  char line[128] = {};
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return "";
+  if (std::fgets(line, sizeof(line), file) == nullptr) line[0] = '\0';
+  std::fclose(file);
+  line[std::strcspn(line, "\n")] = '\0';
+  return line;
+}
+
+Status Differ(const char* what, const std::string& first, int rank, const std::string& other) {
+  return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": rank 0 has ", first,
+                                        ", rank ", rank, " has ", other));
+}
+
+Status CompareHellos(const Hello& first, const Hello& other, int rank) {
+  if (std::strcmp(first.version, other.version) != 0 || first.abi != other.abi) {
+    return Differ("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
+                  rank, StrCat(other.version, " (ABI ", other.abi, ")"));
+  }
+  if (first.mode != other.mode) {
+    return Differ("the consistency mode", StrCat(first.mode), rank, StrCat(other.mode));
+  }
+  if (first.timeout_ms != other.timeout_ms) {
+    return Differ("timeout", StrCat(first.timeout_ms, " ms"), rank,
+                  StrCat(other.timeout_ms, " ms"));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+void DescribeThisPlace(Hello* hello) {
+  char host[sizeof(hello->host)] = {};
+  if (gethostname(host, sizeof(host) - 1) != 0) CopyText(host, "unknown host");
+  CopyText(hello->host, host);
+  struct stat pid_namespace {};
+  stat("/proc/self/ns/pid", &pid_namespace);
+  CopyText(hello->memory, StrCat(ReadLine("/proc/sys/kernel/random/boot_id"), "/",
+                                 pid_namespace.st_ino, "/", geteuid()));
+}
+
+Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos, int rank) {
+  Membership members;
+  members.rank_ = rank;
+  std::map<std::string, int> node_of;
+  Hello first;
+  for (size_t i = 0; i < hellos.size(); ++i) {
+    Hello hello;
+    if (hellos[i].size() != sizeof(hello)) {
+      return Status(Code::kMismatch,
+                    StrCat("rank ", i, " runs another version of Multiverso than rank ", rank));
+    }
+    std::memcpy(&hello, hellos[i].data(), sizeof(hello));
+    if (i == 0) first = hello;
+    MV_RETURN_IF_NOT_OK(CompareHellos(first, hello, static_cast<int>(i)));
+    members.roles_.push_back(static_cast<Role>(hello.role));
+    const auto inserted = node_of.emplace(hello.memory, members.num_nodes_);
+    if (inserted.second) {
+      ++members.num_nodes_;
+      members.node_hosts_.emplace_back(hello.host);
+    }
+    members.nodes_.push_back(inserted.first->second);
+  }
+  for (int i = 0; i < members.size(); ++i) {
+    if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
+    if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
+    members.node_ranks_.push_back(i);
+  }
+  members.AssignRoles();
+  if (members.num_workers_ == 0 || members.num_servers_ == 0) {
+    return Status(Code::kValue,
+                  StrCat("role: expected at least one worker and one server among the ranks, "
+                         "received ", members.num_workers_, " workers and ", members.num_servers_,
+                         " servers"));
+  }
+  return members;
+}
+
+void Membership::AssignRoles() {
+  for (int i = 0; i < size(); ++i) {
+    const Role role = roles_[static_cast<size_t>(i)];
+    if (role != Role::kServer && num_workers_ == 0) master_rank_ = i;
+    worker_ids_.push_back(role == Role::kServer ? -1 : num_workers_++);
+    server_ids_.push_back(role == Role::kWorker ? -1 : num_servers_++);
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,75 @@
+// Membership: who takes part in a session, in which role, on which node.
+#ifndef MULTIVERSO_TRANSPORT_MEMBERSHIP_H_
+#define MULTIVERSO_TRANSPORT_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace multiverso {
+
+// The numbers are those of the C API (MV_ROLE_ALL, ...).
+enum class Role : int32_t { kAll = 0, kWorker = 1, kServer = 2 };
+
+// What a rank says of itself when it joins. Travels between ranks as bytes.
+struct Hello {
+  char version[32] = {};
+  int32_t abi = 0;
+  int32_t mode = 0;
+  int32_t role = 0;
+  int32_t unused = 0;
+  int64_t timeout_ms = 0;
+  char host[64] = {};    // for messages
+  char memory[128] = {};  // ranks with the same text can map each other's memory
+};
+
+// Where this process runs: host name, and the identity of the kernel and process-id namespace
+// within which /proc/<pid>/fd leads to another rank's memory.
+void DescribeThisPlace(Hello* hello);
+
+class Membership {
+ public:
+  // MismatchError if the ranks differ in version or options; ValueError if nobody is a worker or
+  // nobody a server.
+  static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(roles_.size()); }
+  int worker_id() const { return worker_ids_[static_cast<size_t>(rank_)]; }
+  int server_id() const { return server_ids_[static_cast<size_t>(rank_)]; }
+  int num_workers() const { return num_workers_; }
+  int num_servers() const { return num_servers_; }
+  int master_rank() const { return master_rank_; }
+  bool is_worker() const { return is_worker(rank_); }
+  bool is_worker(int rank) const { return worker_ids_[static_cast<size_t>(rank)] >= 0; }
+
+  int node() const { return nodes_[static_cast<size_t>(rank_)]; }
+  int num_nodes() const { return num_nodes_; }
+  // The ranks of this rank's node, in order, and this rank's place among them.
+  const std::vector<int>& node_ranks() const { return node_ranks_; }
+  int local_rank() const { return local_rank_; }
+  // One host name per node, for messages.
+  const std::vector<std::string>& node_hosts() const { return node_hosts_; }
+
+ private:
+  void AssignRoles();
+
+  int rank_ = 0;
+  std::vector<Role> roles_;
+  std::vector<int> worker_ids_;
+  std::vector<int> server_ids_;
+  std::vector<int> nodes_;
+  std::vector<int> node_ranks_;
+  std::vector<std::string> node_hosts_;
+  int num_workers_ = 0;
+  int num_servers_ = 0;
+  int num_nodes_ = 0;
+  int master_rank_ = 0;
+  int local_rank_ = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MEMBERSHIP_H_

@@ -1,0 +1,209 @@
+#include "transport/mpi_communicator.h"
+
+#include <cstdlib>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int kThreadMultiple = 3;  // in both families
+constexpr int kSuccess = 0;
+
+// A status is at most 64 bytes in both families, and nothing in it is read here but by MPI itself.
+struct alignas(16) OpaqueStatus {
+  char bytes[64];
+};
+
+// What differs between the families, for a given handle type.
+template <class Handle>
+struct Constants {
+  Handle world;
+  Handle byte;
+  int any_source;
+};
+
+Constants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
+  return {library.Symbol("ompi_mpi_comm_world"), library.Symbol("ompi_mpi_byte"), -1};
+}
+
+Constants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
+  return {0x44000000, 0x4c00010d, -2};
+}
+
+// The functions, declared here because there is no mpi.h at build time.
+template <class Handle>
+struct Functions {
+  int (*Initialized)(int*);
+  int (*Finalized)(int*);
+  int (*Init_thread)(int*, char***, int, int*);
+  int (*Finalize)();
+  int (*Get_library_version)(char*, int*);
+  int (*Error_string)(int, char*, int*);
+  int (*Comm_rank)(Handle, int*);
+  int (*Comm_size)(Handle, int*);
+  int (*Isend)(const void*, int, Handle, int, int, Handle, Handle*);
+  int (*Improbe)(int, int, Handle, int*, Handle*, OpaqueStatus*);
+  int (*Imrecv)(void*, int, Handle, Handle*, Handle*);
+  int (*Get_count)(const OpaqueStatus*, Handle, int*);
+  int (*Test)(Handle*, int*, OpaqueStatus*);
+
+  Status Load(const MpiLibrary& library) {
+    Status status;
+    const auto load = [&](auto* function, const char* name) {
+      *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(
+          library.Symbol(name));
+      if (*function == nullptr && status.ok()) {
+        status = Status(Code::kLauncher, StrCat(library.path(), " has no ", name,
+                                                ": MPI 3.0 or later is needed"));
+      }
+    };
+    load(&Initialized, "MPI_Initialized");
+    load(&Finalized, "MPI_Finalized");
+    load(&Init_thread, "MPI_Init_thread");
+    load(&Finalize, "MPI_Finalize");
+    load(&Get_library_version, "MPI_Get_library_version");
+    load(&Error_string, "MPI_Error_string");
+    load(&Comm_rank, "MPI_Comm_rank");
+    load(&Comm_size, "MPI_Comm_size");
+    load(&Isend, "MPI_Isend");
+    load(&Improbe, "MPI_Improbe");
+    load(&Imrecv, "MPI_Imrecv");
+    load(&Get_count, "MPI_Get_count");
+    load(&Test, "MPI_Test");
+    return status;
+  }
+};
+
+// Runs at process exit, after mpi4py's own if that is there.
+template <class Handle>
+void FinalizeAtExit() {
+  const Result<MpiLibrary> library = MpiLibrary::Find("");
+  Functions<Handle> mpi{};
+  int finalized = 1;
+  if (library.ok() && mpi.Load(library.value()).ok() && mpi.Finalized(&finalized) == kSuccess &&
+      finalized == 0) {
+    mpi.Finalize();
+  }
+}
+
+template <class Handle>
+class CommunicatorOf final : public MpiCommunicator {
+ public:
+  Status Load(const MpiLibrary& library, const void* handle) {
+    MV_RETURN_IF_NOT_OK(mpi_.Load(library));
+    constants_ = ConstantsOf(library, Handle{});
+    comm_ = handle == nullptr ? constants_.world : *static_cast<const Handle*>(handle);
+    int yes = 0;
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Finalized(&yes), "MPI_Finalized"));
+    if (yes != 0) return Status(Code::kState, "MPI has been finalised in this process");
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Initialized(&yes), "MPI_Initialized"));
+    if (yes == 0) {
+      int provided = 0;
+      MV_RETURN_IF_NOT_OK(
+          Check(mpi_.Init_thread(nullptr, nullptr, kThreadMultiple, &provided), "MPI_Init_thread"));
+      std::atexit(FinalizeAtExit<Handle>);
+    }
+    char text[8192] = {};
+    int length = 0;
+    if (mpi_.Get_library_version(text, &length) == kSuccess) {
+      description_ = std::string(text).substr(0, std::string(text).find_first_of("\r\n"));
+    }
+    description_ += " (" + library.path() + ")";
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_rank(comm_, &rank_), "MPI_Comm_rank"));
+    return Check(mpi_.Comm_size(comm_, &size_), "MPI_Comm_size");
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string Describe() const override { return description_; }
+
+  Status Send(int to, int tag, std::string bytes) override {
+    outgoing_.push_back(Outgoing{std::move(bytes), Handle{}});
+    Outgoing& message = outgoing_.back();
+    return Check(mpi_.Isend(message.bytes.data(), static_cast<int>(message.bytes.size()),
+                            constants_.byte, to, tag, comm_, &message.request),
+                 "MPI_Isend");
+  }
+
+  Status TryReceive(int tag, const WaitLimit& limit, std::string* bytes, bool* got) override {
+    *got = false;
+    int flag = 0;
+    Handle message{};
+    OpaqueStatus status{};
+    MV_RETURN_IF_NOT_OK(Check(
+        mpi_.Improbe(constants_.any_source, tag, comm_, &flag, &message, &status), "MPI_Improbe"));
+    if (flag == 0) return Status::Ok();
+    int count = 0;
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
+    bytes->resize(static_cast<size_t>(count));
+    Handle request{};
+    MV_RETURN_IF_NOT_OK(
+        Check(mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request),
+              "MPI_Imrecv"));
+    // It has been matched, so the sender is sending it: this does not wait for anybody's program.
+    for (flag = 0; flag == 0;) {
+      MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
+      if (flag == 0 && Clock::now() >= limit.deadline) {
+        return Status(Code::kTimeout, "a message of another rank began to arrive and stopped");
+      }
+      if (flag == 0) std::this_thread::yield();
+    }
+    *got = true;
+    return Status::Ok();
+  }
+
+  Status Advance() override {
+    for (auto message = outgoing_.begin(); message != outgoing_.end();) {
+      int flag = 0;
+      OpaqueStatus status{};
+      MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&message->request, &flag, &status), "MPI_Test"));
+      message = flag != 0 ? outgoing_.erase(message) : std::next(message);
+    }
+    return Status::Ok();
+  }
+
+  bool AllSent() const override { return outgoing_.empty(); }
+
+ private:
+  struct Outgoing {
+    std::string bytes;
+    Handle request;
+  };
+
+  Status Check(int code, const char* function) {
+    if (code == kSuccess) return Status::Ok();
+    char text[1024] = {};
+    int length = 0;
+    mpi_.Error_string(code, text, &length);
+    return Status(Code::kTransport, StrCat(function, ": ", text));
+  }
+
+  Functions<Handle> mpi_{};
+  Constants<Handle> constants_{};
+  Handle comm_{};
+  int rank_ = 0;
+  int size_ = 1;
+  std::string description_;
+  std::list<Outgoing> outgoing_;  // addresses stay put: MPI holds pointers into it
+};
+
+template <class Handle>
+Result<std::unique_ptr<MpiCommunicator>> OpenAs(const MpiLibrary& library, const void* handle) {
+  auto communicator = std::make_unique<CommunicatorOf<Handle>>();
+  MV_RETURN_IF_NOT_OK(communicator->Load(library, handle));
+  return std::unique_ptr<MpiCommunicator>(std::move(communicator));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const MpiLibrary& library,
+                                                               const void* handle) {
+  return library.family() == MpiFamily::kOpenMpi ? OpenAs<void*>(library, handle)
+                                                 : OpenAs<int>(library, handle);
+}
+
+}  // namespace multiverso

@@ -1,0 +1,40 @@
+// MpiCommunicator: the few things Multiverso asks of MPI, whatever its family.
+#ifndef MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_
+#define MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/mpi_library.h"
+
+namespace multiverso {
+
+// Used by one thread at a time.
+class MpiCommunicator {
+ public:
+  virtual ~MpiCommunicator() = default;
+
+  // `handle` is the address of an MPI_Comm, or null for the world. Initialises MPI if nobody has,
+  // and then finalises it when the process exits.
+  static Result<std::unique_ptr<MpiCommunicator>> Open(const MpiLibrary& library,
+                                                       const void* handle);
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string Describe() const = 0;
+
+  // Starts a message; the bytes are kept until it has left.
+  virtual Status Send(int to, int tag, std::string bytes) = 0;
+  // True with the next message of that tag from any rank, false if there is none now.
+  virtual Status TryReceive(int tag, const WaitLimit& limit, std::string* bytes, bool* got) = 0;
+  // Lets messages under way move on.
+  virtual Status Advance() = 0;
+  // Whether all messages have left.
+  virtual bool AllSent() const = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MPI_COMMUNICATOR_H_

@@ -1,0 +1,38 @@
+// MpiLibrary: the MPI that is in this process, found at run time.
+//
+// Multiverso is compiled without mpi.h. It looks for the MPI library that the process has already
+// loaded (mpi4py's, or the program's own) or opens one, and tells the two binary families apart by
+// the symbols inside: Open MPI, whose handles are pointers, and MPICH with all that share its
+// binary interface (Intel MPI, MVAPICH, Cray MPI), whose handles are ints.
+#ifndef MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_
+#define MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_
+
+#include <string>
+
+#include "base/status.h"
+
+namespace multiverso {
+
+enum class MpiFamily { kOpenMpi, kMpich };
+
+class MpiLibrary {
+ public:
+  // The library loaded already; otherwise opens `path`, or, if that is empty, the usual names.
+  // LauncherError if there is none, or two.
+  static Result<MpiLibrary> Find(const std::string& path);
+
+  MpiFamily family() const { return family_; }
+  const std::string& path() const { return path_; }
+
+  // Null if the library has no such symbol.
+  void* Symbol(const char* name) const;
+
+ private:
+  void* handle_ = nullptr;  // never closed: an MPI cannot be unloaded
+  std::string path_;
+  MpiFamily family_ = MpiFamily::kMpich;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_

@@ -1,0 +1,55 @@
+// MpiTransport: the startup exchange over MPI, with deadlines, which MPI's own collectives lack.
+//
+// Everybody sends a hello to rank 0; rank 0 collects them and sends everybody the whole list, or,
+// at its deadline, the names of those who did not come. So a rank that never calls init is named
+// on all others. Messages carry the number of the session and of the exchange, so that what a
+// given-up attempt left in MPI's queues is recognised and dropped.
+#ifndef MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
+#define MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/mpi_communicator.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+
+class MpiTransport final : public Transport {
+ public:
+  // `session` counts the sessions this process has opened, and so agrees between the ranks.
+  // LauncherError if the launcher says that there are several ranks and MPI says one.
+  static Result<std::unique_ptr<MpiTransport>> Open(const std::string& mpi_path,
+                                                    const void* mpi_comm, int64_t session);
+  ~MpiTransport() override;
+
+  int rank() const override { return communicator_->rank(); }
+  int size() const override { return communicator_->size(); }
+  std::string Describe() const override { return communicator_->Describe(); }
+  Status BeginExchange(const std::string& mine) override;
+  Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) override;
+
+ private:
+  MpiTransport(std::unique_ptr<MpiCommunicator> communicator, int64_t session)
+      : communicator_(std::move(communicator)), session_(session) {}
+
+  struct Header;
+  Status SendTo(int to, const Status& verdict, const std::string& body);
+  // True if a message of this exchange was received.
+  Status Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got);
+  Status Gather(const WaitLimit& limit);
+  Status GiveUpWaiting();
+  // Until MPI has taken all messages; their receivers are polling.
+  Status Drain(Instant deadline);
+
+  std::unique_ptr<MpiCommunicator> communicator_;
+  int64_t session_;
+  int64_t exchange_ = 0;
+  std::vector<std::string> hellos_;  // on rank 0, by rank
+  std::vector<bool> came_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_

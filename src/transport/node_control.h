@@ -1,0 +1,78 @@
+// NodeControl: the words that the ranks of a node share besides their tables. Its layout is the
+// protocol between them; NodeGroup is the code that follows it.
+#ifndef MULTIVERSO_TRANSPORT_NODE_CONTROL_H_
+#define MULTIVERSO_TRANSPORT_NODE_CONTROL_H_
+
+#include <atomic>
+#include <cstdint>
+
+namespace multiverso {
+
+// The collective calls. Ranks that meet in one with different kinds have made different calls.
+enum class CallKind : uint32_t {
+  kJoin = 1,
+  kBarrier,
+  kCreateTable,
+  kMapTable,
+  kFillTable,
+  kCollectiveGet,
+  kClose,
+};
+
+const char* NameOf(CallKind kind);
+
+// The sets of ranks that meet: all of them, and those that are workers. If all are workers there is
+// only the first.
+constexpr int kCircles = 2;
+
+// Of one rank. The rank writes it, all others read it.
+struct alignas(64) RankSlot {
+  static constexpr int64_t kMostBytes = 512;
+
+  enum State : uint32_t { kAbsent = 0, kHere = 1, kClosed = 2, kLeft = 3 };
+
+  std::atomic<uint32_t> state;
+  int32_t rank;
+  int64_t pid;
+  char reason[256];  // why it left; written before state becomes kLeft
+
+  // What the rank brings to a meeting.
+  struct Deposit {
+    CallKind kind;
+    uint32_t bytes;
+    char data[kMostBytes];
+  };
+
+  struct alignas(64) InCircle {
+    std::atomic<uint64_t> arrivals;  // at how many meetings of the circle it has arrived
+    // What it brought to meeting n, in n % 2: a rank can be one meeting ahead of a slow reader, but
+    // not two, since it would have to meet the reader in the one between.
+    Deposit deposit[2];
+  } circle[kCircles];
+};
+
+struct alignas(64) NodeControl {
+  struct alignas(64) CircleWords {
+    std::atomic<uint64_t> total_arrivals;  // of all its members
+    // The number of the last meeting at which all have arrived, modulo 2^32. Sleepers sleep here.
+    alignas(64) std::atomic<uint32_t> completed;
+  } circle[kCircles];
+
+  enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
+  alignas(64) std::atomic<uint32_t> abort;
+  int32_t aborted_by;
+  char abort_reason[512];
+
+  RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
+
+  static int64_t BytesFor(int ranks) {
+    return static_cast<int64_t>(sizeof(NodeControl)) +
+           ranks * static_cast<int64_t>(sizeof(RankSlot));
+  }
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "shared between processes");
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_NODE_CONTROL_H_

@@ -1,0 +1,68 @@
+// NodeGroup: the ranks of one node, as they know each other through their control segment: who is
+// there, who has gone and why, and whether somebody gave the session up.
+#ifndef MULTIVERSO_TRANSPORT_NODE_GROUP_H_
+#define MULTIVERSO_TRANSPORT_NODE_GROUP_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "memory/robust_lock.h"
+#include "memory/segment.h"
+#include "transport/circle.h"
+#include "transport/membership.h"
+#include "transport/node_control.h"
+
+namespace multiverso {
+
+// Thread-safe but for its circles.
+class NodeGroup final : public OwnerProbe {
+ public:
+  // Takes this rank's place in the control segment of its node.
+  static Result<std::unique_ptr<NodeGroup>> Join(Segment control, const Membership& members);
+  // Leaves, if it has not closed.
+  ~NodeGroup() override;
+
+  int local_rank() const { return local_rank_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int rank() const { return rank_of(local_rank_); }
+  // The session's number of a rank of this node.
+  int rank_of(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
+
+  Circle* everybody() { return &circles_.front(); }
+  // Only for workers.
+  Circle* workers() { return &circles_.back(); }
+
+  // Ends every wait of the node's ranks with AbortedError, now and later.
+  void Abort(const std::string& reason);
+  // The error if a rank of this node has done that.
+  Status CheckAborted() const;
+  // Tells the others that this rank will not come any more.
+  void Leave(const std::string& reason);
+  // The orderly end, after everybody met for it.
+  void Close();
+
+  // Whether the process of that rank exists.
+  bool IsAlive(int local_rank) const override;
+  // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
+  std::string WhyGone(int local_rank) const;
+
+  NodeControl* control() const { return control_; }
+  RankSlot& slot(int local_rank) const {
+    return control_->slots()[static_cast<size_t>(local_rank)];
+  }
+
+ private:
+  NodeGroup(Segment control, const Membership& members);
+
+  Segment segment_;
+  NodeControl* control_;
+  std::vector<int> ranks_;
+  int local_rank_;
+  std::vector<Circle> circles_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_NODE_GROUP_H_
