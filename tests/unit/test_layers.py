@@ -27,8 +27,11 @@ PUBLIC = "include"
 # From low to high; modules of one line are peers. `__init__` is the public face: the adapters
 # above it are users of the package like any other.
 PACKAGE_LAYERS = (
-    ("_version", "errors"),
-    ("_arrays", "_capi", "_launch"),
+    ("_reasons", "_version", "errors"),
+    ("_capi", "_launch"),
+    ("_arrays", "_options"),
+    ("_row_ids", "_session"),
+    ("_table",),
     ("api", "tables"),
     ("__init__",),
     ("theano_ext",),
@@ -78,7 +81,8 @@ def include_faults(src: Path) -> list[str]:
                     other = core_layer(target, src.resolve())
                     break
             else:
-                other = include["path"].split("/")[0]
+                # Not there (yet), but named by its folder; <memory> is of the standard library.
+                other = include["path"].rpartition("/")[0].split("/")[0]
             if other in CORE_LAYERS and CORE_LAYERS.index(other) > CORE_LAYERS.index(layer):
                 faults.append(f"{name}: {layer} includes {include['path']} of {other} above it")
     return faults
@@ -168,7 +172,7 @@ class TestTheChecks(unittest.TestCase):
         path.write_text(text, "utf-8")
 
     def sound_core(self):
-        self.write("src/base/status.h", "#include <string>\n")
+        self.write("src/base/status.h", "#include <memory>\n")
         self.write("src/table/table.h", '#include "base/status.h"\n#include "table/cut.h"\n')
         self.write(
             "src/include/multiverso/c_api.h", "/* an MPI_Comm */ #define MV_TRANSPORT_MPI 1\n"
