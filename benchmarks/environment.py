@@ -49,5 +49,6 @@ def describe(mpi: Any) -> dict[str, Any]:
         import mpi4py
 
         described["mpi4py"] = mpi4py.__version__
-        described["mpi"] = mpi.Get_library_version().strip("\0").splitlines()[0].partition(",")[0]
+        version = mpi.Get_library_version().strip("\0").splitlines()[0].partition(",")[0]
+        described["mpi"] = " ".join(version.split())
     return described

@@ -28,7 +28,6 @@ from samples import Effort
 
 _SIZES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
 _QUICK_SIZES = [1_000, 1_000_000, 10_000_000]
-_NUM_ROW = 1_000_000
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -41,6 +40,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--sizes", type=int, nargs="+", metavar="N", help="elements of the array tables"
     )
+    parser.add_argument(
+        "--num-row", type=int, default=1_000_000, metavar="N", help="rows of the matrix table"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer sizes and samples")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speeds to FILE.png")
@@ -49,10 +51,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--limit", type=float, default=1800.0, metavar="SECONDS", help="of one run of mpirun"
     )
     parsed = parser.parse_args(arguments)
-    for option in ("ranks", "sizes"):
-        for value in getattr(parsed, option) or []:
-            if value < 1:
-                parser.error(f"--{option}: expected numbers of at least 1, received {value}")
+    for value in [*(parsed.ranks or []), *(parsed.sizes or []), parsed.num_row]:
+        if value < 1:
+            parser.error(f"expected numbers of at least 1, received {value}")
     return parsed
 
 
@@ -85,12 +86,12 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     if not has_c:
         notes.append("without C threads, since no C compiler was found")
     if mpi is not None and ranks.size == 1:
-        notes.append("without the Send/Recv server, which needs two ranks")
+        notes.append("one worker: without the Send/Recv server, which needs two ranks")
     sizes = options.sizes or (_QUICK_SIZES if options.quick else _SIZES)
     bench = Bench(ranks, _effort(ranks.size, options.quick), library, has_c)
     cases: list[Case] = []
     with mv.session():
-        steps = list(plan(bench, sizes, _NUM_ROW))
+        steps = list(plan(bench, sizes, options.num_row))
         for step in _progress(steps, ranks.is_master):
             cases.append(step[1]())
     if not ranks.is_master:
@@ -110,7 +111,7 @@ def _progress(steps: list[Any], is_master: bool) -> Any:
 
 def _launch_all(options: argparse.Namespace) -> dict[str, Any]:
     """Measure with each of the given numbers of ranks and return one report of all."""
-    arguments = ["--quick"] if options.quick else []
+    arguments = ["--num-row", str(options.num_row), *(["--quick"] if options.quick else [])]
     if options.sizes:
         arguments += ["--sizes", *map(str, options.sizes)]
     merged: dict[str, Any] = {}
