@@ -148,7 +148,8 @@ int32_t MV_SessionClose(MV_Session session) {
     SessionEntry* const entry = use->get();
     std::unique_ptr<Operation> meeting = entry->session->StartClose();
     return Drive(Call{std::move(meeting), entry->slice,
-                      [use, session](const Status& status) mutable {
+                      // Withdraw waits until nobody uses the handle, which includes this call.
+                      [use = std::move(use), session](const Status& status) mutable {
                         use.reset();
                         const Status withdrawn = Withdraw(session);
                         return status.ok() ? withdrawn : status;
