@@ -23,13 +23,22 @@ class Meeting : public Operation {
 
 class ClosingMeeting final : public Meeting {
  public:
-  using Meeting::Meeting;
+  ClosingMeeting(NodeGroup* group, Instant deadline)
+      : Meeting(group, CallKind::kClose, deadline), gave_up_(group->AbortedByThisRank()) {}
   Status Step(const WaitLimit& limit) override {
     const Status status = Meeting::Step(limit);
-    if (status.ok()) group_->Close();
-    if (!status.ok() && !status.pending()) group_->Leave("shut down after an error");
-    return status;
+    if (status.pending()) return status;
+    if (status.ok()) {
+      group_->Close();
+    } else {
+      group_->Leave("shut down after an error");
+    }
+    // A rank that gave up earlier knows why, and has nobody left to meet.
+    return gave_up_ ? Status::Ok() : status;
   }
+
+ private:
+  bool gave_up_;
 };
 
 }  // namespace
@@ -48,18 +57,19 @@ std::unique_ptr<Operation> Session::StartBarrier() {
 }
 
 std::unique_ptr<Operation> Session::StartClose() {
-  return std::make_unique<ClosingMeeting>(group_.get(), CallKind::kClose, NextDeadline());
+  return std::make_unique<ClosingMeeting>(group_.get(), NextDeadline());
 }
 
 std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
-  // Counted even if the creation fails: it fails on every rank, so the numbers keep agreeing.
-  const int64_t id = next_table_++;
+  // Counted when it has succeeded, as it does on all ranks or on none.
+  const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   return std::make_unique<TableCreation>(spec, id, init_value, table_context(), NextDeadline());
 }
 
 Table* Session::KeepTable(std::unique_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
+  ++next_table_;
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }

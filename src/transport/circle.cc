@@ -16,7 +16,7 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 
 }  // namespace
 
-Circle::Circle(const NodeGroup* group, int index, std::vector<int> members)
+Circle::Circle(NodeGroup* group, int index, std::vector<int> members)
     : group_(group),
       index_(index),
       members_(std::move(members)),
@@ -49,20 +49,24 @@ Status Circle::Meet(const WaitLimit& limit) {
     const uint32_t last = words_->completed.load(std::memory_order_acquire);
     return static_cast<int32_t>(last - number) >= 0;
   };
-  for (;;) {
-    const Instant until = std::min(limit.first(), Clock::now() + kLook);
-    if (AwaitWord(&words_->completed, until, completed)) return CheckKinds();
+  while (!completed()) {
     MV_RETURN_IF_NOT_OK(group_->CheckAborted());
+    const Instant until = std::min(limit.first(), Clock::now() + kLook);
+    if (AwaitWord(&words_->completed, until, completed)) break;
     MV_RETURN_IF_NOT_OK(CheckPeers());
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout,
-                    StrCat("rank ", group_->rank(), " waited ", SecondsBetween(arrived_at_, now),
-                           " s in ", NameOf(MyKind()), " for ", NameRanks(LateRanks()),
-                           ", which did not call it"));
+      const Status late(Code::kTimeout,
+                        StrCat("rank ", group_->rank(), " waited ",
+                               SecondsBetween(arrived_at_, now), " s in ", NameOf(MyKind()),
+                               " for ", NameRanks(LateRanks()), ", which did not call it"));
+      // Whoever comes later would wait for this rank in vain.
+      group_->Abort(late.text());
+      return late;
     }
     if (now >= limit.slice_end) return Status::Pending();
   }
+  return CheckKinds();
 }
 
 const RankSlot::Deposit& Circle::deposit(int local_rank) const {

@@ -22,13 +22,15 @@ class NodeGroup;
 class Circle {
  public:
   // Circle number `index` of the group, of these local ranks.
-  Circle(const NodeGroup* group, int index, std::vector<int> members);
+  Circle(NodeGroup* group, int index, std::vector<int> members);
 
   const std::vector<int>& members() const { return members_; }
 
   // Arrives at the next meeting with up to RankSlot::kMostBytes; does not wait.
   void Arrive(CallKind kind, const void* data = nullptr, int64_t bytes = 0);
-  // Waits for the others. Mismatch if their kinds differ; the meeting is over then as well.
+  // Waits for the others. Mismatch if their kinds differ; the meeting is over then as well. A rank
+  // that has waited until its deadline gives the session up: it will not be there when the late
+  // ones come.
   Status Meet(const WaitLimit& limit);
   // What a member brought to the meeting just held: valid until this rank's next but one Arrive.
   const RankSlot::Deposit& deposit(int local_rank) const;
@@ -40,7 +42,7 @@ class Circle {
   Status CheckPeers() const;
   std::vector<int> LateRanks() const;
 
-  const NodeGroup* group_;
+  NodeGroup* group_;
   int index_;
   std::vector<int> members_;
   NodeControl::CircleWords* words_;

@@ -70,6 +70,11 @@ Status NodeGroup::CheckAborted() const {
                                        control_->abort_reason));
 }
 
+bool NodeGroup::AbortedByThisRank() const {
+  return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet &&
+         control_->aborted_by == rank();
+}
+
 void NodeGroup::Leave(const std::string& reason) {
   RankSlot& mine = slot(local_rank_);
   if (mine.state.load(std::memory_order_relaxed) != RankSlot::kHere) return;

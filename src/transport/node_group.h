@@ -38,6 +38,7 @@ class NodeGroup final : public OwnerProbe {
   void Abort(const std::string& reason);
   // The error if a rank of this node has done that.
   Status CheckAborted() const;
+  bool AbortedByThisRank() const;
   // Tells the others that this rank will not come any more.
   void Leave(const std::string& reason);
   // The orderly end, after everybody met for it.
