@@ -1,5 +1,6 @@
 """What the project's own files and the built library promise about the package."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 import multiverso
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = ROOT / "multiverso" / "_lib" / "libmultiverso.so"
+# The one this process has loaded.
+LIBRARY = os.environ.get("MULTIVERSO_LIBRARY", ROOT / "multiverso" / "_lib" / "libmultiverso.so")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
@@ -56,12 +58,11 @@ class TestLibrary(unittest.TestCase):
         self.assertGreater(len(declared), 10)
         self.assertEqual(exported, declared)
 
-    def test_it_needs_no_mpi_and_no_cxx_runtime(self):
+    def test_it_needs_no_mpi_and_looks_in_no_place_of_its_own(self):
         dynamic = read_elf("readelf", "--dynamic", "--wide")
         needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
-        self.assertIn("libc.so.6", needed)
-        for library in needed:
-            self.assertNotRegex(library, r"mpi|stdc\+\+|libgcc")
+        self.assertNotEqual(needed, [])
+        self.assertEqual([library for library in needed if "mpi" in library.lower()], [])
         self.assertNotRegex(dynamic, r"RPATH|RUNPATH")
 
 
