@@ -15,7 +15,7 @@ class Meeting : public Operation {
     group_->everybody()->Arrive(kind);
   }
   Status Step(const WaitLimit& limit) override { return group_->everybody()->Meet(limit); }
-  void Cancel(const std::string& reason) override { group_->Abort(reason); }
+  void Cancel(const std::string& reason) override { group_->Abort(Status(Code::kAborted, reason)); }
 
  protected:
   NodeGroup* group_;
@@ -24,7 +24,7 @@ class Meeting : public Operation {
 class ClosingMeeting final : public Meeting {
  public:
   ClosingMeeting(NodeGroup* group, Instant deadline)
-      : Meeting(group, CallKind::kClose, deadline), gave_up_(group->AbortedByThisRank()) {}
+      : Meeting(group, CallKind::kClose, deadline), was_over_(group->AbortIsKnown()) {}
   Status Step(const WaitLimit& limit) override {
     const Status status = Meeting::Step(limit);
     if (status.pending()) return status;
@@ -33,12 +33,12 @@ class ClosingMeeting final : public Meeting {
     } else {
       group_->Leave("shut down after an error");
     }
-    // A rank that gave up earlier knows why, and has nobody left to meet.
-    return gave_up_ ? Status::Ok() : status;
+    // A rank that knows that the session was given up has nobody left to meet.
+    return was_over_ ? Status::Ok() : status;
   }
 
  private:
-  bool gave_up_;
+  bool was_over_;
 };
 
 }  // namespace

@@ -80,7 +80,7 @@ Status SessionOpening::Step(const WaitLimit& limit) {
 }
 
 void SessionOpening::Cancel(const std::string& reason) {
-  if (group_ != nullptr) group_->Abort(reason);
+  if (group_ != nullptr) group_->Abort(Status(Code::kAborted, reason));
 }
 
 Status SessionOpening::BeginHello() {

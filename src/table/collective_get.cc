@@ -12,7 +12,7 @@ CollectiveGet::CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_i
   Arrive();
 }
 
-void CollectiveGet::Cancel(const std::string& reason) { table_->group()->Abort(reason); }
+void CollectiveGet::Cancel(const std::string& reason) { table_->group()->Abort(Status(Code::kAborted, reason)); }
 
 void CollectiveGet::Arrive() {
   const int64_t id = table_->id();

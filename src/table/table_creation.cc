@@ -52,7 +52,7 @@ TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init
   context_.group->everybody()->Arrive(CallKind::kCreateTable, &proposal, sizeof(proposal));
 }
 
-void TableCreation::Cancel(const std::string& reason) { context_.group->Abort(reason); }
+void TableCreation::Cancel(const std::string& reason) { context_.group->Abort(Status(Code::kAborted, reason)); }
 
 Status TableCreation::Step(const WaitLimit& limit) {
   Circle* const meeting = context_.group->everybody();

@@ -29,6 +29,7 @@ std::atomic<uint64_t>& Circle::arrivals(int local_rank) const {
 void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   ++meetings_;
   arrived_at_ = Clock::now();
+  aborted_before_ = group_->IsAborted();
   RankSlot::InCircle& mine = group_->slot(group_->local_rank()).circle[index_];
   RankSlot::Deposit& deposit = mine.deposit[meetings_ % 2];
   deposit.kind = kind;
@@ -50,7 +51,7 @@ Status Circle::Meet(const WaitLimit& limit) {
     return static_cast<int32_t>(last - number) >= 0;
   };
   while (!completed()) {
-    MV_RETURN_IF_NOT_OK(group_->CheckAborted());
+    MV_RETURN_IF_NOT_OK(group_->CheckAborted(!aborted_before_));
     const Instant until = std::min(limit.first(), Clock::now() + kLook);
     if (AwaitWord(&words_->completed, until, completed)) break;
     MV_RETURN_IF_NOT_OK(CheckPeers());
@@ -61,7 +62,7 @@ Status Circle::Meet(const WaitLimit& limit) {
                                SecondsBetween(arrived_at_, now), " s in ", NameOf(MyKind()),
                                " for ", NameRanks(LateRanks()), ", which did not call it"));
       // Whoever comes later would wait for this rank in vain.
-      group_->Abort(late.text());
+      group_->Abort(late);
       return late;
     }
     if (now >= limit.slice_end) return Status::Pending();

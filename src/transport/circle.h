@@ -48,6 +48,7 @@ class Circle {
   NodeControl::CircleWords* words_;
   uint64_t meetings_ = 0;  // that this rank arrived at
   Instant arrived_at_{};
+  bool aborted_before_ = false;  // the session was given up before this rank arrived
 };
 
 }  // namespace multiverso

@@ -61,6 +61,7 @@ struct alignas(64) NodeControl {
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
   alignas(64) std::atomic<uint32_t> abort;
   int32_t aborted_by;
+  int32_t abort_code;  // kTimeout if a wait reached its deadline, else kAborted
   char abort_reason[512];
 
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }

@@ -56,23 +56,28 @@ NodeGroup::NodeGroup(Segment control, const Membership& members)
 
 NodeGroup::~NodeGroup() { Leave("left without calling shutdown"); }
 
-void NodeGroup::Abort(const std::string& reason) {
+void NodeGroup::Abort(const Status& why) {
+  abort_is_known_.store(true, std::memory_order_relaxed);
   uint32_t expected = NodeControl::kNone;
   if (!control_->abort.compare_exchange_strong(expected, NodeControl::kWriting)) return;
   control_->aborted_by = rank();
-  CopyText(control_->abort_reason, reason);
+  control_->abort_code = static_cast<int32_t>(why.code());
+  CopyText(control_->abort_reason, why.text());
   control_->abort.store(NodeControl::kSet, std::memory_order_release);
 }
 
-Status NodeGroup::CheckAborted() const {
-  if (control_->abort.load(std::memory_order_acquire) != NodeControl::kSet) return Status::Ok();
-  return Status(Code::kAborted, StrCat("rank ", control_->aborted_by, " gave the session up: ",
-                                       control_->abort_reason));
+bool NodeGroup::IsAborted() const {
+  return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet;
 }
 
-bool NodeGroup::AbortedByThisRank() const {
-  return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet &&
-         control_->aborted_by == rank();
+Status NodeGroup::CheckAborted(bool was_waiting) {
+  if (!IsAborted()) return Status::Ok();
+  abort_is_known_.store(true, std::memory_order_relaxed);
+  if (was_waiting && control_->abort_code == static_cast<int32_t>(Code::kTimeout)) {
+    return Status(Code::kTimeout, control_->abort_reason);
+  }
+  return Status(Code::kAborted, StrCat("rank ", control_->aborted_by, " gave the session up: ",
+                                       control_->abort_reason));
 }
 
 void NodeGroup::Leave(const std::string& reason) {

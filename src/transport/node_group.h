@@ -34,11 +34,14 @@ class NodeGroup final : public OwnerProbe {
   // Only for workers.
   Circle* workers() { return &circles_.back(); }
 
-  // Ends every wait of the node's ranks with AbortedError, now and later.
-  void Abort(const std::string& reason);
-  // The error if a rank of this node has done that.
-  Status CheckAborted() const;
-  bool AbortedByThisRank() const;
+  // Ends every wait of the node's ranks, now and later: with AbortedError, or, where `why` is a
+  // timeout, with the same timeout for those that are waiting already.
+  void Abort(const Status& why);
+  bool IsAborted() const;
+  // The error if a rank of this node has done that. `was_waiting`: since before it happened.
+  Status CheckAborted(bool was_waiting);
+  // Whether this rank's caller has been told, or did it.
+  bool AbortIsKnown() const { return abort_is_known_.load(std::memory_order_relaxed); }
   // Tells the others that this rank will not come any more.
   void Leave(const std::string& reason);
   // The orderly end, after everybody met for it.
@@ -62,6 +65,7 @@ class NodeGroup final : public OwnerProbe {
   std::vector<int> ranks_;
   int local_rank_;
   std::vector<Circle> circles_;
+  std::atomic<bool> abort_is_known_{false};
 };
 
 }  // namespace multiverso
