@@ -17,7 +17,7 @@ LIBRARY := multiverso/_lib/libmultiverso.so
 # Folders too: removing a file changes them.
 CORE := CMakeLists.txt multiverso/_version.py \
         $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -name '*.map')
-PACKAGE := pyproject.toml setup.py multiverso/_version.py
+PACKAGE := Makefile pyproject.toml setup.py multiverso/_version.py
 SHIPPED := $(CORE) $(PACKAGE) MANIFEST.in $(shell find multiverso -name '*.py' -o -name 'py.typed')
 
 # Nothing of the user's own environment reaches the ones made here. mpirun, cmake and python are
