@@ -1,0 +1,79 @@
+"""Multiverso: a parameter server for training on one machine or a cluster.
+
+The parameters of a model live in tables that every worker of an MPI job can add to and get from:
+
+    import multiverso as mv
+
+    mv.init()
+    table = mv.ArrayTableHandler(1000)
+    table.add(delta)
+    parameters = table.get()
+    mv.shutdown()
+
+Run it with ``python train.py`` as one worker, or with ``mpirun -np 4 python train.py`` as four.
+"""
+
+from multiverso._version import __version__
+from multiverso.api import (
+    Session,
+    barrier,
+    init,
+    is_initialized,
+    is_master_worker,
+    num_servers,
+    num_workers,
+    rank,
+    server_id,
+    servers_num,
+    session,
+    shutdown,
+    size,
+    worker_id,
+    workers_num,
+)
+from multiverso.errors import (
+    AbortedError,
+    ForkedError,
+    InternalError,
+    LauncherError,
+    MismatchError,
+    MultiversoError,
+    OperationTimeout,
+    PeerLostError,
+    StateError,
+    TransportError,
+    UnsupportedError,
+)
+from multiverso.tables import ArrayTableHandler, MatrixTableHandler
+
+__all__ = [
+    "AbortedError",
+    "ArrayTableHandler",
+    "ForkedError",
+    "InternalError",
+    "LauncherError",
+    "MatrixTableHandler",
+    "MismatchError",
+    "MultiversoError",
+    "OperationTimeout",
+    "PeerLostError",
+    "Session",
+    "StateError",
+    "TransportError",
+    "UnsupportedError",
+    "__version__",
+    "barrier",
+    "init",
+    "is_initialized",
+    "is_master_worker",
+    "num_servers",
+    "num_workers",
+    "rank",
+    "server_id",
+    "servers_num",
+    "session",
+    "shutdown",
+    "size",
+    "worker_id",
+    "workers_num",
+]

@@ -1,0 +1,95 @@
+"""What a session is opened with, checked."""
+
+import math
+import numbers
+import operator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from multiverso import _capi
+from multiverso.errors import UnsupportedError
+
+ROLES: Final[dict[str, int]] = {
+    "all": _capi.MV_ROLE_ALL,
+    "worker": _capi.MV_ROLE_WORKER,
+    "server": _capi.MV_ROLE_SERVER,
+}
+
+#: A year, the most that the library takes: a longer deadline is as good as none.
+_MAX_SECONDS: Final = 365 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `multiverso.init` was called with; two calls agree if these are equal.
+
+    Attributes
+    ----------
+    role : str
+        What this rank does: a key of `ROLES`.
+    timeout : float
+        Deadline of any single call, in seconds.
+    comm : object
+        The communicator given, or None.
+
+    """
+
+    role: str
+    timeout: float
+    comm: object
+
+
+def checked(
+    sync: object, staleness: object, role: object, comm: object, timeout: object
+) -> Options:
+    """Return the options of a session; TypeError, ValueError or UnsupportedError if wrong."""
+    if not isinstance(sync, bool | np.bool_):
+        msg = f"sync: expected a bool, received {sync!r}"
+        raise TypeError(msg)
+    if staleness is not None:
+        rounds = _staleness(staleness)
+        if sync:
+            msg = f"expected sync=True or staleness, received sync=True and staleness={rounds}"
+            raise ValueError(msg)
+    if sync or staleness is not None:
+        msg = (
+            f"this version has the asynchronous mode only: expected init() with sync=False and "
+            f"staleness=None, received sync={sync}, staleness={staleness}"
+        )
+        raise UnsupportedError(msg)
+    return Options(_role(role), _timeout(timeout), comm)
+
+
+def _staleness(staleness: object) -> int:
+    if isinstance(staleness, bool | np.bool_) or not hasattr(staleness, "__index__"):
+        msg = f"staleness: expected an int, the number of rounds, received {staleness!r}"
+        raise TypeError(msg)
+    rounds = operator.index(staleness)
+    if rounds < 0:
+        msg = f"staleness: expected 0 or more rounds, received {rounds}"
+        raise ValueError(msg)
+    return rounds
+
+
+def _role(role: object) -> str:
+    wanted = ", ".join(map(repr, ROLES))
+    if not isinstance(role, str):
+        msg = f"role: expected one of {wanted}, received {role!r}"
+        raise TypeError(msg)
+    if role not in ROLES:
+        msg = f"role: expected one of {wanted}, received {role!r}"
+        raise ValueError(msg)
+    return role
+
+
+def _timeout(timeout: object) -> float:
+    if isinstance(timeout, bool | np.bool_) or not isinstance(timeout, numbers.Real):
+        msg = f"timeout: expected seconds as a number, received {timeout!r}"
+        raise TypeError(msg)
+    seconds = float(timeout)
+    if not (math.isfinite(seconds) and seconds > 0):
+        msg = f"timeout: expected a finite number of seconds above 0, received {timeout!r}"
+        raise ValueError(msg)
+    return min(seconds, _MAX_SECONDS)

@@ -1,0 +1,225 @@
+"""The session: this rank's membership in the parameter server, from init to shutdown.
+
+A process has one at a time. What ends it: `Session.close`, the end of a ``with`` block, or, at
+the latest, the end of the interpreter, which leaves without waiting for anyone.
+"""
+
+import atexit
+import logging
+import math
+import os
+import sys
+import threading
+from ctypes import byref, sizeof
+from types import TracebackType
+from typing import Final, Self
+
+from multiverso import _capi, _launch, _options
+from multiverso._capi import lib
+from multiverso._reasons import describe
+from multiverso.errors import ForkedError, StateError
+
+_log = logging.getLogger("multiverso")
+
+#: Longest stretch of a wait without a look at pending signals.
+_WAIT_SLICE_MS: Final = 100
+
+
+class Session:
+    """A membership in the parameter server. `multiverso.init` makes it.
+
+    It is a context manager: ``with mv.init():`` shuts the session down at the end of the block,
+    and if an exception ends the block, leaves at once and tells the other ranks why.
+
+    Attributes
+    ----------
+    options : Options
+        What it was opened with.
+    rank, size : int
+        This rank, and the number of ranks.
+    worker_id, server_id : int
+        Dense, in rank order; -1 where the rank's role does not include it.
+    num_workers, num_servers : int
+        How many there are.
+    node, num_nodes, local_rank, local_size : int
+        The group of ranks that share memory, and the place in it.
+
+    """
+
+    def __init__(self, options: _options.Options) -> None:
+        communicator = _launch.find_communicator(options.comm)
+        raw = _capi.MV_SessionOptions()
+        _capi.call(lib.MV_SessionOptionsInit, byref(raw))
+        raw.role = _options.ROLES[options.role]
+        raw.timeout_ms = math.ceil(options.timeout * 1000)
+        raw.wait_slice_ms = _WAIT_SLICE_MS
+        if communicator is not None:
+            raw.transport = _capi.MV_TRANSPORT_MPI
+            raw.mpi_comm = communicator.address
+        self.options = options
+        self.closed = False
+        self.forked = False
+        self._communicator = communicator  # the library uses it until the session is closed
+        self._blocks = 0
+        self.handle = _capi.MV_Session()
+        try:
+            _capi.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
+            self._describe()
+        except BaseException as error:
+            if self.handle:  # interrupted just after it was opened
+                self.leave(describe(error))
+            raise
+        _log.debug("opened %r", self)
+
+    def _describe(self) -> None:
+        raw = _capi.MV_SessionDescription(struct_size=sizeof(_capi.MV_SessionDescription))
+        _capi.call(lib.MV_SessionDescribe, self.handle, byref(raw))
+        self.rank: int = raw.rank
+        self.size: int = raw.size
+        self.worker_id: int = raw.worker_id
+        self.server_id: int = raw.server_id
+        self.num_workers: int = raw.num_workers
+        self.num_servers: int = raw.num_servers
+        self.node: int = raw.node
+        self.num_nodes: int = raw.num_nodes
+        self.local_rank: int = raw.local_rank
+        self.local_size: int = raw.local_size
+
+    def barrier(self) -> None:
+        """Wait for all ranks; see `multiverso.barrier`."""
+        _capi.call(lib.MV_SessionBarrier, self.handle)
+
+    def close(self) -> None:
+        """Wait for all ranks to close, and end the session, also if that fails."""
+        try:
+            _capi.call(lib.MV_SessionClose, self.handle)
+        except BaseException as error:
+            # Interrupted, it is still open; else this is a stale handle, which does no harm.
+            lib.MV_SessionLeave(self.handle, describe(error).encode())
+            raise
+        finally:
+            self._end()
+
+    def leave(self, reason: str) -> None:
+        """End the session on this rank at once; the others learn the reason when they wait."""
+        lib.MV_SessionLeave(self.handle, reason.encode())
+        self._end()
+
+    def _end(self) -> None:
+        self.closed = True
+        self._communicator = None
+        _log.debug("ended the session")
+
+    def __enter__(self) -> Self:
+        self._blocks += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._blocks -= 1
+        if self._blocks or self.closed or self.forked:
+            return
+        if error is None or isinstance(error, SystemExit) and not error.code:
+            self.close()
+        else:
+            self.leave(f"its script left the session's block: {describe(error)}")
+
+    def __repr__(self) -> str:
+        state = "forked" if self.forked else "closed" if self.closed else "open"
+        return f"<multiverso.Session rank={self.rank} size={self.size} {state}>"
+
+
+class _Process:
+    """The session of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.session: Session | None = None
+
+
+_process: Final = _Process()
+
+
+def current() -> Session:
+    """Return the open session; StateError if there is none, ForkedError in a child."""
+    session = _process.session
+    if session is None or session.closed:
+        over = "" if session is None else "the session has been shut down; "
+        msg = f"{over}expected an open session: call mv.init() first"
+        raise StateError(msg)
+    if session.forked:
+        raise _forked()
+    return session
+
+
+def find() -> Session | None:
+    """Return the open session that this process can use, or None."""
+    session = _process.session
+    return None if session is None or session.closed or session.forked else session
+
+
+def is_over() -> bool:
+    """Return whether no session has been opened, or the last one has ended."""
+    session = _process.session
+    return session is None or session.closed
+
+
+def open_session(options: _options.Options) -> tuple[Session, bool]:
+    """Return the session with these options, and whether it is new.
+
+    Raises
+    ------
+    StateError
+        If a session with other options is open.
+
+    """
+    with _process.lock:
+        session = _process.session
+        if session is not None and not session.closed:
+            if session.forked:
+                raise _forked()
+            if session.options != options:
+                msg = (
+                    f"a session is open with other options: expected {session.options}, received "
+                    f"{options}. Call mv.shutdown() first"
+                )
+                raise StateError(msg)
+            return session, False
+        session = Session(options)
+        _process.session = session
+        atexit.unregister(_leave_at_exit)
+        atexit.register(_leave_at_exit)  # the last to be registered: called before MPI_Finalize
+        return session, True
+
+
+def _forked() -> ForkedError:
+    msg = (
+        "this process is a fork of one with an open session, which cannot be used from both; "
+        "start it with the 'spawn' method, or fork it before mv.init()"
+    )
+    return ForkedError(msg)
+
+
+def _leave_at_exit() -> None:
+    session = find()
+    if session is None:
+        return
+    # Set where an uncaught exception was printed; at a prompt also by those the user went on from.
+    error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    reason = "its script ended without mv.shutdown()"
+    session.leave(f"{reason}: {describe(error)}" if error is not None else reason)
+
+
+def _note_fork() -> None:
+    """In the child: mark the session, and replace the lock, whose holder may not be here."""
+    _process.lock = threading.RLock()
+    if _process.session is not None:
+        _process.session.forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)

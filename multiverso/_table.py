@@ -1,0 +1,301 @@
+"""What array and matrix tables have in common: creation, and the calls on the whole table."""
+
+import logging
+import math
+import numbers
+import weakref
+from collections.abc import Callable
+from ctypes import addressof, byref, c_int32, c_int64, sizeof
+from typing import Any, Final, NoReturn, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso import _arrays, _capi, _session
+from multiverso._arrays import pin
+from multiverso._capi import call, lib
+
+_log = logging.getLogger("multiverso")
+
+#: Name of an updater: its code, and the options it has with their places among MV_HYPER_.
+UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
+    "add": (_capi.MV_UPDATER_ADD, {}),
+    "sgd": (_capi.MV_UPDATER_SGD, {"learning_rate": _capi.MV_HYPER_LEARNING_RATE}),
+}
+
+# Bound once, and converted for C once: a call on a small table takes less than a microsecond.
+_ndarray: Final = np.ndarray
+_table_get: Final = lib.MV_TableGet
+_table_add: Final = lib.MV_TableAdd
+_table_add_get: Final = lib.MV_TableAddGet
+PLAIN: Final = c_int32(0)
+COLLECTIVE: Final = c_int32(_capi.MV_COLLECTIVE)
+
+
+class Table:
+    """A table: parameters that every rank of the session shares.
+
+    `Table._get` and its kin begin with a test for an array that is right as it is. Everything
+    else that NumPy can make right goes the long way round, through `_arrays`.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_dtype",
+        "_handle",
+        "_input_shapes",
+        "_name",
+        "_shape",
+        "_updater",
+    )
+
+    def __init__(
+        self,
+        kind: int,
+        shape: Callable[[], tuple[int, ...]],
+        init_value: object,
+        dtype: object,
+        updater: object,
+        name: object,
+        options: dict[str, object],
+    ) -> None:
+        """Create the table with all ranks; `shape` returns its shape, or raises what is wrong."""
+        session = _session.current()
+        raw = _capi.MV_TableOptions()
+        call(lib.MV_TableOptionsInit, byref(raw))
+        raw.kind = kind
+        try:
+            encoded = _encoded(name)
+            raw.name = encoded
+            self._updater = _set_updater(raw, updater, options)
+            raw.dtype, self._dtype = _arrays.table_dtype(dtype)
+            self._shape = shape()
+            self._input_shapes = _input_shapes(self._shape)
+            initial = _initial(init_value, self._dtype, self._input_shapes, session.worker_id == 0)
+        except Exception:
+            _take_part(session, raw)
+            raise
+        raw.num_row, raw.num_col = (*self._shape, 1)[:2]
+        if initial is not None:
+            raw.init_value = _arrays.address(initial)
+        self._handle = _capi.MV_Table()
+        call(lib.MV_TableCreate, session.handle, byref(raw), byref(self._handle))
+        # The copy of the handle outlives the table, and the library knows one that has gone.
+        free = weakref.finalize(self, lib.MV_TableFree, _capi.MV_Table(self._handle.value))
+        free.atexit = False
+        self._count = c_int64(math.prod(self._shape))
+        self._name = name if isinstance(name, str) else f"table {self._describe().id}"
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Its NumPy dtype."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape: (size,), or (num_row, num_col)."""
+        return self._shape
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return self._count.value
+
+    @property
+    def updater(self) -> str:
+        """The name of what `add` does with a delta."""
+        return self._updater
+
+    @property
+    def options(self) -> dict[str, float]:
+        """The updater's options as they are now, for all ranks."""
+        hyper = self._describe().hyper
+        return {name: hyper[place] for name, place in UPDATERS[self._updater][1].items()}
+
+    def set_option(self, **options: float) -> None:
+        """Change options of the updater, such as ``learning_rate``, for all ranks.
+
+        In force from the next add on, on whichever rank that is. Does not wait.
+
+        Parameters
+        ----------
+        **options : float
+            New values by name.
+
+        Raises
+        ------
+        TypeError
+            If the updater has no such option, or a value is no number.
+        ValueError
+            If a value is not finite.
+        StateError
+            If the session has been shut down.
+
+        """
+        values = _hyper(self._updater, options)
+        for place, value in values.items():
+            call(lib.MV_TableSetHyper, self._handle, place, value)
+
+    def _describe(self) -> _capi.MV_TableDescription:
+        raw = _capi.MV_TableDescription(struct_size=sizeof(_capi.MV_TableDescription))
+        call(lib.MV_TableDescribe, self._handle, byref(raw))
+        return raw
+
+    def _get(self, sync: bool, out: Any) -> Any:
+        flags = COLLECTIVE if sync else PLAIN
+        if (
+            type(out) is _ndarray
+            and out.dtype is self._dtype
+            and out.shape == self._shape
+            and out.flags.carray
+        ):
+            call(_table_get, self._handle, pin(out), self._count, flags)
+            return out
+        if out is None:
+            fresh = np.empty(self._shape, self._dtype)
+            call(_table_get, self._handle, pin(fresh), self._count, flags)
+            return fresh
+        buffer, target = _arrays.as_output(out, self._dtype, self._shape)
+        call(_table_get, self._handle, pin(buffer), self._count, flags)
+        if buffer is not target:
+            np.copyto(target, buffer)
+        return out
+
+    def _add(self, data: Any) -> None:
+        if (
+            type(data) is _ndarray
+            and data.dtype is self._dtype
+            and data.shape == self._shape
+            and data.flags.carray
+        ):
+            call(_table_add, self._handle, pin(data), self._count)
+            return
+        delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
+        call(_table_add, self._handle, _arrays.pointer(delta), self._count)
+
+    def _add_get(self, data: Any, out: Any) -> Any:
+        if out is None:
+            out = np.empty(self._shape, self._dtype)
+        if (
+            type(data) is _ndarray
+            and type(out) is _ndarray
+            and data.dtype is self._dtype
+            and out.dtype is self._dtype
+            and data.shape == self._shape
+            and out.shape == self._shape
+            and data.flags.carray
+            and out.flags.carray
+        ):
+            source, sink = pin(data), pin(out)
+            distance = addressof(source) - addressof(sink)
+            if distance == 0 or not -out.nbytes < distance < out.nbytes:
+                call(_table_add_get, self._handle, source, sink, self._count)
+                return out
+        buffer, target = _arrays.as_output(out, self._dtype, self._shape)
+        delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
+        if np.may_share_memory(delta, buffer):  # the library takes the same memory, not a part
+            delta = delta.copy()
+        call(_table_add_get, self._handle, _arrays.pointer(delta), pin(buffer), self._count)
+        if buffer is not target:
+            np.copyto(target, buffer)
+        return out
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied or pickled."""
+        msg = (
+            f"{type(self).__name__} cannot be copied or pickled: it is a handle to memory that "
+            f"the ranks of one session share. Copy or pickle what get() returns"
+        )
+        raise TypeError(msg)
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self._shape))
+        return (
+            f"<{type(self).__name__} '{self._name}': {shape} {self._dtype}, "
+            f"updater {self._updater}>"
+        )
+
+
+def _encoded(name: object) -> bytes | None:
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        msg = f"name: expected a str, received {name!r}"
+        raise TypeError(msg)
+    if not name or "\0" in name:
+        msg = f"name: expected one or more characters, none of them NUL, received {name!r}"
+        raise ValueError(msg)
+    return name.encode()
+
+
+def _set_updater(raw: _capi.MV_TableOptions, updater: object, options: dict[str, object]) -> str:
+    wanted = ", ".join(map(repr, UPDATERS))
+    if not isinstance(updater, str):
+        msg = f"updater: expected one of {wanted}, received {updater!r}"
+        raise TypeError(msg)
+    if updater not in UPDATERS:
+        msg = f"updater: expected one of {wanted}, received {updater!r}"
+        raise ValueError(msg)
+    raw.updater = UPDATERS[updater][0]
+    given = {name: value for name, value in options.items() if value is not None}
+    for place, value in _hyper(updater, given).items():
+        raw.hyper[place] = value
+    return updater
+
+
+def _hyper(updater: str, options: dict[str, Any]) -> dict[int, float]:
+    places = UPDATERS[updater][1]
+    values = {}
+    for name, value in options.items():
+        if name not in places:
+            known = ", ".join(places) or "no options"
+            msg = f"{name}: updater '{updater}' has {known}, received {name}={value!r}"
+            raise TypeError(msg)
+        if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+            msg = f"{name}: expected a number, received {value!r}"
+            raise TypeError(msg)
+        if not math.isfinite(value):
+            msg = f"{name}: expected a finite number, received {value!r}"
+            raise ValueError(msg)
+        values[places[name]] = float(value)
+    return values
+
+
+def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    return (shape,) if len(shape) == 1 else (shape, (math.prod(shape),))
+
+
+def _initial(
+    value: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], is_master: bool
+) -> NDArray[Any] | None:
+    """Return what the library shall store, or None for zeros and on ranks that are not asked."""
+    if value is None:
+        return None
+    given = _arrays.as_array(value, "init_value")
+    scalar = given.ndim == 0
+    wanted = ((),) if scalar else shapes
+    if not is_master:  # checked nevertheless, so that a wrong script fails on whichever rank
+        _arrays.checked_input(given, dtype, wanted, "init_value")
+        return None
+    array = _arrays.as_input(given, dtype, wanted, "init_value")
+    if not scalar:
+        return array
+    # A new table is zero already, without a page of it touched.
+    return np.full(shapes[0], array, dtype) if any(array.tobytes()) else None
+
+
+def _take_part(session: _session.Session, raw: _capi.MV_TableOptions) -> None:
+    """Tell the other ranks, who wait for this one's part in the creation, that it is invalid."""
+    raw.num_row = 0
+    handle = _capi.MV_Table()
+    try:
+        call(lib.MV_TableCreate, session.handle, byref(raw), byref(handle))
+    except Exception as error:
+        # The caller raises the reason itself; this is only its echo from the library.
+        _log.debug("took part in creating a table with wrong arguments: %s", error)

@@ -1,0 +1,217 @@
+"""Opening and closing the session, and asking who takes part in it."""
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+from multiverso import _options, _session
+from multiverso._session import Session, current
+
+__all__ = [
+    "Session",
+    "barrier",
+    "current_session",
+    "init",
+    "is_initialized",
+    "is_master_worker",
+    "num_servers",
+    "num_workers",
+    "rank",
+    "server_id",
+    "servers_num",
+    "session",
+    "shutdown",
+    "size",
+    "worker_id",
+    "workers_num",
+]
+
+
+def init(
+    sync: bool = False,
+    *,
+    staleness: int | None = None,
+    role: str = "all",
+    comm: object = None,
+    timeout: float = 120.0,
+) -> Session:
+    """Join the parameter server. Collective: returns when all ranks have called it.
+
+    Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initialises
+    MPI if that has not been done. A plain ``python train.py`` is a session of one rank, for which
+    no MPI is loaded. If a session with the same options is open, that one is returned.
+
+    Parameters
+    ----------
+    sync : bool, optional
+        False, the only mode of this version: each worker goes at its own speed.
+    staleness : int, optional
+        None, the only choice of this version: no bound on how far workers drift apart.
+    role : {"all", "worker", "server"}, optional
+        What this rank does: train (worker), keep a part of the tables (server), or both.
+    comm : mpi4py.MPI.Intracomm, optional
+        The ranks of the session, if not ``COMM_WORLD``.
+    timeout : float, optional
+        Seconds that any single call may wait for other ranks.
+
+    Returns
+    -------
+    Session
+        A context manager that calls `shutdown` at the end of its block.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option is wrong.
+    UnsupportedError
+        If `sync` is True or `staleness` is given.
+    StateError
+        If a session with other options is open, or MPI has been finalised.
+    LauncherError
+        If no MPI can be found under a launcher, or the launcher belongs to another one.
+    MismatchError, OperationTimeout, PeerLostError, AbortedError
+        If not all ranks open the session with options that go together.
+    ForkedError
+        In a forked child of a process that has a session.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.init():
+    ...     mv.rank(), mv.size()
+    (0, 1)
+
+    """
+    return _session.open_session(_options.checked(sync, staleness, role, comm, timeout))[0]
+
+
+@contextlib.contextmanager
+def session(
+    sync: bool = False,
+    *,
+    staleness: int | None = None,
+    role: str = "all",
+    comm: object = None,
+    timeout: float = 120.0,
+) -> Iterator[Session]:
+    """Open a session for a ``with`` block; takes and raises what `init` does.
+
+    At the end of the block it is shut down. If an exception ends the block, this rank leaves at
+    once, and the others learn the reason when they wait for it. A session with the same options
+    that is open already is used, and stays open.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.ArrayTableHandler(3)
+    ...     table.add([1, 2, 3])
+    ...     table.get()
+    array([1., 2., 3.], dtype=float32)
+
+    """
+    opened, new = _session.open_session(_options.checked(sync, staleness, role, comm, timeout))
+    if not new:
+        yield opened
+        return
+    with opened:
+        yield opened
+
+
+def shutdown() -> None:
+    """Leave the parameter server. Collective: waits until all ranks have called it.
+
+    All tables go. Without a session this does nothing but warn (`RuntimeWarning`). `init` may be
+    called again afterwards.
+
+    Raises
+    ------
+    OperationTimeout, PeerLostError, AbortedError
+        If the other ranks do not shut down too. The session is over nevertheless.
+    ForkedError
+        In a forked child of a process that has a session.
+
+    """
+    if _session.is_over():
+        msg = "mv.shutdown() without an open session does nothing"
+        warnings.warn(msg, RuntimeWarning, stacklevel=2)
+        return
+    current().close()
+
+
+def current_session() -> Session:
+    """Return the open session.
+
+    Raises
+    ------
+    StateError
+        If no session is open.
+    ForkedError
+        In a forked child of a process that has a session.
+
+    """
+    return current()
+
+
+def barrier() -> None:
+    """Wait until all ranks have called this. A fence: a get after it sees every add before it.
+
+    Raises
+    ------
+    StateError
+        If no session is open.
+    OperationTimeout, PeerLostError, AbortedError, MismatchError
+        If a rank does not come. The message names it.
+
+    """
+    current().barrier()
+
+
+def is_initialized() -> bool:
+    """Return whether a session is open in this process."""
+    return _session.find() is not None
+
+
+def rank() -> int:
+    """Return the number of this process in the session, from 0."""
+    return current().rank
+
+
+def size() -> int:
+    """Return the number of processes in the session."""
+    return current().size
+
+
+def num_workers() -> int:
+    """Return the number of ranks that train."""
+    return current().num_workers
+
+
+def num_servers() -> int:
+    """Return the number of ranks that keep a part of the tables."""
+    return current().num_servers
+
+
+def workers_num() -> int:
+    """Return `num_workers`, under the name it has in older scripts."""
+    return num_workers()
+
+
+def servers_num() -> int:
+    """Return `num_servers`, under the name it has in older scripts."""
+    return num_servers()
+
+
+def worker_id() -> int:
+    """Return the number of this worker, from 0 in rank order; -1 on a rank that is none."""
+    return current().worker_id
+
+
+def server_id() -> int:
+    """Return the number of this server, from 0 in rank order; -1 on a rank that is none."""
+    return current().server_id
+
+
+def is_master_worker() -> bool:
+    """Return whether this is worker 0, whose initial values count and who prints and validates."""
+    return worker_id() == 0
