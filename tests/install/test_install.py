@@ -1,5 +1,6 @@
 """The package as a stranger gets it: sdist, wheel compiled from it, a new environment."""
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -39,8 +40,12 @@ class TestInstall(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="multiverso-install-")
         cls.addClassCleanup(folder.cleanup)
         cls.top = Path(folder.name)
+        # A copy, without what setuptools remembers of earlier builds: it would add files that
+        # MANIFEST.in has forgotten.
+        ignored = shutil.ignore_patterns(".*env*", ".git", ".*_cache", "build", "*.egg-info")
+        tree = shutil.copytree(ROOT, cls.top / "tree", ignore=ignored)
         build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
-        run(sys.executable, "-c", build, cls.top, cwd=ROOT)
+        run(sys.executable, "-c", build, cls.top, cwd=tree)
         (cls.sdist,) = cls.top.glob("*.tar.gz")
         run(
             sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", cls.top, cls.sdist, cwd=cls.top
