@@ -41,7 +41,8 @@ def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
         msg = f"row_ids: expected a sequence of ints, received {type(row_ids).__name__}"
         raise TypeError(msg)
     if array.dtype.kind not in "iu":
-        msg = f"row_ids: expected integers, received {_sample(array)}"
+        sample = f" ({array.flat[0]!r} first)" if array.size else ""
+        msg = f"row_ids: expected integers, received {array.dtype}{sample}"
         raise TypeError(msg)
     if array.ndim != 1:
         msg = f"row_ids: expected one dimension, received shape {array.shape}"
@@ -84,14 +85,10 @@ def _require_ints(row_ids: Iterable[object]) -> None:
     wrong = tuple(k for k in kinds if issubclass(k, bool) or not issubclass(k, int | np.integer))
     if wrong:
         position, value = next((i, v) for i, v in enumerate(row_ids) if type(v) in wrong)
-        msg = f"row_ids: expected ints, received {value!r} at position {position}"
+        msg = f"row_ids[{position}]: expected an int, received {value!r}"
         raise TypeError(msg)
 
 
-def _sample(array: NDArray[Any]) -> str:
-    return f"{array.dtype} ({array.flat[0]!r} at position 0)" if array.size else str(array.dtype)
-
-
 def _out_of_range(position: int, value: int, num_row: int) -> NoReturn:
-    msg = f"row_ids: expected ids from 0 to {num_row - 1}, received {value} at position {position}"
+    msg = f"row_ids[{position}]: expected 0 to {num_row - 1}, received {value}"
     raise IndexError(msg)
