@@ -113,7 +113,7 @@ class TestThePages(unittest.TestCase):
 class TestTheChecks(unittest.TestCase):
     def test_a_block_is_found_with_its_output(self):
         text = "a\n```python\nprint(1)\n```\n\nprints\n\n```output\n1\n```\n```python\nx\n```\n"
-        self.assertEqual(blocks_of(text), [(3, "print(1)\n", "1\n"), (11, "x\n", None)])
+        self.assertEqual(blocks_of(text), [(3, "print(1)\n", "1\n"), (12, "x\n", None)])
 
     def test_output_belongs_to_the_block_right_above_it(self):
         text = "```python\na\n```\n```sh\nb\n```\n```output\n1\n```\n"
