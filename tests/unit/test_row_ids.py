@@ -87,12 +87,12 @@ class TestWhatIsRefused(unittest.TestCase):
         self.refused(IndexError, np.array([0, 2**63 + 5], np.uint64), str(2**63 + 5), "row_ids[1]")
 
     def test_ranges_that_leave_the_table(self):
-        self.refused(IndexError, range(11), "received 10", "position 10")
+        self.refused(IndexError, range(11), "received 10", "row_ids[10]")
         self.refused(IndexError, range(0, 2**90, 3), "received 12", "row_ids[4]")
         self.refused(IndexError, range(4, -4, -2), "received -2", "row_ids[3]")
         self.refused(IndexError, range(-1, 5), "received -1", "row_ids[0]")
         self.refused(IndexError, range(2**70, 2**71), str(2**70), "row_ids[0]")
-        self.refused(IndexError, range(10**15), "received 10", "position 10")
+        self.refused(IndexError, range(10**15), "received 10", "row_ids[10]")
 
 
 class TestBoundsOfATable(unittest.TestCase):

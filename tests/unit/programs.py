@@ -1,0 +1,30 @@
+"""Runs a piece of Python as a program of its own, for what a test cannot do in its process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import multiverso
+
+# Seconds after which a program is killed: far more than any takes.
+WALL_LIMIT = 120
+
+# What a launcher or an MPI of the surrounding environment would have left.
+LAUNCHER_PREFIXES = ("OMPI_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", "HYDI_")
+
+
+def run_program(code, *, first_on_path=(), **environ):
+    """Run `code` with the package of this process; return (exit code, stdout, stderr)."""
+    package = Path(multiverso.__file__).parents[1]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_PREFIXES)}
+    path = [*map(str, first_on_path), str(package), kept.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, path)), **environ},
+        capture_output=True,
+        text=True,
+        timeout=WALL_LIMIT,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
