@@ -33,14 +33,13 @@ pin: Final[Callable[[NDArray[Any]], "ctypes.Array[ctypes.c_char]"]] = (
 def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
     """Return code and NumPy dtype of a table's `dtype`; TypeError if there are no such tables."""
     names = ", ".join(str(known) for known in DTYPES.values())
-    if dtype is not None:  # NumPy takes None for float64
-        try:
-            wanted = np.dtype(dtype)  # type: ignore[call-overload]
-        except TypeError:
-            wanted = None
-        for code, known in DTYPES.items():
-            if wanted == known:
-                return code, known
+    try:
+        wanted = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
+    except TypeError:
+        wanted = None
+    for code, known in DTYPES.items() if wanted is not None else ():  # None equals float64
+        if wanted == known:
+            return code, known
     msg = f"dtype: expected one of {names}, received {dtype!r}"
     raise TypeError(msg)
 

@@ -1,0 +1,355 @@
+"""Tables on one rank: creation, values, updaters, and a random program against a NumPy model."""
+
+import copy
+import doctest
+import gc
+import math
+import pickle
+import random
+import threading
+import unittest
+
+import numpy as np
+
+import multiverso as mv
+from multiverso import _table, api, tables
+
+DTYPES = ("float32", "float64", "int32", "int64")
+SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
+
+
+class WithSession(unittest.TestCase):
+    def setUp(self):
+        mv.init()
+        self.addCleanup(mv.shutdown)
+
+
+class TestDocumentation(unittest.TestCase):
+    def test_examples_run(self):
+        for module in (api, tables):
+            results = doctest.testmod(module)
+            self.assertGreater(results.attempted, 0, module)
+            self.assertEqual(results.failed, 0, module)
+
+
+class TestCreation(WithSession):
+    def test_properties(self):
+        table = mv.ArrayTableHandler(5, name="weights", dtype="float64")
+        self.assertEqual((table.size, table.shape, table.name), (5, (5,), "weights"))
+        self.assertEqual((table.dtype, table.updater), (np.float64, "add"))
+        self.assertEqual(repr(table), "<ArrayTableHandler 'weights': 5 float64, updater add>")
+        matrix = mv.MatrixTableHandler(3, 4, updater="sgd")
+        self.assertEqual((matrix.size, matrix.shape, matrix.name), (12, (3, 4), "table 1"))
+        self.assertEqual((matrix.num_row, matrix.num_col, matrix.updater), (3, 4, "sgd"))
+        self.assertEqual(repr(matrix), "<MatrixTableHandler 'table 1': 3 x 4 float32, updater sgd>")
+
+    def test_dtype_in_every_form(self):
+        for forms in (
+            ("float32", np.float32, "f4", "f", np.dtype(np.float32), "<f4"),
+            ("float64", np.float64, "f8", float, "double"),
+            ("int32", np.int32, "i4", np.intc),
+            ("int64", np.int64, "i8", np.longlong, int, np.dtype("q")),
+        ):
+            for form in forms:
+                table = mv.ArrayTableHandler(1, dtype=form)
+                self.assertEqual(table.dtype, np.dtype(forms[0]))
+                self.assertEqual(table.get().dtype, np.dtype(forms[0]))
+
+    def test_other_dtypes_are_a_type_error(self):
+        for wrong in ("float16", np.uint8, bool, complex, "O", "U3", "no such", None, ">f4", 3):
+            with self.assertRaisesRegex(TypeError, "float32, float64, int32, int64, received"):
+                mv.ArrayTableHandler(1, dtype=wrong)
+
+    def test_sizes(self):
+        for right in (3, np.int64(3), np.uint8(3)):
+            self.assertEqual(mv.ArrayTableHandler(right).shape, (3,))
+            self.assertEqual(mv.MatrixTableHandler(right, right).shape, (3, 3))
+        for wrong in (3.0, True, np.bool_(True), "3", None, [3], np.float64(3), math.nan):
+            for create in (
+                lambda wrong=wrong: mv.ArrayTableHandler(wrong),
+                lambda wrong=wrong: mv.MatrixTableHandler(wrong, 1),
+                lambda wrong=wrong: mv.MatrixTableHandler(1, wrong),
+            ):
+                with self.assertRaisesRegex(TypeError, "expected an int, received"):
+                    create()
+        for wrong in (0, -1, 2**63, 2**64 + 5, -(2**70)):
+            for create in (
+                lambda wrong=wrong: mv.ArrayTableHandler(wrong),
+                lambda wrong=wrong: mv.MatrixTableHandler(wrong, 1),
+                lambda wrong=wrong: mv.MatrixTableHandler(1, wrong),
+            ):
+                with self.assertRaisesRegex(ValueError, f"received {wrong}"):
+                    create()
+        for rows, columns in ((2**32, 2**31), (2**62, 2), (2**63 - 1, 2**63 - 1)):
+            with self.assertRaisesRegex(ValueError, "num_row"):
+                mv.MatrixTableHandler(rows, columns)
+        for size in (2**63 - 1, 2**61):
+            with self.assertRaises((ValueError, MemoryError)):
+                mv.ArrayTableHandler(size)
+        self.assertEqual(mv.ArrayTableHandler(2).get().tolist(), [0, 0])
+
+    def test_sizes_above_2_to_the_31(self):
+        rows = 2**31 + 7
+        try:
+            matrix = mv.MatrixTableHandler(rows, 1)
+        except MemoryError as error:
+            self.skipTest(str(error))
+        self.assertEqual(matrix.size, rows)
+        matrix.add([[1], [4]], [rows - 1, 2**31])
+        self.assertEqual(matrix.get([2**31, rows - 1]).tolist(), [[4], [1]])
+        self.assertEqual(matrix.get([6, 0, 7]).tolist(), [[0]] * 3)
+        with self.assertRaisesRegex(IndexError, str(rows)):
+            matrix.get([rows])
+        with self.assertRaisesRegex(ValueError, str(rows)):
+            matrix.add(range(7))
+
+    def test_name(self):
+        self.assertEqual(mv.ArrayTableHandler(1, name="Gewichte ä").name, "Gewichte ä")
+        self.assertEqual(mv.ArrayTableHandler(1, name="n" * 500).name, "n" * 500)
+        for wrong in (1, b"w"):
+            with self.assertRaisesRegex(TypeError, "name: expected a str"):
+                mv.ArrayTableHandler(1, name=wrong)
+        for wrong in ("", "a\0b"):
+            with self.assertRaisesRegex(ValueError, "name: expected"):
+                mv.ArrayTableHandler(1, name=wrong)
+
+    def test_updater(self):
+        for wrong in ("adam", "", "ADD"):
+            with self.assertRaisesRegex(ValueError, "'add', 'sgd', received"):
+                mv.ArrayTableHandler(1, updater=wrong)
+        for wrong in (None, 0, ["add"]):
+            with self.assertRaisesRegex(TypeError, "'add', 'sgd', received"):
+                mv.ArrayTableHandler(1, updater=wrong)
+
+    def test_failed_creation_leaves_the_session_usable(self):
+        with self.assertRaises(ValueError):
+            mv.ArrayTableHandler(3, [1, 2])
+        with self.assertRaises(MemoryError):
+            mv.ArrayTableHandler(2**60)
+        self.assertEqual(mv.ArrayTableHandler(1, [4]).get().tolist(), [4])
+
+    def test_table_that_is_not_referred_to_gives_its_memory_back(self):
+        for _ in range(70_000):  # more than the handles the library has
+            mv.ArrayTableHandler(1)
+        gc.collect()
+        self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
+
+
+class TestInitValue(WithSession):
+    def test_default_is_zero(self):
+        for dtype in DTYPES:
+            self.assertEqual(mv.ArrayTableHandler(3, dtype=dtype).get().tolist(), [0, 0, 0])
+
+    def test_forms(self):
+        for value in (
+            [[1, 2, 3], [4, 5, 6]],
+            [1, 2, 3, 4, 5, 6],
+            range(1, 7),
+            np.arange(1, 7).reshape(2, 3),
+            np.arange(1.0, 7.0, dtype=">f8"),
+            np.asfortranarray(np.arange(1, 7, dtype=np.float32).reshape(2, 3)),
+        ):
+            matrix = mv.MatrixTableHandler(2, 3, value)
+            self.assertEqual(matrix.get().tolist(), [[1, 2, 3], [4, 5, 6]])
+        self.assertEqual(mv.ArrayTableHandler(2, (0.5, 2)).get().tolist(), [0.5, 2])
+
+    def test_scalar(self):
+        for value in (2.5, np.float32(2.5), np.array(2.5), np.float64(2.5)):
+            self.assertEqual(mv.ArrayTableHandler(3, value).get().tolist(), [2.5] * 3)
+            self.assertEqual(mv.MatrixTableHandler(2, 1, value).get().tolist(), [[2.5]] * 2)
+        for value in (0, 0.0, False, np.int8(0)):
+            self.assertEqual(mv.ArrayTableHandler(3, value).get().tolist(), [0] * 3)
+        self.assertTrue(np.signbit(mv.ArrayTableHandler(1, -0.0).get()).all())
+        self.assertTrue(np.isnan(mv.ArrayTableHandler(1, math.nan).get()).all())
+        self.assertEqual(mv.ArrayTableHandler(1, True, dtype="int32").get().tolist(), [1])
+
+    def test_wrong_ones(self):
+        for value in ([1, 2], [1, 2, 3, 4], [[1, 2, 3]], np.zeros((3, 1)), []):
+            with self.assertRaisesRegex(ValueError, r"init_value: expected shape \(3,\), received"):
+                mv.ArrayTableHandler(3, value)
+        for value in (np.zeros((3, 2)), np.zeros(5), np.zeros((1, 6))):
+            with self.assertRaisesRegex(ValueError, r"\(2, 3\) or \(6,\), received"):
+                mv.MatrixTableHandler(2, 3, value)
+        for value, dtype in ((0.5, "int32"), ([1.0], "int64"), (1j, "float32"), ("x", "float32")):
+            with self.assertRaisesRegex(TypeError, f"init_value: expected .*{dtype}"):
+                mv.ArrayTableHandler(1, value, dtype=dtype)
+
+    def test_the_caller_keeps_its_array(self):
+        value = np.ones(3, np.float32)
+        table = mv.ArrayTableHandler(3, value)
+        table.add([1, 1, 1])
+        self.assertEqual(value.tolist(), [1, 1, 1])
+        value[:] = 9
+        self.assertEqual(table.get().tolist(), [2, 2, 2])
+
+
+class TestValues(WithSession):
+    def test_get_add_and_add_get_of_every_dtype_and_size(self):
+        rng = np.random.default_rng(1)
+        for dtype in DTYPES:
+            for size in SIZES:
+                first, second = rng.integers(-1000, 1000, (2, size)).astype(dtype)
+                table = mv.ArrayTableHandler(size, first, dtype=dtype)
+                np.testing.assert_array_equal(table.get(), first)
+                table.add(second)
+                np.testing.assert_array_equal(table.get(), first + second)
+                both = table.add_get(second)
+                np.testing.assert_array_equal(both, first + second + second)
+                self.assertEqual((both.dtype, both.shape), (np.dtype(dtype), (size,)))
+                np.testing.assert_array_equal(table.get(sync=True), both)
+
+    def test_results_are_the_callers_own(self):
+        table = mv.ArrayTableHandler(3)
+        first = table.get()
+        first[:] = 5
+        self.assertEqual(table.get().tolist(), [0, 0, 0])
+        self.assertTrue(first.flags.owndata and first.flags.writeable)
+
+    def test_nan_and_infinity_propagate(self):
+        table = mv.ArrayTableHandler(3)
+        table.add([math.nan, math.inf, -math.inf])
+        np.testing.assert_array_equal(table.get(), [math.nan, math.inf, -math.inf])
+
+    def test_sync_argument_of_add_is_taken(self):
+        table, matrix = mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)
+        table.add([1], sync=True)
+        table.add([1], True)
+        matrix.add([[1]], sync=True)
+        matrix.add([[1]], [0], True)
+        self.assertEqual((table.get().tolist(), matrix.get().tolist()), ([2], [[2]]))
+
+    def test_positional_arguments(self):
+        table, matrix = mv.ArrayTableHandler(2, 3), mv.MatrixTableHandler(2, 1, 3)
+        out = np.empty(2, np.float32)
+        self.assertIs(table.get(False, out), out)
+        out = np.empty((1, 1), np.float32)
+        self.assertIs(matrix.get([1], True, out), out)
+        self.assertEqual(out.tolist(), [[3]])
+
+    def test_the_original_way_of_using_tables(self):
+        array = mv.ArrayTableHandler(100)
+        matrix = mv.MatrixTableHandler(11, 10)
+        row_ids = [0, 1, 5, 10]
+        for count in range(1, 4):
+            array.add(range(1, 101))
+            matrix.add(range(110))
+            matrix.add([range(row * 10, row * 10 + 10) for row in row_ids], row_ids)
+            np.testing.assert_array_equal(array.get(), np.arange(1, 101) * count)
+            expected = np.arange(110).reshape(11, 10) * count
+            expected[row_ids] *= 2
+            np.testing.assert_array_equal(matrix.get(), expected)
+            np.testing.assert_array_equal(matrix.get(row_ids), expected[row_ids])
+
+    def test_threads_lose_no_add(self):
+        table = mv.ArrayTableHandler(3)
+        matrix = mv.MatrixTableHandler(5, 3)
+
+        def work():
+            for _ in range(2000):
+                table.add(np.ones(3, np.float32))
+                matrix.add(np.ones((3, 3), np.float32), [1, 4, 1])
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(table.get().tolist(), [8000] * 3)
+        self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
+
+
+class TestUpdaters(WithSession):
+    def test_sgd(self):
+        table = mv.ArrayTableHandler(3, [1, 2, 3], updater="sgd", learning_rate=0.5)
+        table.add([2, 4, 6])
+        self.assertEqual(table.get().tolist(), [0, 0, 0])
+        self.assertEqual(table.options, {"learning_rate": 0.5})
+        self.assertEqual(mv.ArrayTableHandler(1, updater="sgd").options, {"learning_rate": 0.01})
+
+    def test_sgd_has_the_bits_of_numpy(self):
+        rng = np.random.default_rng(2)
+        for dtype in (np.float32, np.float64):
+            start, delta = rng.standard_normal((2, 1003)).astype(dtype)
+            table = mv.ArrayTableHandler(1003, start, dtype=dtype, updater="sgd", learning_rate=0.1)
+            table.add(delta)
+            np.testing.assert_array_equal(table.get(), start - dtype(0.1) * delta)
+
+    def test_set_option_counts_from_the_next_add_on(self):
+        table = mv.MatrixTableHandler(1, 1, updater="sgd", learning_rate=1)
+        table.add([[1]])
+        table.set_option(learning_rate=0.25)
+        self.assertEqual(table.options, {"learning_rate": 0.25})
+        table.add([[2]], [0])
+        self.assertEqual(table.get().tolist(), [[-1.5]])
+
+    def test_options_that_are_wrong(self):
+        for wrong, error in (
+            (math.nan, ValueError),
+            (math.inf, ValueError),
+            ("0.1", TypeError),
+            (True, TypeError),
+            (1j, TypeError),
+        ):
+            with self.assertRaisesRegex(error, "learning_rate: expected a.* number, received"):
+                mv.ArrayTableHandler(1, updater="sgd", learning_rate=wrong)
+            table = mv.ArrayTableHandler(1, updater="sgd")
+            with self.assertRaisesRegex(error, "learning_rate: expected a.* number, received"):
+                table.set_option(learning_rate=wrong)
+            self.assertEqual(table.options, {"learning_rate": 0.01})
+        with self.assertRaisesRegex(TypeError, "'add' has no options, received learning_rate"):
+            mv.ArrayTableHandler(1, learning_rate=0.1)
+        with self.assertRaisesRegex(TypeError, "'sgd' has learning_rate, received momentum"):
+            mv.ArrayTableHandler(1, updater="sgd").set_option(momentum=0.9)
+        self.assertEqual(mv.ArrayTableHandler(1).options, {})
+
+    def test_every_updater_of_the_table_can_be_made(self):
+        for name in _table.UPDATERS:
+            self.assertEqual(mv.ArrayTableHandler(1, updater=name).updater, name)
+
+
+class TestIdentity(WithSession):
+    def test_copies_and_pickles_are_refused_with_the_reason(self):
+        for table in (mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)):
+            for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+                with self.assertRaisesRegex(TypeError, r"cannot be copied or pickled.*get\(\)"):
+                    duplicate(table)
+
+    def test_tables_are_distinct_and_hashable(self):
+        first, second = mv.ArrayTableHandler(1), mv.ArrayTableHandler(1)
+        self.assertNotEqual(first, second)
+        self.assertEqual(len({first, second, first}), 2)
+
+
+class TestRandomPrograms(WithSession):
+    def test_agree_with_a_numpy_model(self):
+        for seed in range(40):
+            with self.subTest(f"seed {seed}"):
+                self.run_program(random.Random(seed))
+
+    def run_program(self, rng):
+        dtype = rng.choice(DTYPES)
+        rows, columns = rng.randrange(1, 40), rng.choice((1, 2, 3, 16, 700))
+        numbers = np.random.default_rng(rng.randrange(2**32))
+        model = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
+        matrix = mv.MatrixTableHandler(rows, columns, model, dtype=dtype)
+        for _ in range(30):
+            ids = [rng.randrange(rows) for _ in range(rng.randrange(0, 2 * rows))]
+            delta = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
+            some = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
+            match rng.randrange(6):
+                case 0:
+                    matrix.add(delta)
+                    model += delta
+                case 1:
+                    matrix.add(some, ids)
+                    np.add.at(model, ids, some)
+                case 2:
+                    model += delta
+                    np.testing.assert_array_equal(matrix.add_get(delta), model)
+                case 3:
+                    np.testing.assert_array_equal(matrix.get(np.array(ids, np.int32)), model[ids])
+                case 4:
+                    np.testing.assert_array_equal(matrix.get(sync=rng.random() < 0.5), model)
+                case 5:
+                    out = np.empty((2 * rows, columns), dtype)[::2]
+                    np.testing.assert_array_equal(matrix.get(out=out), model)
