@@ -1,0 +1,253 @@
+"""Softmax logistic regression on handwritten digits, trained by all workers of an MPI job.
+
+    python examples/theano/logistic_regression.py
+    mpirun -np 4 python examples/theano/logistic_regression.py
+
+Minibatch stochastic gradient descent with early stopping. The workers share each epoch's batches
+out among them, so that the number of updates does not depend on how many workers there are. What
+makes it a parallel program is marked `MULTIVERSO`; `--plain` trains without it, to compare with.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from digit_images import DataError, DigitImages, Part, load_digit_images  # noqa: E402
+from theano_backend import T, theano  # noqa: E402
+
+# Early stopping, in epochs: train at least PATIENCE, and PATIENCE_INCREASE times as long as it took
+# to reach the last validation cost that was better by more than the threshold.
+PATIENCE = 20
+PATIENCE_INCREASE = 2
+IMPROVEMENT_THRESHOLD = 0.995
+REPORT_EVERY = 10  # epochs
+
+
+class LogisticRegression:
+    """Probabilities of classes as the softmax of a linear function of the pixels.
+
+    The function is of the difference to the mean image. What all images have in common would else
+    dominate every gradient, and make the model swing from batch to batch.
+    """
+
+    def __init__(self, sharedvar, mean_image, classes):
+        self.mean_image = mean_image
+        start = np.zeros((len(mean_image), classes), np.float32)
+        # MULTIVERSO: mv_shared, not shared: all workers train it, from the master's value on.
+        self.W = sharedvar.mv_shared(start, name="W", borrow=True)
+        self.b = sharedvar.mv_shared(np.zeros(classes, np.float32), name="b", borrow=True)
+
+    def scores(self, x):
+        """Return the logarithms of the probabilities, up to a constant per image."""
+        return T.dot(x - self.mean_image, self.W) + self.b
+
+    def cost(self, x, y):
+        """Return the mean negative log-likelihood of the labels `y`."""
+        scores = self.scores(x)
+        # The largest score is taken off so that no exponential overflows. It changes nothing, nor
+        # does it have a gradient.
+        top = theano.gradient.disconnected_grad(T.max(scores, axis=1, keepdims=True))
+        scores = scores - top
+        log_p = scores - T.log(T.sum(T.exp(scores), axis=1, keepdims=True))
+        return -T.mean(log_p[T.arange(y.shape[0]), y])
+
+    def errors(self, x, y):
+        """Return the fraction of images for which another class than `y` is likeliest."""
+        return T.mean(T.neq(T.argmax(self.scores(x), axis=1), y))
+
+    def trainer(self, images, labels, batch_size, learning_rate):
+        """Return a function that makes one update with the batch of a given index."""
+        x, y, index = T.matrix("x"), T.lvector("y"), T.lscalar("index")
+        images, labels = theano.shared(images), theano.shared(labels)
+        batch = slice(index * batch_size, (index + 1) * batch_size)
+        gradients = theano.grad(self.cost(x, y), [self.W, self.b])
+        rate = np.float32(learning_rate)
+        return theano.function(
+            [index],
+            updates=[
+                (parameter, parameter - rate * gradient)
+                for parameter, gradient in zip([self.W, self.b], gradients, strict=True)
+            ],
+            givens={x: images[batch], y: labels[batch]},
+        )
+
+    def evaluator(self, part: Part):
+        """Return a function that returns the cost and the fraction of errors on a part."""
+        x, y = T.matrix("x"), T.lvector("y")
+        images, labels = theano.shared(part.images), theano.shared(part.labels)
+        outputs = [self.cost(x, y), self.errors(x, y)]
+        evaluate = theano.function([], outputs, givens={x: images, y: labels})
+        return lambda: tuple(map(float, evaluate()))
+
+
+class EarlyStopping:
+    """Says when the validation cost has not become much better for long."""
+
+    def __init__(self):
+        self.best = math.inf
+        self.patience = PATIENCE
+
+    def is_over(self, epoch, cost):
+        """Take note of the validation cost after an epoch and return whether to stop."""
+        if cost < self.best * IMPROVEMENT_THRESHOLD:
+            self.patience = max(self.patience, epoch * PATIENCE_INCREASE)
+        self.best = min(self.best, cost)
+        return epoch >= self.patience
+
+
+class Flag:
+    """Something that workers may say once, and that all know after the next barrier."""
+
+    def __init__(self, mv):
+        self.mv = mv
+        # MULTIVERSO: workers tell each other through a table, which starts with zeros.
+        self.table = mv.ArrayTableHandler(mv.num_workers(), dtype="int32")
+
+    def raise_if(self, condition):
+        """Raise the flag if the condition holds and return the workers that have raised theirs.
+
+        Blocks until all workers have called it.
+        """
+        if condition:
+            self.table.add(np.arange(self.mv.num_workers()) == self.mv.worker_id())
+        self.mv.barrier()
+        return np.flatnonzero(self.table.get()).tolist()
+
+
+def train(args, mv, sharedvar, data: DigitImages):
+    """Train on `data`; return the result on the test images on the master, None elsewhere."""
+    order = np.random.default_rng(args.seed).permutation(len(data.train))
+    images, labels = data.train.images[order], data.train.labels[order]
+    batches = math.ceil(len(labels) / args.batch_size)
+
+    master = mv.is_master_worker()
+    model = LogisticRegression(sharedvar, images.mean(axis=0), data.classes)
+    update = model.trainer(images, labels, args.batch_size, args.learning_rate)
+    if master:
+        validate, test = model.evaluator(data.valid), model.evaluator(data.test)
+    stopping, stop = EarlyStopping(), Flag(mv)
+
+    mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
+    start = time.perf_counter()
+    # tqdm shows nothing where the standard error is no terminal.
+    progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
+    for epoch in range(1, args.epochs + 1):
+        # MULTIVERSO: each worker takes every num_workers-th batch.
+        for index in range(mv.worker_id(), batches, mv.num_workers()):
+            update(index)
+            # MULTIVERSO: send what this batch has changed, fetch what the others' have.
+            sharedvar.sync_all_mv_shared_vars()
+        # MULTIVERSO: wait until the epoch's last batch is in, then fetch the whole.
+        mv.barrier()
+        sharedvar.sync_all_mv_shared_vars()
+
+        over = False
+        if master:  # MULTIVERSO: one worker validates and prints for all.
+            cost, errors = validate()
+            over = stopping.is_over(epoch, cost)
+            progress.set_postfix_str(f"validation error {errors:.2%}", refresh=False)
+            progress.update()
+            if epoch % REPORT_EVERY == 0:
+                progress.write(f"epoch {epoch}: validation error {errors:.2%}")
+        if stop.raise_if(over):  # MULTIVERSO: all stop after the same epoch.
+            break
+    progress.close()
+    seconds = time.perf_counter() - start
+    if not master:
+        return None
+    return {
+        "test_error": test()[1],
+        "seconds": seconds,
+        "workers": mv.num_workers(),
+        "updates": epoch * batches,
+        "epochs": epoch,
+    }
+
+
+def run(args, mv, sharedvar):
+    """Load the data, train, report; return the exit code."""
+    data, problem = None, None
+    with mv.session():  # MULTIVERSO: the processes find each other here, and part at its end.
+        try:
+            data = load_digit_images(args.data)
+        except DataError as error:
+            problem = error
+        # MULTIVERSO: if a worker has no data, all leave, and the first such worker says why.
+        without_data = Flag(mv).raise_if(problem is not None)
+        if without_data:
+            if mv.worker_id() == without_data[0]:
+                print(f"error: {problem}", file=sys.stderr, flush=True)
+            result = None
+        else:
+            result = train(args, mv, sharedvar, data)
+    if without_data:
+        return 2
+    return 0 if result is None else report(result, args.json)
+
+
+def report(result, json_path):
+    """Print the result and write it to `json_path`, if given; return the exit code."""
+    print(
+        "test error {test_error:.2%}, {seconds:.2f} seconds"
+        " (workers {workers}, updates {updates}, epochs {epochs})".format(**result)
+    )
+    if json_path is not None:
+        try:
+            json_path.write_text(json.dumps(result) + "\n")
+        except OSError as error:
+            print(f"error: cannot write {json_path}: {error.strerror}", file=sys.stderr)
+            return 2
+    return 0
+
+
+def positive(kind):
+    """Return a function that turns an option into a positive, finite number."""
+
+    def parse(text):
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise ValueError(text)
+        return value
+
+    parse.__name__ = f"positive {kind.__name__}"
+    return parse
+
+
+def parse_arguments():
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("--data", metavar="FILE", help="mnist.npz, or a folder with the four IDX files of MNIST")
+    option("--epochs", type=positive(int), default=100, help="at most (default %(default)s)")
+    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
+    option("--learning-rate", type=positive(float), default=0.13, help="(default %(default)s)")
+    option("--seed", type=int, default=0, help="of the order of the images (default %(default)s)")
+    option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
+    option("--plain", action="store_true", help="train in one process, without Multiverso")
+    return parser.parse_args()
+
+
+def main():
+    """Train as the command line says, with Multiverso or without; return the exit code."""
+    args = parse_arguments()
+    if args.plain:
+        import single_process as mv
+
+        return run(args, mv, sharedvar=mv)
+    import multiverso as mv
+    from multiverso.theano_ext import sharedvar
+
+    return run(args, mv, sharedvar)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

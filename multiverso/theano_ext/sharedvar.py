@@ -1,0 +1,351 @@
+"""Shared variables of PyTensor, Theano and Aesara that all workers train together.
+
+Each worker has its own copy of a variable and trains it as usual. `mv_sync` sends what the copy
+has gained since the last time to a table, and brings back what all workers have gained::
+
+    from multiverso.theano_ext import sharedvar
+
+    W = sharedvar.mv_shared(np.zeros((784, 10), "float32"), name="W", borrow=True)
+    train = pytensor.function([x, y], cost, updates=[(W, W - 0.1 * pytensor.grad(cost, W))])
+    for batch in batches:
+        train(*batch)
+        sharedvar.sync_all_mv_shared_vars()
+
+Which framework
+    The one that the program has imported. If it has imported several of them, or none, the first
+    of PyTensor, Aesara and Theano that is imported, or that can be.
+
+What the variables are
+    `mv_shared` returns the framework's own shared variable; only its class is another one, a
+    subclass that adds `mv_sync`. It can be used wherever a shared variable can.
+
+    A clone and a shallow copy share the value with the original, hence also the table:
+    synchronising one synchronises the other.
+
+    A pickle and a deep copy have a value of their own and no table. They are shared variables
+    like any other; `mv_sync` raises StateError until ``MVSharedVariable(variable)``, called by
+    all ranks, gives them one.
+
+    A variable belongs to the session in which it was attached. Afterwards it is like one from a
+    pickle, and `sync_all_mv_shared_vars` passes over it. Until then it is kept and synchronised
+    even where the program has dropped it, so that all ranks always synchronise the same ones.
+"""
+
+import contextlib
+import functools
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import multiverso as mv
+from multiverso._session import current
+from multiverso.theano_ext._backend import choose_backend, is_shared_variable
+
+__all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
+
+_log = logging.getLogger(__name__)
+
+# The dtype of a variable, and of its table: half precision is summed up in single precision.
+_TABLE_DTYPES = {
+    "float16": "float32",
+    "float32": "float32",
+    "float64": "float64",
+    "int32": "int32",
+    "int64": "int64",
+}
+
+
+class _Link:
+    """Ties the value of a shared variable to a table of the present session.
+
+    Collective: creates the table with the master's value, and on every worker sets the variable
+    to it. `variable` must have passed `_checked_value`.
+    """
+
+    def __init__(self, variable: Any, value: NDArray[Any]) -> None:
+        self.variable = variable
+        self._session = current()
+        dtype = _TABLE_DTYPES[value.dtype.name]
+        self._table = mv.ArrayTableHandler(value.size, init_value=value.ravel(), dtype=dtype)
+        # The value as of the last synchronisation. It has the precision of the variable: what
+        # rounding takes from the table's value is nothing that this worker has learned.
+        self._last = np.empty(value.shape, value.dtype.name)
+        # Holds the delta, then the table's value. One array with _last where the dtypes agree.
+        self._work = self._last if value.dtype == dtype else np.empty(value.shape, dtype)
+        # Whether a synchronisation has begun and not ended: _last cannot be relied on.
+        self._unfinished = False
+        if mv.worker_id() >= 0:
+            self._table.get(out=self._work.reshape(-1))
+            self._accept()
+            # Not in place: the program may still use the array it made the variable from.
+            variable.set_value(self._last.copy(), borrow=True)
+
+    def is_live(self) -> bool:
+        """Tell whether the session in which the variable was attached is still open."""
+        return not self._session.closed
+
+    def sync(self) -> None:
+        """Add what the variable has gained to the table, and set the variable to the sum."""
+        value = np.asarray(self.variable.get_value(borrow=True))
+        if value.shape != self._last.shape:
+            raise ValueError(
+                f"expected {_name(self.variable)} to have the shape it was attached with,"
+                f" {self._last.shape}, received {value.shape}"
+            )
+        work = self._work.reshape(-1)
+        if self._unfinished:
+            _log.warning(
+                "The last mv_sync of %s was interrupted: its value is taken from the table, what"
+                " this worker has added to it since the one before may be lost",
+                _name(self.variable),
+            )
+            work.fill(0)
+        else:
+            self._unfinished = True
+            np.subtract(value, self._last, out=self._work, dtype=self._work.dtype)
+        self._table.add_get(work, out=work)
+        self._accept()
+        stored = self.variable.container.value
+        if type(stored) is np.ndarray and stored.flags.writeable:
+            np.copyto(stored, self._last)
+        else:  # on another device, read-only, or a NumPy scalar that an update has left
+            self.variable.set_value(self._last.copy(), borrow=True)
+        self._unfinished = False
+
+    def _accept(self) -> None:
+        if self._work is not self._last:
+            np.copyto(self._last, self._work, casting="same_kind")
+
+
+# The links of the present session in the order they were made, and older ones until the next call.
+_links: list[_Link] = []
+
+
+class MVSharedVariable:
+    """A shared variable that is synchronised through a table.
+
+    ``MVSharedVariable(svobj)`` attaches an existing shared variable of PyTensor, Theano or Aesara
+    to a new table of its size and returns it: the same object, so that graphs and functions that
+    use it stay valid. Collective: it blocks until all ranks have called it for the same variable.
+    The master's value is set on all workers. A variable that has a table already keeps it.
+
+    Parameters
+    ----------
+    svobj : shared variable
+        Of any shape with at least one element, of float16 (its table is float32), float32,
+        float64, int32 or int64. Its shape is final.
+
+    Raises
+    ------
+    StateError
+        Before `multiverso.init` or after `multiverso.shutdown`.
+    TypeError
+        `svobj` is no shared variable, or its value is no dense array of one of these dtypes.
+    ValueError
+        Its value has no element.
+    MismatchError
+        The ranks' variables differ in size or dtype.
+    """
+
+    __slots__ = ()  # see _synchronised_class
+    _mv_link: _Link | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Attach `svobj` and return it, or make a variable of a class with `mv_sync`."""
+        if cls is MVSharedVariable:
+            return _attach(*args, **kwargs)
+        return super().__new__(cls)
+
+    def mv_sync(self) -> None:
+        """Add the gain since the last synchronisation to the table and read the sum back.
+
+        The value is ``table + (value - last value)`` afterwards, in the table and here. Functions
+        that use the variable see it at once. Nothing of its size is allocated.
+
+        Raises
+        ------
+        StateError
+            There is no session, or the variable does not belong to it: it comes from a pickle, a
+            deep copy or an earlier session. Or this rank is no worker.
+        ValueError
+            The shape of the value has changed since the variable was attached.
+        """
+        current()
+        link = self._mv_link
+        if link is None:
+            raise mv.StateError(
+                f"{_name(self)} has no table, it comes from a pickle or a deep copy;"
+                " MVSharedVariable(variable), called by all ranks, gives it one"
+            )
+        if not link.is_live():
+            raise mv.StateError(
+                f"{_name(self)} belongs to a session that has been shut down;"
+                " MVSharedVariable(variable), called by all ranks, attaches it to the present one"
+            )
+        link.sync()
+
+
+def mv_shared(
+    value: Any,
+    name: str | None = None,
+    strict: bool = False,
+    allow_downcast: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Make a shared variable that all workers train together.
+
+    Collective: it blocks until all ranks have called it for the same variable. The master's value
+    is set on all workers.
+
+    Parameters
+    ----------
+    value, name, strict, allow_downcast, **kwargs
+        As for the ``shared`` of the framework, `borrow` among them. `value` is an array of any
+        shape with at least one element, or a scalar; see `MVSharedVariable` for the dtypes. The
+        other workers' values count only for their shape and dtype.
+
+    Returns
+    -------
+    shared variable
+        The framework's, with `MVSharedVariable.mv_sync`.
+
+    Raises
+    ------
+    ImportError
+        None of PyTensor, Aesara and Theano can be imported.
+    StateError, TypeError, ValueError, MismatchError
+        As for `MVSharedVariable`.
+    """
+    current()
+    with _taking_part():
+        variable = choose_backend().shared(
+            value, name=name, strict=strict, allow_downcast=allow_downcast, **kwargs
+        )
+    return _attach(variable)
+
+
+def sync_all_mv_shared_vars() -> None:
+    """Synchronise all variables of the present session, in the order they were attached.
+
+    Raises
+    ------
+    StateError
+        Before `multiverso.init` or after `multiverso.shutdown`, or this rank is no worker.
+    ValueError
+        The shape of a variable has changed; those before it have been synchronised.
+    """
+    current()
+    _forget_old_sessions()
+    for link in _links:
+        link.sync()
+
+
+def _attach(svobj: Any) -> Any:
+    """Give a shared variable a table of the present session, see `MVSharedVariable`."""
+    current()
+    link = getattr(svobj, "_mv_link", None)
+    if link is not None and link.is_live():
+        return svobj
+    with _taking_part():
+        value = _checked_value(svobj)
+    link = _Link(svobj, value)
+    if not isinstance(svobj, MVSharedVariable):
+        framework_class: Any = type(svobj)
+        svobj.__class__ = _synchronised_class(framework_class)
+    svobj._mv_link = link
+    _forget_old_sessions()
+    _links.append(link)
+    return svobj
+
+
+def _checked_value(variable: Any) -> NDArray[Any]:
+    """Return the value of a shared variable as an array, if it can have a table."""
+    if not is_shared_variable(variable):
+        raise TypeError(
+            "expected a shared variable of PyTensor, Theano or Aesara, received"
+            f" {type(variable).__name__}"
+        )
+    value = variable.get_value(borrow=True)
+    if not isinstance(value, np.ndarray | np.generic):
+        raise TypeError(
+            f"expected {_name(variable)} to hold a dense array or a scalar, received"
+            f" {type(value).__name__}"
+        )
+    if value.dtype.name not in _TABLE_DTYPES:
+        raise TypeError(
+            f"expected {_name(variable)} to be of one of the dtypes {', '.join(_TABLE_DTYPES)},"
+            f" received {value.dtype.name}"
+        )
+    if value.size == 0:
+        raise ValueError(
+            f"expected {_name(variable)} to have at least one element, received shape {value.shape}"
+        )
+    return np.asarray(value)
+
+
+@contextlib.contextmanager
+def _taking_part() -> Iterator[None]:
+    """Tell the other ranks, who wait for this one to create its table, if it fails before that."""
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(Exception):
+            mv.ArrayTableHandler(0)  # no table: the others get a MismatchError
+        raise
+
+
+def _forget_old_sessions() -> None:
+    _links[:] = [link for link in _links if link.is_live()]
+
+
+def _name(variable: Any) -> str:
+    return f"shared variable {variable.name!r}" if variable.name else "a shared variable"
+
+
+@functools.cache
+def _synchronised_class(framework_class: Any) -> Any:
+    """Return the subclass of a framework's class of shared variables that adds `mv_sync`.
+
+    An existing object can change to it because the framework's class comes first and no attributes
+    are added, so that their objects are laid out alike.
+    """
+
+    class Synchronised(framework_class, MVSharedVariable):  # type: ignore[misc]
+        __slots__ = ()
+        __doc__ = MVSharedVariable.__doc__
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            # Python calls this on whatever MVSharedVariable() returned, which is complete; what
+            # the framework makes from its original's class, as clone() does, is not.
+            if "container" not in self.__dict__:
+                super().__init__(*args, **kwargs)
+
+        def clone(self, *args: Any, **kwargs: Any) -> Any:
+            """Return a clone as the framework makes it, which shares the value and the table."""
+            twin = super().clone(*args, **kwargs)
+            twin._mv_link = self._mv_link
+            return twin
+
+        def __copy__(self) -> Any:
+            twin = type(self).__new__(type(self))
+            twin.__dict__.update(self.__dict__)
+            return twin
+
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            # What the framework pickles, less the table. The class has no importable name: it is
+            # made again from the framework's. Protocols 0 and 1 would need its __init__.
+            reduced = super().__reduce_ex__(max(protocol, 2))
+            state = {name: value for name, value in reduced[2].items() if name != "_mv_link"}
+            return (_blank, (framework_class,), state, *reduced[3:])
+
+    Synchronised.__name__ = Synchronised.__qualname__ = f"MV{framework_class.__name__}"
+    return Synchronised
+
+
+def _blank(framework_class: Any) -> Any:
+    """Return a variable without attributes, for pickle to fill."""
+    variable_class = _synchronised_class(framework_class)
+    return variable_class.__new__(variable_class)
