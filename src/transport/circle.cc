@@ -27,9 +27,11 @@ std::atomic<uint64_t>& Circle::arrivals(int local_rank) const {
 }
 
 void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
-  ++meetings_;
   arrived_at_ = Clock::now();
+  // Nobody is waited for any more, and those who still wait may be reading this rank's slot.
   aborted_before_ = group_->IsAborted();
+  if (aborted_before_) return;
+  ++meetings_;
   RankSlot::InCircle& mine = group_->slot(group_->local_rank()).circle[index_];
   RankSlot::Deposit& deposit = mine.deposit[meetings_ % 2];
   deposit.kind = kind;
@@ -37,33 +39,38 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   if (bytes > 0) std::memcpy(deposit.data, data, static_cast<size_t>(bytes));
   mine.arrivals.store(meetings_, std::memory_order_release);
   const uint64_t total = words_->total_arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
-  // Nobody arrives at a meeting before all have arrived at the one before, so the sum tells.
-  if (total == meetings_ * members_.size()) {
+  // The sum is never too small when all are here, but it also counts those who gave up a meeting
+  // that a lost rank will never come to, and went on to the next.
+  if (total >= meetings_ * members_.size() && LateMembers().empty()) {
     words_->completed.store(static_cast<uint32_t>(meetings_), std::memory_order_seq_cst);
     if (members_.size() > 1) WakeWord(&words_->completed, kWakeAll);
   }
 }
 
 Status Circle::Meet(const WaitLimit& limit) {
+  if (aborted_before_) return group_->CheckAborted(/*was_waiting=*/false);
   const auto number = static_cast<uint32_t>(meetings_);
   const auto completed = [&] {
     const uint32_t last = words_->completed.load(std::memory_order_acquire);
     return static_cast<int32_t>(last - number) >= 0;
   };
   while (!completed()) {
-    MV_RETURN_IF_NOT_OK(group_->CheckAborted(!aborted_before_));
+    MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
     const Instant until = std::min(limit.first(), Clock::now() + kLook);
     if (AwaitWord(&words_->completed, until, completed)) break;
-    MV_RETURN_IF_NOT_OK(CheckPeers());
+    const std::vector<int> late = LateMembers();
+    // The last to arrive may have died before it could say that it was the last.
+    if (late.empty()) break;
+    MV_RETURN_IF_NOT_OK(CheckPeers(late));
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      const Status late(Code::kTimeout,
-                        StrCat("rank ", group_->rank(), " waited ",
-                               SecondsBetween(arrived_at_, now), " s in ", NameOf(MyKind()),
-                               " for ", NameRanks(LateRanks()), ", which did not call it"));
+      const Status timeout(Code::kTimeout,
+                           StrCat("rank ", group_->rank(), " waited ",
+                                  SecondsBetween(arrived_at_, now), " s in ", NameOf(MyKind()),
+                                  " for ", NameMembers(late), ", which did not call it"));
       // Whoever comes later would wait for this rank in vain.
-      group_->Abort(late);
-      return late;
+      group_->Abort(timeout);
+      return timeout;
     }
     if (now >= limit.slice_end) return Status::Pending();
   }
@@ -76,14 +83,18 @@ const RankSlot::Deposit& Circle::deposit(int local_rank) const {
 
 CallKind Circle::MyKind() const { return deposit(group_->local_rank()).kind; }
 
-std::vector<int> Circle::LateRanks() const {
+std::vector<int> Circle::LateMembers() const {
   std::vector<int> late;
   for (const int member : members_) {
-    if (arrivals(member).load(std::memory_order_acquire) < meetings_) {
-      late.push_back(group_->rank_of(member));
-    }
+    if (arrivals(member).load(std::memory_order_acquire) < meetings_) late.push_back(member);
   }
   return late;
+}
+
+std::string Circle::NameMembers(const std::vector<int>& members) const {
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(group_->rank_of(member));
+  return NameRanks(ranks);
 }
 
 Status Circle::CheckKinds() const {
@@ -99,9 +110,8 @@ Status Circle::CheckKinds() const {
   return Status::Ok();
 }
 
-Status Circle::CheckPeers() const {
-  for (const int member : members_) {
-    if (arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;
+Status Circle::CheckPeers(const std::vector<int>& late) const {
+  for (const int member : late) {
     const std::string gone = group_->WhyGone(member);
     if (gone.empty()) continue;
     // It may have arrived and gone between the two looks.

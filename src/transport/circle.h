@@ -8,6 +8,7 @@
 #ifndef MULTIVERSO_TRANSPORT_CIRCLE_H_
 #define MULTIVERSO_TRANSPORT_CIRCLE_H_
 
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -39,8 +40,11 @@ class Circle {
   std::atomic<uint64_t>& arrivals(int local_rank) const;
   CallKind MyKind() const;
   Status CheckKinds() const;
-  Status CheckPeers() const;
-  std::vector<int> LateRanks() const;
+  // PeerLost if one of these will never come.
+  Status CheckPeers(const std::vector<int>& late) const;
+  // Those who have not arrived at this rank's meeting.
+  std::vector<int> LateMembers() const;
+  std::string NameMembers(const std::vector<int>& members) const;
 
   NodeGroup* group_;
   int index_;
