@@ -12,7 +12,7 @@ import sys
 import threading
 from ctypes import byref, sizeof
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from multiverso import _capi, _launch, _options
 from multiverso._capi import lib
@@ -43,6 +43,9 @@ class Session:
         How many there are.
     node, num_nodes, local_rank, local_size : int
         The group of ranks that share memory, and the place in it.
+    companions : dict
+        What an adapter keeps for as long as the session is open, under the adapter's name. It is
+        let go when the session ends.
 
     """
 
@@ -59,6 +62,7 @@ class Session:
         self.options = options
         self.closed = False
         self.forked = False
+        self.companions: dict[str, list[Any]] = {}
         self._communicator = communicator  # the library uses it until the session is closed
         self._blocks = 0
         self.handle = _capi.MV_Session()
@@ -107,6 +111,7 @@ class Session:
 
     def _end(self) -> None:
         self.closed = True
+        self.companions.clear()
         self._communicator = None
         _log.debug("ended the session")
 

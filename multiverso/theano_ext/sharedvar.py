@@ -120,10 +120,6 @@ class _Link:
             np.copyto(self._last, self._work, casting="same_kind")
 
 
-# The links of the present session in the order they were made, and older ones until the next call.
-_links: list[_Link] = []
-
-
 class MVSharedVariable:
     """A shared variable that is synchronised through a table.
 
@@ -237,9 +233,7 @@ def sync_all_mv_shared_vars() -> None:
     ValueError
         The shape of a variable has changed; those before it have been synchronised.
     """
-    current()
-    _forget_old_sessions()
-    for link in _links:
+    for link in current().companions.get(__name__, []):
         link.sync()
 
 
@@ -256,8 +250,7 @@ def _attach(svobj: Any) -> Any:
         framework_class: Any = type(svobj)
         svobj.__class__ = _synchronised_class(framework_class)
     svobj._mv_link = link
-    _forget_old_sessions()
-    _links.append(link)
+    current().companions.setdefault(__name__, []).append(link)
     return svobj
 
 
@@ -295,10 +288,6 @@ def _taking_part() -> Iterator[None]:
         with contextlib.suppress(Exception):
             mv.ArrayTableHandler(0)  # no table: the others get a MismatchError
         raise
-
-
-def _forget_old_sessions() -> None:
-    _links[:] = [link for link in _links if link.is_live()]
 
 
 def _name(variable: Any) -> str:
