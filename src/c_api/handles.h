@@ -2,8 +2,10 @@
 // and not a crash, also when another thread closes it at the same moment.
 //
 // A handle is a slot's index and the generation of what is in it. Using one costs two atomic
-// additions. After a fork the child's slots all get a new generation, which makes every handle
-// stale there without a check on the way of those that are not.
+// additions. The lowest two bits of a generation say what becomes of the slot: free, open, or
+// closing, in which no new use begins and nobody else can have the slot. After a fork the child's
+// slots all get a new generation, which makes every handle stale there without a check on the way
+// of those that are not.
 #ifndef MULTIVERSO_C_API_HANDLES_H_
 #define MULTIVERSO_C_API_HANDLES_H_
 
@@ -28,12 +30,11 @@ class HandleTable {
     const std::lock_guard<std::mutex> guard(mutex_);
     for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
       Slot* slot = SlotAt(index, /*create=*/true);
-      // Even generations are free.
       const uint32_t generation = slot->generation.load();
-      if (generation % 2 != 0) continue;
+      if (generation % kStates != kFree) continue;
       slot->object = object;
-      slot->generation.store(generation + 1);
-      return (static_cast<uintptr_t>(generation + 1) << 32) | (index + 1);
+      slot->generation.store(generation + kOpen);
+      return (static_cast<uintptr_t>(generation + kOpen) << 32) | (index + 1);
     }
     return 0;
   }
@@ -42,18 +43,21 @@ class HandleTable {
   // or, with the handle still valid, if somebody used it until the deadline.
   Object* Close(uintptr_t handle, Instant deadline) {
     Slot* slot = Find(handle);
-    uint32_t generation = GenerationOf(handle);
-    if (slot == nullptr || !slot->generation.compare_exchange_strong(generation, generation + 1)) {
+    const uint32_t free = GenerationOf(handle) - kOpen;
+    uint32_t open = free + kOpen;
+    if (slot == nullptr || !slot->generation.compare_exchange_strong(open, free + kClosing)) {
       return nullptr;
     }
     while (slot->users.load() != 0) {
       if (Clock::now() >= deadline) {
-        slot->generation.store(GenerationOf(handle));
+        slot->generation.store(free + kOpen);
         return nullptr;
       }
       SleepBriefly();
     }
-    return slot->object;
+    Object* const object = slot->object;
+    slot->generation.store(free + kStates);
+    return object;
   }
 
   // Makes all handles stale, in a forked child, where no other thread lives.
@@ -62,7 +66,10 @@ class HandleTable {
       Chunk* chunk = entry.load();
       if (chunk == nullptr) continue;
       for (Slot& slot : chunk->slots) {
-        if (slot.generation.load() % 2 != 0) slot.generation.fetch_add(1);
+        const uint32_t generation = slot.generation.load();
+        if (generation % kStates != kFree) {
+          slot.generation.store(generation / kStates * kStates + kStates);
+        }
       }
     }
   }
@@ -94,6 +101,12 @@ class HandleTable {
   };
 
  private:
+  // Of a slot, in the lowest bits of its generation.
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kOpen = 1;
+  static constexpr uint32_t kClosing = 2;
+  static constexpr uint32_t kStates = 4;
+
   struct alignas(64) Slot {
     std::atomic<uint32_t> generation{0};
     std::atomic<uint32_t> users{0};
@@ -103,11 +116,12 @@ class HandleTable {
     Slot slots[kPerChunk];
   };
 
+  static_assert(sizeof(uintptr_t) == 8, "a handle holds two 32-bit numbers");
   static uint32_t GenerationOf(uintptr_t handle) { return static_cast<uint32_t>(handle >> 32); }
 
   Slot* Find(uintptr_t handle) {
     const auto number = static_cast<uint32_t>(handle & 0xffffffffU);
-    if (number == 0 || number > kChunks * kPerChunk || GenerationOf(handle) % 2 == 0) {
+    if (number == 0 || number > kChunks * kPerChunk || GenerationOf(handle) % kStates != kOpen) {
       return nullptr;
     }
     return SlotAt(number - 1, /*create=*/false);

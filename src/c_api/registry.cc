@@ -25,6 +25,27 @@ void AfterForkInChild() {
 
 uintptr_t Number(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
 
+std::vector<uintptr_t> TablesOf(SessionEntry* session) {
+  const std::lock_guard<std::mutex> guard(session->tables_mutex);
+  return session->tables;
+}
+
+// Of a session that nobody destroys meanwhile.
+Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
+  const std::unique_ptr<TableEntry> entry(Tables().Close(Number(table), deadline));
+  if (entry == nullptr) {
+    return Using(table) ? Status(Code::kTimeout, "another thread is still using the table")
+                        : WhyStale("table");
+  }
+  {
+    const std::lock_guard<std::mutex> guard(session->tables_mutex);
+    auto& handles = session->tables;
+    handles.erase(std::remove(handles.begin(), handles.end(), Number(table)), handles.end());
+  }
+  session->session->ReleaseTable(entry->table);
+  return Status::Ok();
+}
+
 }  // namespace
 
 void SleepBetweenLooks() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
@@ -60,11 +81,13 @@ int64_t CountSession() { return sessions_opened.fetch_add(1) + 1; }
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
   static const int registered = pthread_atfork(nullptr, nullptr, AfterForkInChild);
   if (registered != 0) return Status(Code::kMemory, "pthread_atfork failed");
-  const uintptr_t handle = Sessions().Open(entry.get());
-  if (handle == 0) return Status(Code::kMemory, "too many sessions");
+  const uintptr_t number = Sessions().Open(entry.get());
+  if (number == 0) return Status(Code::kMemory, "too many sessions");
+  const auto handle = reinterpret_cast<MV_Session>(number);
+  entry->handle = handle;
   (void)entry.release();  // NOLINT: Withdraw deletes it
   sessions_open.fetch_add(1);
-  return reinterpret_cast<MV_Session>(handle);
+  return handle;
 }
 
 Result<MV_Table> Publish(SessionEntry* session, std::unique_ptr<Table> table) {
@@ -83,25 +106,16 @@ Result<MV_Table> Publish(SessionEntry* session, std::unique_ptr<Table> table) {
 }
 
 Status Withdraw(MV_Table table) {
-  Instant deadline;
+  MV_Session owner = nullptr;
   {
     const TableUse use = Using(table);
     if (!use) return WhyStale("table");
-    deadline = use->session->session->NextDeadline();
+    owner = use->session->handle;
   }
-  const std::unique_ptr<TableEntry> entry(Tables().Close(Number(table), deadline));
-  if (entry == nullptr) {
-    return Using(table) ? Status(Code::kTimeout, "another thread is still using the table")
-                        : WhyStale("table");
-  }
-  SessionEntry* const session = entry->session;
-  {
-    const std::lock_guard<std::mutex> guard(session->tables_mutex);
-    auto& handles = session->tables;
-    handles.erase(std::remove(handles.begin(), handles.end(), Number(table)), handles.end());
-  }
-  session->session->ReleaseTable(entry->table);
-  return Status::Ok();
+  // In use until the end: another thread may be closing it.
+  const SessionUse session = Using(owner);
+  if (!session) return WhyStale("table");
+  return WithdrawFrom(session.get(), table, session->session->NextDeadline());
 }
 
 Status Withdraw(MV_Session session) {
@@ -111,19 +125,27 @@ Status Withdraw(MV_Session session) {
     const SessionUse use = Using(session);
     if (!use) return WhyStale("session");
     deadline = use->session->NextDeadline();
-    const std::lock_guard<std::mutex> guard(use->tables_mutex);
-    tables = use->tables;
+    tables = TablesOf(use.get());
   }
   for (const uintptr_t table : tables) {
     const Status status = Withdraw(reinterpret_cast<MV_Table>(table));
     if (status.code() == Code::kTimeout) return status;
   }
-  const std::unique_ptr<SessionEntry> entry(Sessions().Close(Number(session), deadline));
+  std::unique_ptr<SessionEntry> entry(Sessions().Close(Number(session), deadline));
   if (entry == nullptr) {
     return Using(session) ? Status(Code::kTimeout, "another thread is still using the session")
                           : WhyStale("session");
   }
   sessions_open.fetch_sub(1);
+  // From here on no table can come, but another thread may have made one in the meantime.
+  for (const uintptr_t table : TablesOf(entry.get())) {
+    const Status status =
+        WithdrawFrom(entry.get(), reinterpret_cast<MV_Table>(table), deadline);
+    if (status.code() == Code::kTimeout) {
+      (void)entry.release();  // NOLINT: lost, which is better than freed under who is using it
+      return status;
+    }
+  }
   return Status::Ok();
 }
 

@@ -18,6 +18,7 @@ struct TableEntry;
 
 struct SessionEntry {
   std::unique_ptr<Session> session;
+  MV_Session handle = nullptr;
   std::chrono::milliseconds slice{0};  // 0: calls block
   // The handles to make stale when the session ends.
   std::mutex tables_mutex;
