@@ -12,14 +12,19 @@ std::string& Text() {
 
 }  // namespace
 
-int32_t Report(const Status& status) {
-  // A text that cannot be stored is no reason to lose the status.
+int32_t Report(const Status& status) noexcept {
+  if (status.ok() || status.pending()) return static_cast<int32_t>(status.code());
+  return Report(status.code(), status.text().c_str());
+}
+
+int32_t Report(Code code, const char* text) noexcept {
+  // A text that cannot be stored is no reason to lose the code.
   try {
-    if (!status.ok() && !status.pending()) Text() = status.text();
-  } catch (const std::bad_alloc&) {
+    Text() = text;
+  } catch (const std::exception&) {
     Text().clear();
   }
-  return static_cast<int32_t>(status.code());
+  return static_cast<int32_t>(code);
 }
 
 const char* LastError() { return Text().c_str(); }

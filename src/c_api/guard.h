@@ -11,7 +11,9 @@
 namespace multiverso::c_api {
 
 // Keeps the text for MV_LastError, in this thread; gives the number.
-int32_t Report(const Status& status);
+int32_t Report(const Status& status) noexcept;
+// The same without making a Status, which takes memory.
+int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
 
 // Runs `body`, which returns Status, and reports what came of it. Nothing is thrown past it.
@@ -21,11 +23,11 @@ int32_t Guard(Body body) noexcept {
     const Status status = body();
     return status.ok() ? 0 : Report(status);
   } catch (const std::bad_alloc&) {
-    return Report(Status(Code::kMemory, "out of memory"));
+    return Report(Code::kMemory, "out of memory");
   } catch (const std::exception& error) {
-    return Report(Status(Code::kInternal, error.what()));
+    return Report(Code::kInternal, error.what());
   } catch (...) {
-    return Report(Status(Code::kInternal, "unknown exception"));
+    return Report(Code::kInternal, "unknown exception");
   }
 }
 
