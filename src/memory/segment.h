@@ -50,7 +50,6 @@ class Segment {
   void Seal();
 
  private:
-  // A multiple of the huge page, so that mappings can be aligned for it.
   Status Map(int64_t bytes, bool shared);
   void Release();
 

@@ -19,7 +19,8 @@ class StripeLayout {
 
   StripeLayout() = default;
   StripeLayout(int64_t rows, int64_t row_bytes) : rows_(rows), row_bytes_(row_bytes) {
-    while (row_bytes << (shift_ + 1) <= kStripeBytes) ++shift_;
+    // Not row_bytes << shift, which overflows for rows that no machine can hold.
+    while (row_bytes <= kStripeBytes >> (shift_ + 1)) ++shift_;
   }
 
   int64_t rows() const { return rows_; }
