@@ -50,8 +50,11 @@ void DescribeThisPlace(Hello* hello) {
   CopyText(hello->host, host);
   struct stat pid_namespace {};
   stat("/proc/self/ns/pid", &pid_namespace);
-  CopyText(hello->memory, StrCat(ReadLine("/proc/sys/kernel/random/boot_id"), "/",
-                                 pid_namespace.st_ino, "/", geteuid()));
+  std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
+  // All machines number their first namespace alike: without an identity of its own, the kernel is
+  // that of the host.
+  if (kernel.empty()) kernel = host;
+  CopyText(hello->memory, StrCat(kernel, "/", pid_namespace.st_ino, "/", geteuid()));
 }
 
 Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos, int rank) {
