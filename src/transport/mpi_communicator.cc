@@ -1,5 +1,7 @@
 #include "transport/mpi_communicator.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <list>
 #include <thread>
@@ -78,9 +80,17 @@ struct Functions {
   }
 };
 
+// Whether this process is the one that asked first, and not a forked child of it.
+bool IsInitialiser() {
+  static const pid_t initialiser = getpid();
+  return getpid() == initialiser;
+}
+
 // Runs at process exit, after mpi4py's own if that is there.
 template <class Handle>
 void FinalizeAtExit() {
+  // MPI is the parent's: finalising it in a child that exits would end it for the parent.
+  if (!IsInitialiser()) return;
   const Result<MpiLibrary> library = MpiLibrary::Find("");
   Functions<Handle> mpi{};
   int finalized = 1;
@@ -102,6 +112,7 @@ class CommunicatorOf final : public MpiCommunicator {
     if (yes != 0) return Status(Code::kState, "MPI has been finalised in this process");
     MV_RETURN_IF_NOT_OK(Check(mpi_.Initialized(&yes), "MPI_Initialized"));
     if (yes == 0) {
+      (void)IsInitialiser();
       int provided = 0;
       MV_RETURN_IF_NOT_OK(
           Check(mpi_.Init_thread(nullptr, nullptr, kThreadMultiple, &provided), "MPI_Init_thread"));
