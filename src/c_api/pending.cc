@@ -45,6 +45,13 @@ Status CancelPending(const std::string& reason) {
   return Status::Ok();
 }
 
+bool ForgetPending() {
+  if (!ThisThreads().has_value()) return false;
+  (void)new Call(std::move(*ThisThreads()));  // NOLINT: ending it would end the parent's
+  ThisThreads().reset();
+  return true;
+}
+
 Status CheckNothingPending() {
   if (!ThisThreads().has_value()) return Status::Ok();
   return Status(Code::kState,

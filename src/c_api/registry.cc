@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "c_api/pending.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -17,7 +18,9 @@ std::atomic<int32_t> sessions_open{0};
 std::atomic<bool> forked{false};
 
 void AfterForkInChild() {
-  if (sessions_open.load() == 0) return;
+  // A session that is being opened is pending, and not yet counted.
+  const bool was_pending = ForgetPending();
+  if (sessions_open.load() == 0 && !was_pending) return;
   forked.store(true);
   Tables().Forget();
   Sessions().Forget();
@@ -64,6 +67,12 @@ HandleTable<TableEntry>& Tables() {
 SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), Number(session)); }
 TableUse Using(MV_Table table) { return TableUse(&Tables(), Number(table)); }
 
+Status WatchForks() {
+  static const int registered = pthread_atfork(nullptr, nullptr, AfterForkInChild);
+  if (registered != 0) return Status(Code::kMemory, "pthread_atfork failed");
+  return CheckNotForked();
+}
+
 Status CheckNotForked() {
   if (!forked.load(std::memory_order_relaxed)) return Status::Ok();
   return Status(Code::kForked,
@@ -79,8 +88,6 @@ Status WhyStale(const char* what) {
 int64_t CountSession() { return sessions_opened.fetch_add(1) + 1; }
 
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
-  static const int registered = pthread_atfork(nullptr, nullptr, AfterForkInChild);
-  if (registered != 0) return Status(Code::kMemory, "pthread_atfork failed");
   const uintptr_t number = Sessions().Open(entry.get());
   if (number == 0) return Status(Code::kMemory, "too many sessions");
   const auto handle = reinterpret_cast<MV_Session>(number);

@@ -55,8 +55,10 @@ Status Withdraw(MV_Session session);
 
 // The number of the session that is about to be opened: the first is 1.
 int64_t CountSession();
-// Fails in a child forked from a process that had a session open.
+// Fails in a child forked from a process that had a session open, or was opening one.
 Status CheckNotForked();
+// The same, and from now on forks of this process are noticed: before a session is opened.
+Status WatchForks();
 
 }  // namespace multiverso::c_api
 

@@ -82,7 +82,7 @@ int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
 
 int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNotForked());
+    MV_RETURN_IF_NOT_OK(WatchForks());
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     MV_RETURN_IF_NOT_OK(CheckOptions(options, session));
     auto transport = OpenTransport(*options);
