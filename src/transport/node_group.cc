@@ -83,6 +83,7 @@ Status NodeGroup::CheckAborted(bool was_waiting) {
 void NodeGroup::Leave(const std::string& reason) {
   RankSlot& mine = slot(local_rank_);
   if (mine.state.load(std::memory_order_relaxed) != RankSlot::kHere) return;
+  if (leaving_.exchange(true)) return;  // another thread writes the reason
   CopyText(mine.reason, reason);
   mine.state.store(RankSlot::kLeft, std::memory_order_release);
 }

@@ -66,6 +66,7 @@ class NodeGroup final : public OwnerProbe {
   int local_rank_;
   std::vector<Circle> circles_;
   std::atomic<bool> abort_is_known_{false};
+  std::atomic<bool> leaving_{false};
 };
 
 }  // namespace multiverso
