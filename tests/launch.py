@@ -1,0 +1,271 @@
+"""Starts mpirun for tests, and sees to it that nothing of it outlives the test.
+
+Each job has a process group, a folder and a wall limit of its own. The ranks write what happened
+to files in the folder (`programs/worker.py` is their side of it). When the limit has passed, every
+rank prints the stacks of its threads, and then the whole job is killed. However a job ends, it is
+checked that it has left no process, no segment of shared memory and no temporary file.
+
+The MPI is that of the environment which runs the tests: ``mpirun`` beside ``sys.executable``.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import multiverso
+
+PROGRAMS = Path(__file__).parent / "mpi" / "programs"
+
+#: Seconds that a job may take at most; a multiple of what any takes on a busy machine.
+WALL_LIMIT = 150.0
+
+#: Seconds for what should be gone at once: processes that were killed, files they had open.
+GRACE = 20.0
+
+#: Names the folder of the job to its ranks, and so marks all its processes.
+MARK = "MULTIVERSO_TEST_JOB"
+
+#: What Open MPI needs to run as root, with more ranks than cores, and without a false error.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_osc": "^ucx",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+
+
+@dataclass
+class Result:
+    """How a job ended.
+
+    Attributes
+    ----------
+    returncode : int
+        Of mpirun; negative if a signal ended it.
+    output : str
+        What mpirun and all ranks printed.
+    reports : dict of int to dict
+        What each rank reported.
+    timed_out : bool
+        Whether the job was killed because its wall limit had passed.
+    leftovers : list of str
+        What it left behind, in words.
+
+    """
+
+    returncode: int
+    output: str
+    reports: dict[int, dict[str, object]] = field(default_factory=dict)
+    timed_out: bool = False
+    leftovers: list[str] = field(default_factory=list)
+
+    def check_clean(self) -> Self:
+        """Raise AssertionError if the job hung or left anything behind."""
+        if self.timed_out or self.leftovers:
+            how = "passed its wall limit" if self.timed_out else "ended"
+            msg = f"the job {how} and left {self.leftovers}; it printed:\n{self.output}"
+            raise AssertionError(msg)
+        return self
+
+    def check(self) -> Self:
+        """Raise AssertionError if it failed, too."""
+        self.check_clean()
+        if self.returncode != 0:
+            msg = f"mpirun exited with {self.returncode} and printed:\n{self.output}"
+            raise AssertionError(msg)
+        return self
+
+
+class Job:
+    """One mpirun: ``with Job("program.py", np=2) as job: ...; result = job.finish()``.
+
+    Parameters
+    ----------
+    program : str or Path
+        The script the ranks run; a bare name is looked up in `PROGRAMS`.
+    *arguments : str
+        Its arguments.
+    np : int
+        Number of ranks.
+    limit : float, optional
+        Seconds until it is killed.
+    mpirun : Path, optional
+        The launcher, if not that of this environment.
+    **environ : str
+        Environment variables of the ranks.
+
+    """
+
+    def __init__(
+        self,
+        program: str | Path,
+        *arguments: str,
+        np: int,
+        limit: float = WALL_LIMIT,
+        mpirun: Path | None = None,
+        **environ: str,
+    ) -> None:
+        self.np = np
+        self.deadline = time.monotonic() + limit
+        # Short: the path of a socket in it has to fit into 108 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="mvjob-"))
+        self._temporary = self.folder / "tmp"
+        self._temporary.mkdir()
+        command = [
+            str(mpirun or find_mpirun()),
+            "-np",
+            str(np),
+            sys.executable,
+            "-X",
+            "faulthandler",
+            str(PROGRAMS / program),
+            *arguments,
+        ]
+        self._output = (self.folder / "output").open("w+b")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env=self._environ(environ),
+            start_new_session=True,
+        )
+
+    def _environ(self, extra: dict[str, str]) -> dict[str, str]:
+        package = str(Path(multiverso.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+        job = {
+            "PYTHONPATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(self._temporary),
+            MARK: str(self.folder),
+        }
+        return {**OPEN_MPI, **os.environ, **job, **extra}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kill()
+        self._process.wait()
+        self._output.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def wait_for(self, name: str, *ranks: int) -> None:
+        """Wait until `ranks` (all by default) have announced `name`; see `worker.announce`."""
+        wanted = [self.folder / f"{name}-{rank}" for rank in ranks or range(self.np)]
+        while not all(path.exists() for path in wanted):
+            if self._process.poll() is not None or time.monotonic() > self.deadline:
+                late = [path.name for path in wanted if not path.exists()]
+                msg = f"nobody announced {late}; the job printed:\n{self.finish().output}"
+                raise AssertionError(msg)
+            time.sleep(0.01)
+
+    def announce(self, name: str) -> None:
+        """Let the ranks that wait for ``name`` go on."""
+        (self.folder / f"{name}-test").touch()
+
+    def pid(self, rank: int) -> int:
+        """Return the process id of a rank that has begun."""
+        return self._pids()[rank]
+
+    def signal(self, rank: int, signum: signal.Signals) -> None:
+        """Send a signal to one rank."""
+        os.kill(self.pid(rank), signum)
+
+    def finish(self) -> Result:
+        """Wait for the end of the job and return how it went."""
+        timed_out = False
+        try:
+            self._process.wait(max(0.0, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            timed_out = True
+            self._dump_stacks()
+            self._kill()
+            self._process.wait()
+        leftovers = self._leftovers()
+        self._output.seek(0)
+        output = self._output.read().decode(errors="replace")
+        return Result(self._process.returncode, output, self._reports(), timed_out, leftovers)
+
+    def _pids(self) -> dict[int, int]:
+        return {
+            int(path.name.removeprefix("pid-")): int(path.read_text("utf-8"))
+            for path in self.folder.glob("pid-*")
+        }
+
+    def _reports(self) -> dict[int, dict[str, object]]:
+        return {
+            int(path.stem.removeprefix("report-")): json.loads(path.read_text("utf-8"))
+            for path in self.folder.glob("report-*.json")
+        }
+
+    def _dump_stacks(self) -> None:
+        for pid in self._pids().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)  # faulthandler's, see programs/worker.py
+        time.sleep(2)
+
+    def _kill(self) -> None:
+        for pid in self._processes():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _processes(self) -> list[int]:
+        """Return the living processes of the job, also those that left its process group."""
+        mark = f"{MARK}={self.folder}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append(int(entry.name))
+        return found
+
+    def _leftovers(self) -> list[str]:
+        deadline = time.monotonic() + GRACE
+        while self._processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = []
+        for pid in self._processes():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                left.append(f"process {pid}: {b' '.join(words).decode(errors='replace')}")
+        for pid in self._pids().values():
+            left += map(str, Path("/dev/shm").glob(f"multiverso-*{pid}*"))
+        left += map(str, self._temporary.rglob("*multiverso*"))
+        return left
+
+
+def run(program: str | Path, *arguments: str, np: int, **options: object) -> Result:
+    """Run a job to its end; parameters are those of `Job`."""
+    with Job(program, *arguments, np=np, **options) as job:  # type: ignore[arg-type]
+        return job.finish()
+
+
+def find_mpirun() -> Path:
+    """Return the mpirun of the environment that runs the tests."""
+    mpirun = Path(sys.executable).parent / "mpirun"
+    if not mpirun.exists():
+        msg = (
+            f"these tests need an MPI in the environment that runs them: expected {mpirun}; "
+            f"'pip install multiverso[mpich]' brings one"
+        )
+        raise FileNotFoundError(msg)
+    return mpirun

@@ -1,0 +1,64 @@
+"""The ranks' side of the harness in tests/launch.py: reports, announcements, stacks on demand."""
+
+import faulthandler
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+#: Seconds after which a rank gives up waiting for an announcement.
+PATIENCE = 100.0
+
+RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
+
+_values = {}
+
+
+def _folder():
+    return Path(os.environ["MULTIVERSO_TEST_JOB"])
+
+
+def begin():
+    """Make this rank known to the harness; to be called first."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    _write(f"pid-{RANK}", str(os.getpid()))
+
+
+def report(**values):
+    """Write down what happened, so that the test can read it however this rank ends."""
+    _values.update(values)
+    _write(f"report-{RANK}.json", json.dumps(_values))
+
+
+def report_call(function, *arguments, name="error"):
+    """Call a function and report as `name` what it raises: type and message, or None."""
+    try:
+        function(*arguments)
+    except BaseException as error:
+        report(**{name: [type(error).__name__, str(error)]})
+    else:
+        report(**{name: None})
+
+
+def announce(name):
+    """Tell whoever waits for `name` that this rank has come so far."""
+    _write(f"{name}-{RANK}", "")
+
+
+def wait_for(name, rank="test"):
+    """Wait for an announcement of another rank, or of the test."""
+    path = _folder() / f"{name}-{rank}"
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"rank {RANK} waited in vain for {path.name}")
+        time.sleep(0.005)
+
+
+def _write(name, text):
+    path = _folder() / name
+    unfinished = path.with_name(f".{name}")
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(path)

@@ -1,0 +1,48 @@
+"""Asynchronous tables on 1 to 4 ranks: the cases of programs/semantics.py, one test each."""
+
+import functools
+import os
+
+import pytest
+import semantics
+
+import launch
+
+#: What a job with some ranks runs in; the second has its segments in files.
+ENVIRONMENTS = {"memory": {}, "files": {"MULTIVERSO_SEGMENTS": "file"}}
+
+
+@functools.cache
+def job(np, segments):
+    seed = os.environ.get("MULTIVERSO_TEST_SEED", str(semantics.SEED))
+    return launch.run("semantics.py", np=np, MULTIVERSO_TEST_SEED=seed, **ENVIRONMENTS[segments])
+
+
+def check(name, np, segments):
+    result = job(np, segments)
+    outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}
+    failed = [
+        f"rank {rank} of {np}: {outcomes.get(rank, {}).get(name, 'did not come to it')}"
+        for rank in range(np)
+        if outcomes.get(rank, {}).get(name) != "ok"
+    ]
+    seeds = {report["seed"] for report in result.reports.values() if "seed" in report}
+    assert not failed, "\n".join([*failed, f"seed {seeds}" if seeds else "", result.output])
+
+
+@pytest.mark.parametrize("name", semantics.CASES)
+@pytest.mark.parametrize("np", [1, 2, 3, 4])
+def test_case(np, name):
+    check(name, np, "memory")
+
+
+@pytest.mark.parametrize("name", semantics.CASES)
+def test_case_with_segments_in_files(name):
+    check(name, 3, "files")
+
+
+@pytest.mark.parametrize(
+    ("np", "segments"), [*((np, "memory") for np in (1, 2, 3, 4)), (3, "files")]
+)
+def test_job_ends_well_and_leaves_nothing(np, segments):
+    job(np, segments).check()
