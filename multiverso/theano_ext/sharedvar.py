@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import multiverso as mv
-from multiverso._session import current
+from multiverso.api import current_session
 from multiverso.theano_ext._backend import choose_backend, is_shared_variable
 
 __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
@@ -67,7 +67,7 @@ class _Link:
 
     def __init__(self, variable: Any, value: NDArray[Any]) -> None:
         self.variable = variable
-        self._session = current()
+        self._session = current_session()
         dtype = _TABLE_DTYPES[value.dtype.name]
         self._table = mv.ArrayTableHandler(value.size, init_value=value.ravel(), dtype=dtype)
         # The value as of the last synchronisation. It has the precision of the variable: what
@@ -169,7 +169,7 @@ class MVSharedVariable:
         ValueError
             The shape of the value has changed since the variable was attached.
         """
-        current()
+        current_session()
         link = self._mv_link
         if link is None:
             raise mv.StateError(
@@ -215,7 +215,7 @@ def mv_shared(
     StateError, TypeError, ValueError, MismatchError
         As for `MVSharedVariable`.
     """
-    current()
+    current_session()
     with _taking_part():
         variable = choose_backend().shared(
             value, name=name, strict=strict, allow_downcast=allow_downcast, **kwargs
@@ -233,13 +233,13 @@ def sync_all_mv_shared_vars() -> None:
     ValueError
         The shape of a variable has changed; those before it have been synchronised.
     """
-    for link in current().companions.get(__name__, []):
+    for link in current_session().companions.get(__name__, []):
         link.sync()
 
 
 def _attach(svobj: Any) -> Any:
     """Give a shared variable a table of the present session, see `MVSharedVariable`."""
-    current()
+    current_session()
     link = getattr(svobj, "_mv_link", None)
     if link is not None and link.is_live():
         return svobj
@@ -250,7 +250,7 @@ def _attach(svobj: Any) -> Any:
         framework_class: Any = type(svobj)
         svobj.__class__ = _synchronised_class(framework_class)
     svobj._mv_link = link
-    current().companions.setdefault(__name__, []).append(link)
+    current_session().companions.setdefault(__name__, []).append(link)
     return svobj
 
 
