@@ -23,6 +23,7 @@ IDX_NAMES = {
     "y_test": ("t10k-labels-idx1-ubyte", 1),
 }
 MAX_LABEL = 255
+PIECE = 1 << 24  # bytes
 BROKEN = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
@@ -211,7 +212,9 @@ def _read_idx(path: Path, ndim: int) -> np.ndarray:
                 raise DataError(f"{path.name} is truncated")
             shape = tuple(int(n) for n in np.frombuffer(header, ">u4"))
             expected = math.prod(shape)
-            data = file.read(expected + 1)
+            data = bytearray()  # in pieces: the header may promise more than any memory holds
+            while len(data) <= expected and (piece := file.read(PIECE)):
+                data += piece
     except BROKEN as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
