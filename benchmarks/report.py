@@ -133,6 +133,7 @@ def plot(report: dict[str, Any], file: Path) -> None:
     import matplotlib.pyplot as plt
 
     operations = ("get", "add", "add_get")
+    colors: dict[str, int] = {}  # the same one for the same reference in every panel
     shape = (len(report["runs"]), len(operations))
     figure, panels = plt.subplots(
         *shape, figsize=(5 * shape[1], 3.6 * shape[0]), squeeze=False, sharex=True
@@ -146,8 +147,10 @@ def plot(report: dict[str, Any], file: Path) -> None:
                         rate = case["size"] * _BYTES * series["workers"] / series["median"] / 1e9
                         lines.setdefault(series["name"], []).append((case["size"], rate))
             for name, points in lines.items():
-                axes.loglog(*zip(*points, strict=True), marker="o", label=name)
-            axes.set_title(f"{operation}, {run['ranks']} worker(s)")
+                kind = name.lstrip("0123456789 ").removesuffix("s")
+                color = f"C{colors.setdefault(kind, len(colors))}"
+                axes.loglog(*zip(*points, strict=True), marker="o", label=name, color=color)
+            axes.set_title(f"{operation}, {run['ranks']} worker{'s' if run['ranks'] > 1 else ''}")
             axes.set_xlabel("float32 elements")
             axes.set_ylabel("GB/s, all workers together")
             axes.grid(visible=True, which="both", alpha=0.3)
