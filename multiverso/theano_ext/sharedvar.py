@@ -78,7 +78,8 @@ class _Link:
         # Whether a synchronisation has begun and not ended: _last cannot be relied on.
         self._unfinished = False
         if mv.worker_id() >= 0:
-            self._table.get(out=self._work.reshape(-1))
+            # With all workers at once, lest a slow one sees what a quick one has added already.
+            self._table.get(sync=True, out=self._work.reshape(-1))
             self._accept()
             # Not in place: the program may still use the array it made the variable from.
             variable.set_value(self._last.copy(), borrow=True)
