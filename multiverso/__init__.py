@@ -15,8 +15,10 @@ Run it with ``python train.py`` as one worker, or with ``mpirun -np 4 python tra
 
 from multiverso._version import __version__
 from multiverso.api import (
+    aggregate,
     Session,
     barrier,
+    finish,
     init,
     is_initialized,
     is_master_worker,
@@ -62,7 +64,9 @@ __all__ = [
     "TransportError",
     "UnsupportedError",
     "__version__",
+    "aggregate",
     "barrier",
+    "finish",
     "init",
     "is_initialized",
     "is_master_worker",

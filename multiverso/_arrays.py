@@ -121,11 +121,11 @@ def as_input(
 
 
 def as_output(
-    out: object, dtype: np.dtype[Any], shape: tuple[int, ...]
+    out: object, dtype: np.dtype[Any], shape: tuple[int, ...], what: str = "out"
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the array that a call can write to, and the user's, which is the same if it can.
 
-    Where `out` is not C-contiguous, or of the other byte order, the first is a buffer to be copied
+    `what` names it in messages. Where `out` is not C-contiguous, or of the other byte order, the first is a buffer to be copied
     to the second by `np.copyto`.
 
     Raises
@@ -136,33 +136,33 @@ def as_output(
         If it has another shape or is read-only.
 
     """
-    target = out if isinstance(out, np.ndarray) else _shared(out)
+    target = out if isinstance(out, np.ndarray) else _shared(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
         return target, target
     if target.dtype.newbyteorder("=") != dtype:
-        msg = f"out: expected dtype {dtype}, received {target.dtype}"
+        msg = f"{what}: expected dtype {dtype}, received {target.dtype}"
         raise TypeError(msg)
     if target.shape != shape:
-        msg = f"out: expected shape {shape}, received {target.shape}"
+        msg = f"{what}: expected shape {shape}, received {target.shape}"
         raise ValueError(msg)
     if not target.flags.writeable:
-        msg = "out: expected an array that can be written to, received a read-only one"
+        msg = f"{what}: expected an array that can be written to, received a read-only one"
         raise ValueError(msg)
     if target.flags.carray and target.dtype.isnative:  # equal to the table's dtype, if not it
         return target, target
     if any(stride == 0 and n > 1 for stride, n in zip(target.strides, shape, strict=True)):
-        msg = f"out: expected memory of its own for each element, received strides {target.strides}"
+        msg = f"{what}: expected memory of its own for each element, received strides {target.strides}"
         raise ValueError(msg)
     return np.empty(shape, dtype), target
 
 
-def _shared(out: object) -> NDArray[Any]:
+def _shared(out: object, what: str) -> NDArray[Any]:
     """Return an array over the memory of `out`; TypeError if it has none to share."""
-    array = as_array(out, "out")
-    again = as_array(out, "out")
+    array = as_array(out, what)
+    again = as_array(out, what)
     # Two views of one memory begin at one address; two copies, both alive, cannot.
     if array.dtype == object or array.size and array.ctypes.data != again.ctypes.data:
-        msg = f"out: expected an array, received {type(out).__name__}"
+        msg = f"{what}: expected an array, received {type(out).__name__}"
         raise TypeError(msg)
     return array
 

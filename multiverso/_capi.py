@@ -37,6 +37,8 @@ MV_ERR_UNSUPPORTED: Final = -14
 MV_ERR_INTERNAL: Final = -15
 
 MV_MODE_ASYNC: Final = 0
+MV_MODE_SYNC: Final = 1
+MV_MODE_STALE: Final = 2
 
 MV_ROLE_ALL: Final = 0
 MV_ROLE_WORKER: Final = 1
@@ -79,6 +81,7 @@ class MV_SessionOptions(Structure):
         ("role", c_int32),
         ("transport", c_int32),
         ("reserved", c_int32),
+        ("staleness", c_int64),
         ("timeout_ms", c_int64),
         ("wait_slice_ms", c_int64),
         ("mpi_comm", c_void_p),
@@ -152,6 +155,8 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
+    "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_void_p, c_int64)),
+    "MV_SessionFinish": (c_int32, (MV_Session,)),
     "MV_SessionClose": (c_int32, (MV_Session,)),
     "MV_SessionLeave": (c_int32, (MV_Session, c_char_p)),
     "MV_TableOptionsInit": (c_int32, (POINTER(MV_TableOptions),)),

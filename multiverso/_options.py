@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from multiverso import _capi
-from multiverso.errors import UnsupportedError
 
 ROLES: Final[dict[str, int]] = {
     "all": _capi.MV_ROLE_ALL,
@@ -27,6 +26,10 @@ class Options:
 
     Attributes
     ----------
+    mode : int
+        When a get waits for other workers: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
+    staleness : int
+        With ``MV_MODE_STALE``: how many rounds a worker may be ahead of the slowest; else 0.
     role : str
         What this rank does: a key of `ROLES`.
     timeout : float
@@ -36,6 +39,8 @@ class Options:
 
     """
 
+    mode: int
+    staleness: int
     role: str
     timeout: float
     comm: object
@@ -44,22 +49,19 @@ class Options:
 def checked(
     sync: object, staleness: object, role: object, comm: object, timeout: object
 ) -> Options:
-    """Return the options of a session; TypeError, ValueError or UnsupportedError if wrong."""
+    """Return the options of a session; TypeError or ValueError if wrong."""
     if not isinstance(sync, bool | np.bool_):
         msg = f"sync: expected a bool, received {sync!r}"
         raise TypeError(msg)
+    mode, rounds = (_capi.MV_MODE_SYNC if sync else _capi.MV_MODE_ASYNC), 0
     if staleness is not None:
         rounds = _staleness(staleness)
-        if sync:
+        if sync and rounds:
             msg = f"expected sync=True or staleness, received sync=True and staleness={rounds}"
             raise ValueError(msg)
-    if sync or staleness is not None:
-        msg = (
-            f"this version has the asynchronous mode only: expected init() with sync=False and "
-            f"staleness=None, received sync={sync}, staleness={staleness}"
-        )
-        raise UnsupportedError(msg)
-    return Options(_role(role), _timeout(timeout), comm)
+        # No round ahead of the slowest is lock-step.
+        mode = _capi.MV_MODE_STALE if rounds else _capi.MV_MODE_SYNC
+    return Options(mode, rounds, _role(role), _timeout(timeout), comm)
 
 
 def _staleness(staleness: object) -> int:
@@ -67,8 +69,8 @@ def _staleness(staleness: object) -> int:
         msg = f"staleness: expected an int, the number of rounds, received {staleness!r}"
         raise TypeError(msg)
     rounds = operator.index(staleness)
-    if rounds < 0:
-        msg = f"staleness: expected 0 or more rounds, received {rounds}"
+    if not 0 <= rounds < 2**63:
+        msg = f"staleness: expected 0 to 2**63-1 rounds, received {rounds}"
         raise ValueError(msg)
     return rounds
 

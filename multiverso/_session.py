@@ -14,7 +14,9 @@ from ctypes import byref, sizeof
 from types import TracebackType
 from typing import Any, Final, Self
 
-from multiverso import _capi, _launch, _options
+import numpy as np
+
+from multiverso import _arrays, _capi, _launch, _options
 from multiverso._capi import lib
 from multiverso._reasons import describe
 from multiverso.errors import ForkedError, StateError
@@ -53,6 +55,8 @@ class Session:
         communicator = _launch.find_communicator(options.comm)
         raw = _capi.MV_SessionOptions()
         _capi.call(lib.MV_SessionOptionsInit, byref(raw))
+        raw.mode = options.mode
+        raw.staleness = options.staleness
         raw.role = _options.ROLES[options.role]
         raw.timeout_ms = math.ceil(options.timeout * 1000)
         raw.wait_slice_ms = _WAIT_SLICE_MS
@@ -92,6 +96,25 @@ class Session:
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
         _capi.call(lib.MV_SessionBarrier, self.handle)
+
+    def finish(self) -> None:
+        """Join no further rounds; see `multiverso.finish`."""
+        _capi.call(lib.MV_SessionFinish, self.handle)
+
+    def aggregate(self, array: Any) -> Any:
+        """Sum over the workers, in place; see `multiverso.aggregate`."""
+        dtype = getattr(array, "dtype", None)
+        code, known = _arrays.table_dtype(dtype)
+        buffer, target = _arrays.as_output(array, known, np.shape(array), "array")
+        if buffer is not target:
+            np.copyto(buffer, target)
+        if buffer.size:
+            _capi.call(
+                lib.MV_SessionAggregate, self.handle, code, _arrays.pin(buffer), buffer.size
+            )
+        if buffer is not target:
+            np.copyto(target, buffer)
+        return array
 
     def close(self) -> None:
         """Wait for all ranks to close, and end the session, also if that fails."""

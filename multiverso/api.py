@@ -3,14 +3,17 @@
 import contextlib
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from multiverso import _options, _session
 from multiverso._session import Session, current
 
 __all__ = [
     "Session",
+    "aggregate",
     "barrier",
     "current_session",
+    "finish",
     "init",
     "is_initialized",
     "is_master_worker",
@@ -44,9 +47,12 @@ def init(
     Parameters
     ----------
     sync : bool, optional
-        False, the only mode of this version: each worker goes at its own speed.
+        False: each worker goes at its own speed. True: lock-step. A worker's get after its j-th
+        add to a table waits until every worker has made j adds to it, and returns the state after
+        exactly those; all workers' i-th gets are equal to the bit.
     staleness : int, optional
-        None, the only choice of this version: no bound on how far workers drift apart.
+        Lets workers run that many rounds ahead of the slowest, and no further; an add to a table
+        ends a round of it. 0 is ``sync=True``; None sets no bound.
     role : {"all", "worker", "server"}, optional
         What this rank does: train (worker), keep a part of the tables (server), or both.
     comm : mpi4py.MPI.Intracomm, optional
@@ -63,8 +69,6 @@ def init(
     ------
     TypeError, ValueError
         If an option is wrong.
-    UnsupportedError
-        If `sync` is True or `staleness` is given.
     StateError
         If a session with other options is open, or MPI has been finalised.
     LauncherError
@@ -116,6 +120,64 @@ def session(
         return
     with opened:
         yield opened
+
+
+def finish() -> None:
+    """Say that this worker joins no further rounds of any table. Returns at once.
+
+    For a worker with less data than the others: with ``sync=True`` or `staleness`, their rounds go
+    on without it, exactly. It may still get, which returns the state after the last complete round,
+    meet the others in `barrier`, and must still `shutdown`. Without rounds, in async mode, this
+    changes nothing.
+
+    Raises
+    ------
+    StateError
+        If no session is open; and, afterwards, by every add of this worker.
+
+    """
+    current().finish()
+
+
+def aggregate(array: Any) -> Any:
+    """Sum an array over the workers, in place. Collective over the workers: waits for all.
+
+    All workers get the same bits, since the sum is made in worker order. Divide by `num_workers`
+    for the average of a model.
+
+    Parameters
+    ----------
+    array : ndarray of float32, float64, int32 or int64, any shape
+        Or anything else with such memory that can be written to. Equal in size and dtype on all
+        workers.
+
+    Returns
+    -------
+    ndarray
+        The same `array`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `array` has no memory to write to, or another dtype. The other workers then wait for
+        this one until it leaves or their deadline passes.
+    MismatchError
+        On all workers, if sizes or dtypes differ or somebody makes another call.
+    OperationTimeout, PeerLostError, AbortedError
+        If not all workers call it.
+    StateError
+        If no session is open, or this rank is no worker.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multiverso as mv
+    >>> with mv.init():
+    ...     mv.aggregate(np.ones(3, np.float32)) / mv.num_workers()
+    array([1., 1., 1.], dtype=float32)
+
+    """
+    return current().aggregate(array)
 
 
 def shutdown() -> None:

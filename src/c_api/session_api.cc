@@ -15,6 +15,9 @@
 namespace multiverso::c_api {
 namespace {
 
+static_assert(MV_MODE_ASYNC == static_cast<int32_t>(Mode::kAsync));
+static_assert(MV_MODE_SYNC == static_cast<int32_t>(Mode::kSync));
+static_assert(MV_MODE_STALE == static_cast<int32_t>(Mode::kStale));
 static_assert(MV_ROLE_ALL == static_cast<int32_t>(Role::kAll));
 static_assert(MV_ROLE_WORKER == static_cast<int32_t>(Role::kWorker));
 static_assert(MV_ROLE_SERVER == static_cast<int32_t>(Role::kServer));
@@ -28,9 +31,13 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
                                        sizeof(MV_SessionOptions), ", received ",
                                        options->struct_size));
   }
-  if (options->mode != MV_MODE_ASYNC) {
-    return Status(Code::kUnsupported, StrCat("mode: this version has 0 (async), received ",
-                                             options->mode));
+  if (options->mode < MV_MODE_ASYNC || options->mode > MV_MODE_STALE) {
+    return Status(Code::kValue, StrCat("mode: expected 0 (async), 1 (sync) or 2 (stale), received ",
+                                       options->mode));
+  }
+  if (options->mode == MV_MODE_STALE && options->staleness < 1) {
+    return Status(Code::kValue, StrCat("staleness: expected at least 1, received ",
+                                       options->staleness));
   }
   if (options->role < MV_ROLE_ALL || options->role > MV_ROLE_SERVER) {
     return Status(Code::kValue, StrCat("role: expected 0 (all), 1 (worker) or 2 (server), "
@@ -88,7 +95,8 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     auto transport = OpenTransport(*options);
     if (!transport.ok()) return transport.status();
     SessionOptions wanted;
-    wanted.mode = options->mode;
+    wanted.mode.mode = static_cast<Mode>(options->mode);
+    if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
     wanted.role = static_cast<Role>(options->role);
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
     auto opening = std::make_unique<SessionOpening>(wanted, std::move(transport.value()));
@@ -137,6 +145,38 @@ int32_t MV_SessionBarrier(MV_Session session) {
     SessionEntry* const entry = use->get();
     return Drive(Call{entry->session->StartBarrier(), entry->slice,
                       [use](const Status& status) { return status; }});
+  });
+}
+
+int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    auto use = std::make_shared<SessionUse>(Using(session));
+    if (!*use) return WhyStale("session");
+    SessionEntry* const entry = use->get();
+    if (!entry->session->members().is_worker()) {
+      return Status(Code::kState, "aggregate: this rank is a server and no worker");
+    }
+    if (!IsDType(dtype)) {
+      return Status(Code::kType, StrCat("aggregate: expected a dtype from 0 to 3, received ",
+                                        dtype));
+    }
+    if (count < 1 || data == nullptr) {
+      return Status(Code::kValue, StrCat("aggregate: expected at least 1 element, received ",
+                                         count));
+    }
+    return Drive(Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count),
+                      entry->slice, [use](const Status& status) { return status; }});
+  });
+}
+
+int32_t MV_SessionFinish(MV_Session session) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    const SessionUse use = Using(session);
+    if (!use) return WhyStale("session");
+    use->session->Finish();
+    return Status::Ok();
   });
 }
 

@@ -164,7 +164,9 @@ int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("get", out, count));
     MV_RETURN_IF_NOT_OK(CheckFlags(flags));
-    if (flags != 0) return MakeCollectiveGet(std::move(use), nullptr, 0, out);
+    if (flags != 0 && !target->EveryGetIsCollective()) {
+      return MakeCollectiveGet(std::move(use), nullptr, 0, out);
+    }
     return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
       return target->Get(out, progress, limit);
     });
@@ -207,7 +209,7 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckRows("get", row_ids, num_ids, out, count));
     MV_RETURN_IF_NOT_OK(CheckFlags(flags));
-    if (flags != 0) {
+    if (flags != 0 && !target->EveryGetIsCollective()) {
       // No ids at all is a list of none, not the whole table.
       static constexpr int64_t kNoRows[1] = {0};
       return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);

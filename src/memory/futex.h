@@ -29,19 +29,16 @@ inline void CpuRelax() {
 #endif
 }
 
-// Waits until done() is true, at most until `until`; true if it is. Looks at it for a moment,
-// lets other processes run for a moment (there may be more ranks than cores), then sleeps on
-// `word`, which whoever makes done() true must change and wake.
-template <class Done>
-bool AwaitWord(std::atomic<uint32_t>* word, Instant until, Done done);
-
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
+// Looks whether done() is true for as long as a short wait takes. Most waits here are short, and
+// going to sleep and being woken costs tens of microseconds; but with more ranks than cores the
+// one that is waited for must get its turn.
 template <class Done>
-bool AwaitWord(std::atomic<uint32_t>* word, Instant until, Done done) {
-  constexpr int kLooks = 64;
-  constexpr int kYields = 64;
+bool LookFor(Done done) {
+  constexpr int kLooks = 200;
+  constexpr int kYields = 200;
   for (int i = 0; i < kLooks; ++i) {
     if (done()) return true;
     CpuRelax();
@@ -50,13 +47,32 @@ bool AwaitWord(std::atomic<uint32_t>* word, Instant until, Done done) {
     if (done()) return true;
     YieldCore();
   }
+  return false;
+}
+
+// Sleeps on `word` until done() is true, at most until `until`; true if it is. Whoever makes it true
+// must change the word, and then wake it if `sleepers` is not zero.
+template <class Done>
+bool SleepFor(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
+              Done done) {
   for (;;) {
-    // Read the word before the condition: a change between the two makes the sleep return at once.
+    // Sleepers are counted before the condition is looked at, and the word read before it: either
+    // the other side sees that somebody sleeps, or this side sees what it did.
+    sleepers->fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = word->load(std::memory_order_seq_cst);
-    if (done()) return true;
-    if (Clock::now() >= until) return false;
-    SleepOnWord(word, seen, until);
+    const bool is_done = done();
+    const bool is_over = !is_done && Clock::now() >= until;
+    if (!is_done && !is_over) SleepOnWord(word, seen, until);
+    sleepers->fetch_sub(1, std::memory_order_seq_cst);
+    if (is_done || is_over) return is_done;
   }
+}
+
+// First one, then the other.
+template <class Done>
+bool AwaitWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
+               Done done) {
+  return LookFor(done) || SleepFor(word, sleepers, until, done);
 }
 
 }  // namespace multiverso

@@ -44,15 +44,16 @@ Segment& Segment::operator=(Segment&& other) noexcept {
   return *this;
 }
 
-Result<Segment> Segment::CreatePrivate(int64_t bytes) {
+Result<Segment> Segment::CreatePrivate(int64_t bytes, int64_t spare) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
   Segment segment;
-  MV_RETURN_IF_NOT_OK(segment.Map(bytes, /*shared=*/false));
+  MV_RETURN_IF_NOT_OK(segment.Map(bytes + spare, /*shared=*/false));
   return segment;
 }
 
-Result<Segment> Segment::CreateShared(int64_t bytes) {
+Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
   MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
+  const int64_t all = bytes + spare;
   Segment segment;
   if (!PreferFiles()) segment.fd_ = memfd_create("multiverso", MFD_CLOEXEC);
   if (segment.fd_ < 0) {
@@ -61,8 +62,8 @@ Result<Segment> Segment::CreateShared(int64_t bytes) {
     segment.fd_ = file->fd;
     segment.path_ = file->path;
   }
-  if (ftruncate(segment.fd_, bytes) != 0) return MemoryError("ftruncate", bytes);
-  MV_RETURN_IF_NOT_OK(segment.Map(bytes, /*shared=*/true));
+  if (ftruncate(segment.fd_, all) != 0) return MemoryError("ftruncate", all);
+  MV_RETURN_IF_NOT_OK(segment.Map(all, /*shared=*/true));
   return segment;
 }
 

@@ -33,9 +33,11 @@ class Segment {
   Segment& operator=(Segment&& other) noexcept;
 
   // Zero-filled memory of this process alone, in huge pages where the kernel gives them.
-  static Result<Segment> CreatePrivate(int64_t bytes);
+  // MemoryError if this machine does not have that much. `spare` bytes more are only address space,
+  // of which little will ever be touched.
+  static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0);
   // Zero-filled memory that other ranks of the node can open by its locator.
-  static Result<Segment> CreateShared(int64_t bytes);
+  static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
   bool is_mapped() const { return data_ != nullptr; }

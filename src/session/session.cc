@@ -67,9 +67,21 @@ std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* i
   return std::make_unique<TableCreation>(spec, id, init_value, table_context(), NextDeadline());
 }
 
+std::unique_ptr<Operation> Session::StartAggregate(DType dtype, void* data, int64_t count) {
+  return std::make_unique<Aggregation>(group_.get(), &next_aggregation_, dtype, data, count,
+                                       NextDeadline());
+}
+
+void Session::Finish() {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  has_finished_ = true;
+  for (const auto& table : tables_) table->Finish();
+}
+
 Table* Session::KeepTable(std::unique_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   ++next_table_;
+  if (has_finished_) table->Finish();
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }

@@ -10,6 +10,7 @@
 
 #include "base/operation.h"
 #include "base/status.h"
+#include "consistency/aggregation.h"
 #include "table/table.h"
 #include "table/table_creation.h"
 #include "transport/membership.h"
@@ -19,7 +20,7 @@
 namespace multiverso {
 
 struct SessionOptions {
-  int32_t mode = 0;  // MV_MODE_
+  ModeOptions mode;
   Role role = Role::kAll;
   std::chrono::milliseconds timeout{120000};
 };
@@ -33,12 +34,18 @@ class Session {
 
   const Membership& members() const { return members_; }
   NodeGroup* group() const { return group_.get(); }
-  TableContext table_context() const { return TableContext{&members_, group_.get()}; }
+  TableContext table_context() const {
+    return TableContext{&members_, group_.get(), options_.mode};
+  }
   // The deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
   std::unique_ptr<Operation> StartBarrier();
   std::unique_ptr<TableCreation> StartTable(TableSpec spec, const void* init_value);
+  // In-place sum over the workers; `count` elements, as many and of the same type on each.
+  std::unique_ptr<Operation> StartAggregate(DType dtype, void* data, int64_t count);
+  // This worker joins no further rounds of any table.
+  void Finish();
   // Meets the others for the end. The session is of no use afterwards, whatever came of it.
   std::unique_ptr<Operation> StartClose();
   // Goes without meeting anybody.
@@ -56,6 +63,8 @@ class Session {
   int64_t next_table_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::unique_ptr<Table>> tables_;
+  bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for
+  AggregationTurn next_aggregation_;
 };
 
 }  // namespace multiverso

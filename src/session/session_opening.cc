@@ -87,7 +87,8 @@ Status SessionOpening::BeginHello() {
   Hello hello;
   CopyText(hello.version, kVersion);
   hello.abi = kAbi;
-  hello.mode = options_.mode;
+  hello.mode = static_cast<int32_t>(options_.mode.mode);
+  hello.staleness = options_.mode.staleness;
   hello.role = static_cast<int32_t>(options_.role);
   hello.timeout_ms = options_.timeout.count();
   DescribeThisPlace(&hello);
@@ -112,9 +113,8 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   SegmentLocator locator;
   if (members_.local_rank() == 0) {
     const int ranks = static_cast<int>(members_.node_ranks().size());
-    const int64_t bytes = NodeControl::BytesFor(ranks);
-    Result<Segment> made =
-        ranks == 1 ? Segment::CreatePrivate(bytes) : Segment::CreateShared(bytes);
+    const auto create = ranks == 1 ? Segment::CreatePrivate : Segment::CreateShared;
+    Result<Segment> made = create(NodeGroup::ControlBytes(ranks), NodeGroup::ScratchBytes(ranks));
     status = made.status();
     if (made.ok()) {
       control_ = std::move(made.value());

@@ -37,7 +37,7 @@ struct Arithmetic<T, false> {
 };
 
 template <class T>
-inline __attribute__((always_inline)) T Sum(T a, T b) {
+inline __attribute__((always_inline)) T Plus(T a, T b) {
   using U = typename Arithmetic<T>::Type;
   return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
 }
@@ -47,15 +47,21 @@ inline __attribute__((always_inline)) T Sum(T a, T b) {
 #define MV_DEFINE_ADD(T)                                                           \
   MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {                       \
     MV_INDEPENDENT                                                                 \
-    for (int64_t i = 0; i < n; ++i) w[i] = Sum(w[i], d[i]);                        \
+    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);                        \
   }                                                                                \
   MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {            \
     MV_INDEPENDENT                                                                 \
     for (int64_t i = 0; i < n; ++i) {                                              \
-      const T sum = Sum(w[i], d[i]);                                               \
+      const T sum = Plus(w[i], d[i]);                                               \
       w[i] = sum;                                                                  \
       out[i] = sum;                                                                \
     }                                                                              \
+  }
+
+#define MV_DEFINE_SUM(T)                                                           \
+  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {         \
+    MV_INDEPENDENT                                                                 \
+    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                     \
   }
 
 #define MV_DEFINE_DESCEND(T)                                                       \
@@ -76,10 +82,15 @@ MV_DEFINE_ADD(float)
 MV_DEFINE_ADD(double)
 MV_DEFINE_ADD(int32_t)
 MV_DEFINE_ADD(int64_t)
+MV_DEFINE_SUM(float)
+MV_DEFINE_SUM(double)
+MV_DEFINE_SUM(int32_t)
+MV_DEFINE_SUM(int64_t)
 MV_DEFINE_DESCEND(float)
 MV_DEFINE_DESCEND(double)
 
 #undef MV_DEFINE_ADD
+#undef MV_DEFINE_SUM
 #undef MV_DEFINE_DESCEND
 
 const char* VectorVersion() {

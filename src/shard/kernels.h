@@ -21,6 +21,12 @@ void AddGet(double* w, const double* d, double* out, int64_t n);
 void AddGet(int32_t* w, const int32_t* d, int32_t* out, int64_t n);
 void AddGet(int64_t* w, const int64_t* d, int64_t* out, int64_t n);
 
+// out = a + b
+void Sum(float* out, const float* a, const float* b, int64_t n);
+void Sum(double* out, const double* a, const double* b, int64_t n);
+void Sum(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
+void Sum(int64_t* out, const int64_t* a, const int64_t* b, int64_t n);
+
 // w -= rate * d
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);

@@ -115,6 +115,11 @@ Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_
                 storage_.state_stride(), delta, out, count};
 }
 
+void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count) const {
+  const int64_t element_bytes = layout_.row_bytes() / columns_;
+  updater_->Apply(*hyper(), UpdateAt(first * element_bytes, delta, out, count));
+}
+
 Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {
   return ForEachStripe(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
     std::memcpy(static_cast<char*>(out) + at, storage_.parameters() + at,

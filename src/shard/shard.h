@@ -26,6 +26,7 @@ namespace multiverso {
 // How far an operation has come: stripes or rows done.
 struct Progress {
   int64_t done = 0;
+  int32_t phase = 0;  // of those who make an operation out of several
 };
 
 // Who operates: the mark for locks, and how to find out whether another holder still lives.
@@ -50,6 +51,11 @@ class Shard {
   Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
   // Overwrites, past the updater: for initial values.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
+
+  // Without locks, for callers who see to it that nobody else is at these elements. `count` elements
+  // from number `first` on.
+  void Apply(int64_t first, const void* delta, void* out, int64_t count) const;
+  const char* parameters() const { return storage_.parameters(); }
 
   // Rows by number within the shard, in the order given, checked by the caller.
   Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,

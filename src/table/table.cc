@@ -2,13 +2,20 @@
 
 #include <utility>
 
+#include "base/checked.h"
 #include "base/text.h"
 
 namespace multiverso {
 namespace {
 
+constexpr int64_t kPage = 4096;
+
 StripeLayout LayoutOf(const TableSpec& spec) {
   return StripeLayout(spec.num_row, spec.num_col * SizeOf(spec.type()));
+}
+
+StagedShape ShapeOf(const TableSpec& spec) {
+  return StagedShape{LayoutOf(spec), spec.num_col, spec.type()};
 }
 
 Result<ShardStorage> StorageOf(const TableSpec& spec) {
@@ -19,10 +26,13 @@ Result<ShardStorage> StorageOf(const TableSpec& spec) {
 
 }  // namespace
 
-Result<int64_t> Table::SegmentBytes(const TableSpec& spec) {
+Result<TableBytes> Table::BytesOf(const TableSpec& spec, const TableContext& context) {
   Result<ShardStorage> storage = StorageOf(spec);
   if (!storage.ok()) return storage.status();
-  return storage->segment_bytes();
+  Result<int64_t> consistency =
+      Consistency::BytesFor(context.mode, ShapeOf(spec), context.members->num_workers());
+  if (!consistency.ok()) return consistency.status();
+  return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
 }
 
 Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, Segment segment,
@@ -36,6 +46,10 @@ Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, 
   table->shard_ = std::make_unique<Shard>(
       LayoutOf(spec), spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{context.group->local_rank(), context.group});
+  table->consistency_ = Consistency::Make(
+      context.mode, ShapeOf(spec),
+      table->segment_.data() + RoundUp(storage->segment_bytes(), kPage), table->shard_.get(),
+      context.group, spec.name, context.members->is_worker());
   // Every rank writes the same values before anybody can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
     table->shard_->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);
@@ -91,25 +105,34 @@ Status Table::CheckRows(const char* call, const int64_t* row_ids, int64_t num_id
 }
 
 Status Table::Get(void* out, Progress* progress, const WaitLimit& limit) {
+  if (consistency_ != nullptr) return consistency_->Get(out, progress, limit);
   return shard_->Get(out, progress, limit);
 }
 
 Status Table::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
+  if (consistency_ != nullptr) return consistency_->Add(delta, progress, limit);
   return shard_->Add(delta, progress, limit);
 }
 
 Status Table::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
+  if (consistency_ != nullptr) return consistency_->AddGet(delta, out, progress, limit);
   return shard_->AddGet(delta, out, progress, limit);
 }
 
 Status Table::GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progress* progress,
                       const WaitLimit& limit) {
+  if (consistency_ != nullptr) return consistency_->GetRows(row_ids, num_ids, out, progress, limit);
   return shard_->GetRows(row_ids, num_ids, out, progress, limit);
 }
 
 Status Table::AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta,
                       Progress* progress, const WaitLimit& limit) {
+  if (consistency_ != nullptr) return consistency_->AddRows(row_ids, num_ids, delta, progress, limit);
   return shard_->AddRows(row_ids, num_ids, delta, progress, limit);
+}
+
+void Table::Finish() {
+  if (consistency_ != nullptr) consistency_->Finish();
 }
 
 Status Table::Store(const void* values, Progress* progress, const WaitLimit& limit) {

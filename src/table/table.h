@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "consistency/consistency.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
 #include "table/table_spec.h"
@@ -23,16 +24,22 @@ namespace multiverso {
 struct TableContext {
   const Membership* members = nullptr;
   NodeGroup* group = nullptr;
+  ModeOptions mode;
+};
+
+// What a table's segment holds: the shard, and what the mode needs beside it.
+struct TableBytes {
+  int64_t shard = 0;
+  int64_t consistency = 0;  // sparse: mostly address space
 };
 
 // Thread-safe. Calls that meet a long-held lock return pending and continue from `progress`.
 class Table {
  public:
-  // Over a segment laid out by ShardStorage::Plan for this spec.
+  // Over a segment of the size that BytesOf says.
   static Result<std::unique_ptr<Table>> Attach(const TableSpec& spec, int64_t id, Segment segment,
                                                TableContext context);
-  // Bytes that segment needs.
-  static Result<int64_t> SegmentBytes(const TableSpec& spec);
+  static Result<TableBytes> BytesOf(const TableSpec& spec, const TableContext& context);
 
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }
@@ -53,6 +60,11 @@ class Table {
   Status AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta, Progress* progress,
                  const WaitLimit& limit);
 
+  // This worker joins no further rounds of sync mode or bounded staleness.
+  void Finish();
+  // In sync mode, every get is what get(sync=True) is in the other modes.
+  bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
+
   // Past the updater, by the master, before the table is handed out.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
@@ -70,6 +82,7 @@ class Table {
   Segment segment_;
   TableContext context_;
   std::unique_ptr<Shard> shard_;
+  std::unique_ptr<Consistency> consistency_;  // null in async mode
 };
 
 }  // namespace multiverso

@@ -114,13 +114,13 @@ void TableCreation::ArriveWithSegment() {
   Circle* const meeting = group->everybody();
   Outcome outcome;
   if (group->local_rank() == 0) {
-    const Result<int64_t> bytes = Table::SegmentBytes(spec_);
+    const Result<TableBytes> bytes = Table::BytesOf(spec_, context_);
     if (!bytes.ok()) {
       failure_ = bytes.status();
     } else {
       // Alone on the node, memory of its own is faster to get and as good.
-      Result<Segment> made = group->size() == 1 ? Segment::CreatePrivate(bytes.value())
-                                                : Segment::CreateShared(bytes.value());
+      const auto create = group->size() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
+      Result<Segment> made = create(bytes.value().shard, bytes.value().consistency);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }

@@ -43,7 +43,10 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   // that a lost rank will never come to, and went on to the next.
   if (total >= meetings_ * members_.size() && LateMembers().empty()) {
     words_->completed.store(static_cast<uint32_t>(meetings_), std::memory_order_seq_cst);
-    if (members_.size() > 1) WakeWord(&words_->completed, kWakeAll);
+    // A system call only if somebody sleeps.
+    if (words_->sleepers.load(std::memory_order_seq_cst) != 0) {
+      WakeWord(&words_->completed, kWakeAll);
+    }
   }
 }
 
@@ -55,9 +58,10 @@ Status Circle::Meet(const WaitLimit& limit) {
     return static_cast<int32_t>(last - number) >= 0;
   };
   while (!completed()) {
-    MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
     const Instant until = std::min(limit.first(), Clock::now() + kLook);
-    if (AwaitWord(&words_->completed, until, completed)) break;
+    if (AwaitWord(&words_->completed, &words_->sleepers, until, completed)) break;
+    // Before asking who has gone: those who know of it may have gone for that reason.
+    MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
     const std::vector<int> late = LateMembers();
     // The last to arrive may have died before it could say that it was the last.
     if (late.empty()) break;

@@ -27,13 +27,18 @@ Status Differ(const char* what, const std::string& first, int rank, const std::s
                                         ", rank ", rank, " has ", other));
 }
 
+std::string ModeName(const Hello& hello) {
+  if (hello.mode == 0) return "async";
+  return hello.mode == 1 ? "sync" : StrCat("staleness=", hello.staleness);
+}
+
 Status CompareHellos(const Hello& first, const Hello& other, int rank) {
   if (std::strcmp(first.version, other.version) != 0 || first.abi != other.abi) {
     return Differ("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
                   rank, StrCat(other.version, " (ABI ", other.abi, ")"));
   }
-  if (first.mode != other.mode) {
-    return Differ("the consistency mode", StrCat(first.mode), rank, StrCat(other.mode));
+  if (first.mode != other.mode || first.staleness != other.staleness) {
+    return Differ("the consistency mode", ModeName(first), rank, ModeName(other));
   }
   if (first.timeout_ms != other.timeout_ms) {
     return Differ("timeout", StrCat(first.timeout_ms, " ms"), rank,

@@ -16,6 +16,7 @@ enum class CallKind : uint32_t {
   kMapTable,
   kFillTable,
   kCollectiveGet,
+  kAggregate,
   kClose,
 };
 
@@ -56,12 +57,13 @@ struct alignas(64) NodeControl {
     std::atomic<uint64_t> total_arrivals;  // of all its members
     // The number of the last meeting at which all have arrived, modulo 2^32. Sleepers sleep here.
     alignas(64) std::atomic<uint32_t> completed;
+    std::atomic<uint32_t> sleepers;
   } circle[kCircles];
 
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
   alignas(64) std::atomic<uint32_t> abort;
   int32_t aborted_by;
-  int32_t abort_code;  // kTimeout if a wait reached its deadline, else kAborted
+  int32_t abort_code;  // why: a Code
   char abort_reason[512];
 
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }

@@ -4,10 +4,16 @@
 
 #include <utility>
 
+#include "base/checked.h"
 #include "base/text.h"
 #include "memory/presence.h"
 
 namespace multiverso {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+}  // namespace
 
 const char* NameOf(CallKind kind) {
   switch (kind) {
@@ -21,6 +27,8 @@ const char* NameOf(CallKind kind) {
       return "the creation of a table";
     case CallKind::kCollectiveGet:
       return "get(sync=True)";
+    case CallKind::kAggregate:
+      return "aggregate";
     case CallKind::kClose:
       return "shutdown";
   }
@@ -28,7 +36,8 @@ const char* NameOf(CallKind kind) {
 }
 
 Result<std::unique_ptr<NodeGroup>> NodeGroup::Join(Segment control, const Membership& members) {
-  if (control.bytes() < NodeControl::BytesFor(static_cast<int>(members.node_ranks().size()))) {
+  const auto ranks = static_cast<int>(members.node_ranks().size());
+  if (control.bytes() < ControlBytes(ranks) + ScratchBytes(ranks)) {
     return Status(Code::kInternal, "the control segment is too small");
   }
   if (control.fd() >= 0) MV_RETURN_IF_NOT_OK(MarkPresent(control.fd(), members.local_rank()));
@@ -56,6 +65,16 @@ NodeGroup::NodeGroup(Segment control, const Membership& members)
 
 NodeGroup::~NodeGroup() { Leave("left without calling shutdown"); }
 
+int64_t NodeGroup::ControlBytes(int ranks) {
+  return RoundUp(NodeControl::BytesFor(ranks), kHugePage);
+}
+
+int64_t NodeGroup::ScratchBytes(int ranks) { return ranks * 2 * kScratchAreaBytes; }
+
+char* NodeGroup::scratch(int local_rank, int area) const {
+  return segment_.data() + ControlBytes(size()) + (local_rank * 2 + area) * kScratchAreaBytes;
+}
+
 void NodeGroup::Abort(const Status& why) {
   abort_is_known_.store(true, std::memory_order_relaxed);
   uint32_t expected = NodeControl::kNone;
@@ -73,8 +92,10 @@ bool NodeGroup::IsAborted() const {
 Status NodeGroup::CheckAborted(bool was_waiting) {
   if (!IsAborted()) return Status::Ok();
   abort_is_known_.store(true, std::memory_order_relaxed);
-  if (was_waiting && control_->abort_code == static_cast<int32_t>(Code::kTimeout)) {
-    return Status(Code::kTimeout, control_->abort_reason);
+  const auto code = static_cast<Code>(control_->abort_code);
+  // A mismatch is everybody's, and a timeout that of all who waited for the same.
+  if (code == Code::kMismatch || (code == Code::kTimeout && was_waiting)) {
+    return Status(code, control_->abort_reason);
   }
   return Status(Code::kAborted, StrCat("rank ", control_->aborted_by, " gave the session up: ",
                                        control_->abort_reason));
@@ -100,6 +121,13 @@ bool NodeGroup::IsAlive(int local_rank) const {
   if (peer.state.load(std::memory_order_acquire) == RankSlot::kAbsent) return true;
   if (segment_.fd() < 0 || local_rank == local_rank_ || peer.pid == getpid()) return true;
   return IsPresent(segment_.fd(), local_rank);
+}
+
+const char* NodeGroup::MeetingAheadOf(int local_rank) const {
+  const auto& theirs = slot(local_rank).circle[0];
+  const uint64_t number = theirs.arrivals.load(std::memory_order_acquire);
+  const uint64_t mine = slot(local_rank_).circle[0].arrivals.load(std::memory_order_relaxed);
+  return number > mine ? NameOf(theirs.deposit[number % 2].kind) : nullptr;
 }
 
 std::string NodeGroup::WhyGone(int local_rank) const {

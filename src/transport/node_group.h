@@ -35,7 +35,8 @@ class NodeGroup final : public OwnerProbe {
   Circle* workers() { return &circles_.back(); }
 
   // Ends every wait of the node's ranks, now and later: with AbortedError, or, where `why` is a
-  // timeout, with the same timeout for those that are waiting already.
+  // mismatch, with the same mismatch, or, where it is a timeout, with the same timeout for those
+  // that are waiting already.
   void Abort(const Status& why);
   bool IsAborted() const;
   // The error if a rank of this node has done that. `was_waiting`: since before it happened.
@@ -49,8 +50,19 @@ class NodeGroup final : public OwnerProbe {
 
   // Whether the process of that rank exists.
   bool IsAlive(int local_rank) const override;
+  // The name of the collective call in which that rank waits for this one, or null: it has come to
+  // a meeting of everybody to which this rank has not.
+  const char* MeetingAheadOf(int local_rank) const;
   // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
   std::string WhyGone(int local_rank) const;
+
+  // The control segment's bytes for the words of `ranks` ranks, and for their scratch memory, which
+  // takes no pages before it is used.
+  static int64_t ControlBytes(int ranks);
+  static int64_t ScratchBytes(int ranks);
+  // Memory of that rank for passing things on, readable by all: two areas to use in turn.
+  static constexpr int64_t kScratchAreaBytes = int64_t{4} << 20;
+  char* scratch(int local_rank, int area) const;
 
   NodeControl* control() const { return control_; }
   RankSlot& slot(int local_rank) const {

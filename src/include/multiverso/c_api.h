@@ -57,6 +57,8 @@ extern "C" {
 
 /* ---- Choices -------------------------------------------------------------------------------- */
 #define MV_MODE_ASYNC 0 /* each worker goes at its own speed */
+#define MV_MODE_SYNC 1  /* lock-step: a get after j adds sees exactly j adds of every worker */
+#define MV_MODE_STALE 2 /* no worker runs more than `staleness` rounds ahead of the slowest */
 
 #define MV_ROLE_ALL 0    /* worker and server */
 #define MV_ROLE_WORKER 1 /* trains, keeps no shard */
@@ -108,6 +110,7 @@ typedef struct MV_SessionOptions {
   int32_t role;          /* MV_ROLE_, of this rank */
   int32_t transport;     /* MV_TRANSPORT_ */
   int32_t reserved;      /* 0 */
+  int64_t staleness;     /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
   int64_t timeout_ms;    /* deadline of any single call; default 120 000 */
   int64_t wait_slice_ms; /* see "Waiting" above; default 0 */
   const void* mpi_comm;  /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
@@ -136,6 +139,14 @@ MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* s
 MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
 /* Collective, a fence: every add called by any rank before it is seen by every get after it. */
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
+/* Collective over the workers. Sums `count` elements of every worker in place: all get the same
+ * bits, summed in worker order. */
+MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data,
+                                      int64_t count);
+/* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; those of
+ * the others go on without it. It may still get, which gives the state after the last complete
+ * round, and must still close the session. */
+MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
  * stale afterwards, whatever the status (but MV_PENDING). */
 MV_EXPORT int32_t MV_SessionClose(MV_Session session);
@@ -181,9 +192,9 @@ MV_EXPORT int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* descript
 /* Releases this rank's hold. The memory goes when every rank has released it. Not collective. */
 MV_EXPORT int32_t MV_TableFree(MV_Table table);
 
-/* Flags of get and add. */
-#define MV_COLLECTIVE 1 /* get only: all workers call it and get the same bits, with every add
-                           before the call in and none after it */
+/* Flags of get. MV_COLLECTIVE: all workers call it and get the same bits, with every add before
+ * the call in and none after it. In MV_MODE_SYNC every get is like that. */
+#define MV_COLLECTIVE 1
 
 /* The whole table, row by row. `count` must be num_row * num_col. Workers only. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);

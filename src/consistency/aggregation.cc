@@ -1,0 +1,161 @@
+#include "consistency/aggregation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/text.h"
+#include "shard/kernels.h"
+
+namespace multiverso {
+namespace {
+
+// Below this, a second meeting would cost more than summing everything everywhere.
+constexpr int64_t kSmallBytes = int64_t{16} << 10;
+
+// What a worker brings to the first meeting of a chunk.
+struct Announcement {
+  int64_t count;
+  int32_t dtype;
+  int32_t unused;
+};
+
+}  // namespace
+
+Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data,
+                         int64_t count, Instant deadline)
+    : Operation(deadline),
+      group_(group),
+      turn_(turn),
+      dtype_(dtype),
+      data_(static_cast<char*>(data)),
+      count_(count) {
+  const std::vector<int>& members = group_->workers()->members();
+  workers_ = static_cast<int>(members.size());
+  for (int i = 0; i < workers_; ++i) {
+    if (members[static_cast<size_t>(i)] == group_->local_rank()) me_ = i;
+  }
+  StageChunk();
+}
+
+void Aggregation::Cancel(const std::string& reason) {
+  group_->Abort(Status(Code::kAborted, reason));
+}
+
+char* Aggregation::scratch(int worker) const {
+  return group_->scratch(group_->workers()->members()[static_cast<size_t>(worker)], turn_->area);
+}
+
+int64_t Aggregation::ChunkCount() const {
+  return std::min(count_ - done_, NodeGroup::kScratchAreaBytes / SizeOf(dtype_));
+}
+
+int64_t Aggregation::PartBegin(int worker) const {
+  // Parts begin at cache lines, so that no two workers write to the same one.
+  const int64_t line = 64 / SizeOf(dtype_);
+  if (worker == workers_) return ChunkCount();
+  return ChunkCount() / line * worker / workers_ * line;
+}
+
+bool Aggregation::IsSmall() const { return count_ * SizeOf(dtype_) <= kSmallBytes; }
+
+void Aggregation::StageChunk() {
+  const int64_t size = SizeOf(dtype_);
+  const char* const from = data_ + done_ * size;
+  const auto stage = [&](int64_t begin, int64_t end) {
+    std::memcpy(scratch(me_) + begin * size, from + begin * size,
+                static_cast<size_t>((end - begin) * size));
+  };
+  if (IsSmall()) {
+    stage(0, ChunkCount());
+  } else {
+    stage(0, PartBegin(me_));
+    stage(PartBegin(me_ + 1), ChunkCount());
+  }
+  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0};
+  group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
+  phase_ = Phase::kStaged;
+}
+
+Status Aggregation::CheckSameCall() const {
+  const Circle* const workers = group_->workers();
+  const auto read = [&](int member) {
+    Announcement announcement{};
+    std::memcpy(&announcement, workers->deposit(member).data, sizeof(announcement));
+    return announcement;
+  };
+  const int first = workers->members().front();
+  const Announcement one = read(first);
+  for (const int member : workers->members()) {
+    const Announcement other = read(member);
+    if (other.count == one.count && other.dtype == one.dtype) continue;
+    const auto describe = [](const Announcement& what) {
+      return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
+    };
+    return Status(Code::kMismatch,
+                  StrCat("the ranks did not make the same call: rank ", group_->rank_of(first),
+                         " called aggregate of ", describe(one), ", rank ",
+                         group_->rank_of(member), " of ", describe(other)));
+  }
+  return Status::Ok();
+}
+
+void Aggregation::SumPart(int64_t begin, int64_t end) {
+  // Elements at a time, so that the sum stays in the cache until it has gone to both places.
+  constexpr int64_t kPiece = 2048;
+  WithType(dtype_, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    T* const mine = reinterpret_cast<T*>(data_) + done_;
+    T* const shared = reinterpret_cast<T*>(scratch(me_));
+    T sum[kPiece];
+    for (; begin < end; begin += kPiece) {
+      const int64_t count = std::min(kPiece, end - begin);
+      const auto part = [&](int worker) {
+        return worker == me_ ? mine + begin
+                             : reinterpret_cast<const T*>(scratch(worker)) + begin;
+      };
+      kernels::Sum(sum, part(0), part(1), count);
+      for (int worker = 2; worker < workers_; ++worker) kernels::Add(sum, part(worker), count);
+      const auto bytes = static_cast<size_t>(count) * sizeof(T);
+      std::memcpy(mine + begin, sum, bytes);
+      // The others of a small array sum for themselves, from what is there.
+      if (!IsSmall()) std::memcpy(shared + begin, sum, bytes);
+    }
+  });
+}
+
+void Aggregation::CopyOthersParts() {
+  const int64_t size = SizeOf(dtype_);
+  for (int i = 1; i < workers_; ++i) {
+    const int worker = (me_ + i) % workers_;
+    const int64_t begin = PartBegin(worker) * size;
+    const int64_t end = PartBegin(worker + 1) * size;
+    std::memcpy(data_ + done_ * size + begin, scratch(worker) + begin,
+                static_cast<size_t>(end - begin));
+  }
+}
+
+Status Aggregation::Step(const WaitLimit& limit) {
+  for (;;) {
+    MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+    if (phase_ == Phase::kStaged) {
+      MV_RETURN_IF_NOT_OK(CheckSameCall());
+      if (IsSmall() || workers_ == 1) {
+        if (workers_ > 1) SumPart(0, ChunkCount());
+        turn_->area ^= 1;
+        return Status::Ok();
+      }
+      SumPart(PartBegin(me_), PartBegin(me_ + 1));
+      group_->workers()->Arrive(CallKind::kAggregate);
+      phase_ = Phase::kSummed;
+      continue;
+    }
+    CopyOthersParts();
+    done_ += ChunkCount();
+    turn_->area ^= 1;
+    if (done_ == count_) return Status::Ok();
+    StageChunk();
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,58 @@
+// Consistency: what a worker's get may see of the other workers' adds.
+//
+// In async mode a call goes straight to the shard and nothing of this exists. In sync mode
+// (SyncRounds) and with bounded staleness (StalenessBound) the calls of a table go through one of
+// these, which waits for other workers as the mode asks.
+#ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
+#define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "consistency/staging.h"
+#include "shard/shard.h"
+#include "transport/node_group.h"
+
+namespace multiverso {
+
+// The mode of a session. The numbers are those of the C API (MV_MODE_ASYNC, ...).
+enum class Mode : int32_t { kAsync = 0, kSync = 1, kStale = 2 };
+
+struct ModeOptions {
+  Mode mode = Mode::kAsync;
+  int64_t staleness = 0;  // in kStale: rounds a worker may be ahead of the slowest
+};
+
+// The calls of one table, made by one thread of a worker at a time. Like the shard's, they return
+// pending where they would wait past the slice, and continue from their progress.
+class Consistency {
+ public:
+  virtual ~Consistency() = default;
+
+  virtual Status Get(void* out, Progress* progress, const WaitLimit& limit) = 0;
+  virtual Status Add(const void* delta, Progress* progress, const WaitLimit& limit) = 0;
+  virtual Status AddGet(const void* delta, void* out, Progress* progress,
+                        const WaitLimit& limit) = 0;
+  virtual Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                         const WaitLimit& limit) = 0;
+  virtual Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
+                         const WaitLimit& limit) = 0;
+  // This worker joins no further rounds; the others go on without it.
+  virtual void Finish() = 0;
+
+  // Bytes of shared memory that a table of that shape needs for it; 0 in async mode. MemoryError
+  // if they cannot be addressed.
+  static Result<int64_t> BytesFor(const ModeOptions& options, const StagedShape& shape,
+                                  int workers);
+  // Over that memory, zero-filled at first. Null in async mode, and for ranks that are no workers.
+  static std::unique_ptr<Consistency> Make(const ModeOptions& options, const StagedShape& shape,
+                                           char* base, Shard* shard, NodeGroup* group,
+                                           const std::string& table_name, bool is_worker);
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_CONSISTENCY_H_

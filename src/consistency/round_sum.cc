@@ -1,0 +1,121 @@
+#include "consistency/round_sum.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "shard/kernels.h"
+
+namespace multiverso {
+namespace {
+
+// Elements summed at a time, so that the sum stays in the first-level cache until it is applied.
+constexpr int64_t kPiece = 2048;
+
+}  // namespace
+
+RoundSum::RoundSum(const StagedShape& shape, const Shard* shard) : shape_(shape), shard_(shard) {}
+
+void RoundSum::Add(char* sum, const char* values, int64_t count) const {
+  WithType(shape_.dtype, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    kernels::Add(reinterpret_cast<T*>(sum), reinterpret_cast<const T*>(values), count);
+  });
+}
+
+void RoundSum::ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions,
+                           char* out) {
+  const auto is_rows = [](const Contribution& one) { return one.is_rows; };
+  if (std::none_of(contributions.begin(), contributions.end(), is_rows)) {
+    ApplyDense(stripe, contributions, out);
+  } else if (std::all_of(contributions.begin(), contributions.end(), is_rows)) {
+    ApplyRows(stripe, contributions);
+  } else {
+    ApplyMixed(stripe, contributions);
+  }
+}
+
+void RoundSum::ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions,
+                          char* out) {
+  const int64_t size = shape_.element_bytes();
+  const int64_t end = shape_.layout.end_row(stripe) * shape_.columns;
+  int64_t first = shape_.layout.first_row(stripe) * shape_.columns;
+  sum_.resize(std::max(sum_.size(), static_cast<size_t>(kPiece * size)));
+  for (; first < end; first += kPiece) {
+    const int64_t count = std::min(kPiece, end - first);
+    const int64_t at = first * size;
+    const char* sum = contributions[0].values + at;
+    if (contributions.size() > 1) {
+      WithType(shape_.dtype, [&](auto* null) {
+        using T = std::remove_pointer_t<decltype(null)>;
+        kernels::Sum(reinterpret_cast<T*>(sum_.data()), reinterpret_cast<const T*>(sum),
+                     reinterpret_cast<const T*>(contributions[1].values + at), count);
+      });
+      for (size_t i = 2; i < contributions.size(); ++i) {
+        Add(sum_.data(), contributions[i].values + at, count);
+      }
+      sum = sum_.data();
+    }
+    shard_->Apply(first, sum, out == nullptr ? nullptr : out + at, count);
+  }
+}
+
+void RoundSum::ApplyRows(int64_t stripe, const std::vector<Contribution>& contributions) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  const int64_t end = shape_.layout.end_row(stripe);
+  const int64_t row_bytes = shape_.layout.row_bytes();
+  heads_.assign(contributions.size(), 0);
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    const Contribution& one = contributions[i];
+    heads_[i] = std::lower_bound(one.row_ids, one.row_ids + one.count,
+                                 shape_.layout.first_row(stripe)) - one.row_ids;
+  }
+  const auto head = [&](size_t i) {
+    const Contribution& one = contributions[i];
+    return heads_[i] < one.count ? one.row_ids[heads_[i]] : kNone;
+  };
+  sum_.resize(std::max(sum_.size(), static_cast<size_t>(row_bytes)));
+  for (;;) {
+    int64_t row = kNone;
+    for (size_t i = 0; i < contributions.size(); ++i) row = std::min(row, head(i));
+    if (row >= end) return;
+    const char* sum = nullptr;
+    for (size_t i = 0; i < contributions.size(); ++i) {
+      if (head(i) != row) continue;
+      const char* const values = contributions[i].values + heads_[i] * row_bytes;
+      ++heads_[i];
+      if (sum == nullptr) {
+        sum = values;
+        continue;
+      }
+      if (sum != sum_.data()) std::memcpy(sum_.data(), sum, static_cast<size_t>(row_bytes));
+      sum = sum_.data();
+      Add(sum_.data(), values, shape_.columns);
+    }
+    shard_->Apply(row * shape_.columns, sum, nullptr, shape_.columns);
+  }
+}
+
+void RoundSum::ApplyMixed(int64_t stripe, const std::vector<Contribution>& contributions) {
+  const int64_t first = shape_.layout.first_row(stripe);
+  const int64_t end = shape_.layout.end_row(stripe);
+  const int64_t row_bytes = shape_.layout.row_bytes();
+  const int64_t count = (end - first) * shape_.columns;
+  sum_.assign(static_cast<size_t>((end - first) * row_bytes), 0);
+  for (const Contribution& one : contributions) {
+    if (!one.is_rows) {
+      Add(sum_.data(), one.values + first * row_bytes, count);
+      continue;
+    }
+    const int64_t* const ids_end = one.row_ids + one.count;
+    for (const int64_t* id = std::lower_bound(one.row_ids, ids_end, first);
+         id != ids_end && *id < end; ++id) {
+      Add(sum_.data() + (*id - first) * row_bytes, one.values + (id - one.row_ids) * row_bytes,
+          shape_.columns);
+    }
+  }
+  shard_->Apply(first * shape_.columns, sum_.data(), nullptr, count);
+}
+
+}  // namespace multiverso

@@ -1,0 +1,45 @@
+// RoundSum: sums what the workers of a sync round staged and hands it to the updater.
+#ifndef MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
+#define MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "consistency/staging.h"
+#include "shard/shard.h"
+
+namespace multiverso {
+
+// One worker's part in a round.
+struct Contribution {
+  bool is_rows = false;
+  const char* values = nullptr;      // of the whole table, or of the rows
+  const int64_t* row_ids = nullptr;  // ascending
+  int64_t count = 0;
+};
+
+// Used by one thread at a time.
+class RoundSum {
+ public:
+  RoundSum(const StagedShape& shape, const Shard* shard);
+
+  // Adds, over one stripe, the sum of the contributions in the order given (workers' order, so that
+  // the bits do not depend on who does it) to the parameters, in one update. `out`, if not null,
+  // is of the whole table and receives the new parameters; only if no contribution is_rows.
+  void ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
+
+ private:
+  void ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
+  void ApplyRows(int64_t stripe, const std::vector<Contribution>& contributions);
+  void ApplyMixed(int64_t stripe, const std::vector<Contribution>& contributions);
+  void Add(char* sum, const char* values, int64_t count) const;
+
+  StagedShape shape_;
+  const Shard* shard_;
+  std::vector<char> sum_;
+  std::vector<int64_t> heads_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_ROUND_SUM_H_

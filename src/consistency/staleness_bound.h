@@ -1,0 +1,43 @@
+// StalenessBound: bounded staleness, after the stale synchronous parallel model of Ho et al.,
+// "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
+//
+// Adds are applied at once, as in async mode. An add ends the worker's round. A get after j adds
+// returns only when every other worker has made at least j - s adds, so it sees at least those,
+// all of the worker's own, and perhaps more; and no worker adds when it is more than s rounds
+// ahead of the slowest.
+#ifndef MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
+#define MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
+
+#include "consistency/consistency.h"
+#include "consistency/worker_clocks.h"
+
+namespace multiverso {
+
+class StalenessBound final : public Consistency {
+ public:
+  StalenessBound(uint64_t staleness, Shard* shard, WorkerClocks clocks)
+      : staleness_(staleness), shard_(shard), clocks_(std::move(clocks)) {}
+
+  Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
+  Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
+  Status AddGet(const void* delta, void* out, Progress* progress,
+                const WaitLimit& limit) override;
+  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                 const WaitLimit& limit) override;
+  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
+                 const WaitLimit& limit) override;
+  void Finish() override { clocks_.Finish(); }
+
+ private:
+  // Waits until every other worker has made `adds` - staleness adds.
+  Status WaitFor(uint64_t adds, const char* call, Progress* progress, const WaitLimit& limit);
+  Status CheckCanAdd() const;
+
+  uint64_t staleness_;
+  Shard* shard_;
+  WorkerClocks clocks_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_

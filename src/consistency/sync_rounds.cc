@@ -1,0 +1,317 @@
+#include "consistency/sync_rounds.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/checked.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+// Of Progress::phase, for calls that add and for calls that get.
+constexpr int32_t kEnter = 0;
+constexpr int32_t kStage = 1;
+constexpr int32_t kEnterGet = 2;
+constexpr int32_t kSum = 3;
+
+int64_t ClockBytes(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
+
+}  // namespace
+
+bool SyncRounds::BytesFor(const StagedShape& shape, int workers, int64_t* bytes) {
+  int64_t staging = 0;
+  if (!Staging::BytesFor(shape, workers, &staging)) return false;
+  *bytes = ClockBytes(workers) +
+           RoundUp(workers * static_cast<int64_t>(sizeof(BlockWords)), kPage) + staging;
+  return true;
+}
+
+SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
+    : shape_(shape),
+      shard_(shard),
+      clocks_(std::move(clocks)),
+      staging_(base + ClockBytes(clocks_.workers()) +
+                   RoundUp(clocks_.workers() * static_cast<int64_t>(sizeof(BlockWords)), kPage),
+               shape, clocks_.workers()),
+      sum_(shape, shard) {
+  const int workers = clocks_.workers();
+  auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));
+  const int64_t stripes = shape_.layout.stripes();
+  for (int i = 0; i < workers; ++i) {
+    const int64_t first = stripes * i / workers;
+    blocks_.push_back(Block{first, stripes * (i + 1) / workers - first, words + i});
+  }
+}
+
+// ---- Summing ------------------------------------------------------------------------------------
+
+uint64_t SyncRounds::RoundInWork(const Block& block) const {
+  return block.words->done.load(std::memory_order_acquire) / static_cast<uint64_t>(block.stripes);
+}
+
+bool SyncRounds::IsApplied(const Block& block, uint64_t round) const {
+  return block.stripes == 0 || RoundInWork(block) > round;
+}
+
+bool SyncRounds::AllApplied(uint64_t round) const {
+  return std::all_of(blocks_.begin(), blocks_.end(),
+                     [&](const Block& block) { return IsApplied(block, round); });
+}
+
+bool SyncRounds::CanHelp(int block, uint64_t round) const {
+  const Block& at = blocks_[static_cast<size_t>(block)];
+  const uint64_t end = (round + 1) * static_cast<uint64_t>(at.stripes);
+  if (at.words->claimed.load(std::memory_order_relaxed) >= end) return false;
+  if (!clocks_.AllHavePassed(round)) return false;
+  // A block whose owner did not stage its part of it is the owner's alone.
+  return block == clocks_.me() || clocks_.adds(block) <= round ||
+         staging_.add_of(block, round)->keeps_own.load(std::memory_order_relaxed) == 0;
+}
+
+void SyncRounds::CollectContributions(uint64_t round, const Own& own) {
+  contributions_.clear();
+  for (int worker = 0; worker < clocks_.workers(); ++worker) {
+    if (clocks_.adds(worker) <= round) continue;  // it had finished
+    const StagedAdd* const add = staging_.add_of(worker, round);
+    Contribution one;
+    one.is_rows = add->is_rows != 0;
+    one.values = staging_.values(worker, add->buffer);
+    one.row_ids = staging_.row_ids(worker, add->buffer);
+    one.count = add->count;
+    if (worker == clocks_.me() && own.delta != nullptr) one.values = own.delta;
+    contributions_.push_back(one);
+  }
+}
+
+void SyncRounds::Help(int block, uint64_t round, const Own& own) {
+  const Block& at = blocks_[static_cast<size_t>(block)];
+  const uint64_t first = round * static_cast<uint64_t>(at.stripes);
+  const uint64_t end = first + static_cast<uint64_t>(at.stripes);
+  bool collected = false;
+  char* out = nullptr;
+  uint64_t claim = at.words->claimed.load(std::memory_order_relaxed);
+  while (claim < end) {
+    if (!at.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
+      continue;
+    }
+    // What the workers staged stands still from here until the stripe is done.
+    if (!collected) {
+      CollectContributions(round, own);
+      const bool whole = std::none_of(contributions_.begin(), contributions_.end(),
+                                      [](const Contribution& one) { return one.is_rows; });
+      out = whole ? own.out : nullptr;
+      if (own.out != nullptr) own_is_out_ = whole;
+      collected = true;
+    }
+    const auto stripe = static_cast<int64_t>(claim - first) + at.first_stripe;
+    sum_.ApplyStripe(stripe, contributions_, out);
+    if (at.words->done.fetch_add(1, std::memory_order_acq_rel) + 1 == end) clocks_.Wake();
+    claim = at.words->claimed.load(std::memory_order_relaxed);
+  }
+}
+
+Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* call,
+                         const WaitLimit& limit) {
+  const Block& at = blocks_[static_cast<size_t>(block)];
+  while (!IsApplied(at, round)) {
+    const uint64_t in_work = RoundInWork(at);
+    if (CanHelp(block, in_work)) {
+      Help(block, in_work, in_work == round ? own : Own{});
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(clocks_.Await(
+        call, limit, [&] { return RoundInWork(at) != in_work || CanHelp(block, in_work); },
+        [&](int worker) {
+          if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
+          // All are there: somebody is at work on a stripe of the block.
+          return clocks_.AllHavePassed(in_work) && !clocks_.has_finished(worker) ? Need::kWork
+                                                                                 : Need::kNothing;
+        }));
+  }
+  return Status::Ok();
+}
+
+Status SyncRounds::ReachAll(uint64_t round, const char* call, const WaitLimit& limit) {
+  for (int i = 0; i < clocks_.workers(); ++i) {
+    MV_RETURN_IF_NOT_OK(
+        Reach((clocks_.me() + i) % clocks_.workers(), round, Own{}, call, limit));
+  }
+  return Status::Ok();
+}
+
+// ---- Adding -------------------------------------------------------------------------------------
+
+Status SyncRounds::WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer) {
+  for (;;) {
+    uint64_t oldest = 0;
+    for (int i = 0; i < Staging::kBuffers; ++i) {
+      if (used_in_[i] == 0 || AllApplied(used_in_[i] - 1)) {
+        *buffer = i;
+        return Status::Ok();
+      }
+      oldest = i == 0 ? used_in_[i] : std::min(oldest, used_in_[i]);
+    }
+    MV_RETURN_IF_NOT_OK(ReachAll(oldest - 1, call, limit));
+  }
+}
+
+void SyncRounds::StageWhole(int buffer, const void* delta, bool keep_own) {
+  char* const staged = staging_.values(clocks_.me(), buffer);
+  const auto* const values = static_cast<const char*>(delta);
+  const StripeLayout& layout = shape_.layout;
+  for (int i = 0; i < clocks_.workers(); ++i) {
+    // Others' blocks only, and this worker's own last in the others' order of work.
+    const int block = (clocks_.me() + 1 + i) % clocks_.workers();
+    const Block& at = blocks_[static_cast<size_t>(block)];
+    if (at.stripes == 0 || (keep_own && block == clocks_.me())) continue;
+    const int64_t begin = layout.first_row(at.first_stripe) * layout.row_bytes();
+    const int64_t end = layout.end_row(at.first_stripe + at.stripes - 1) * layout.row_bytes();
+    std::memcpy(staged + begin, values + begin, static_cast<size_t>(end - begin));
+  }
+  Describe(/*is_rows=*/false, buffer, 0, keep_own);
+}
+
+void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keep_own) {
+  const uint64_t round = clocks_.my_adds();
+  StagedAdd* const add = staging_.add_of(clocks_.me(), round);
+  add->is_rows = is_rows ? 1 : 0;
+  add->buffer = buffer;
+  add->count = count;
+  add->keeps_own.store(keep_own ? 1 : 0, std::memory_order_relaxed);
+  used_in_[buffer] = round + 1;
+}
+
+Status SyncRounds::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
+  if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, "add", limit));
+    progress->phase = kStage;
+  }
+  int buffer = 0;
+  MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
+  StageWhole(buffer, delta, /*keep_own=*/false);
+  clocks_.CountAdd();
+  return Status::Ok();
+}
+
+Status SyncRounds::AddRows(const int64_t* rows, int64_t count, const void* delta,
+                           Progress* progress, const WaitLimit& limit) {
+  if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, "add", limit));
+    progress->phase = kStage;
+  }
+  int buffer = 0;
+  MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
+  const int64_t staged = staging_.StageRows(clocks_.me(), buffer, rows, count, delta);
+  Describe(/*is_rows=*/true, buffer, staged, /*keep_own=*/false);
+  clocks_.CountAdd();
+  return Status::Ok();
+}
+
+// ---- Getting ------------------------------------------------------------------------------------
+
+void SyncRounds::CopyBlock(const Block& block, char* out) const {
+  if (block.stripes == 0) return;
+  const StripeLayout& layout = shape_.layout;
+  const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
+  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
+  std::memcpy(out + begin, shard_->parameters() + begin, static_cast<size_t>(end - begin));
+}
+
+void SyncRounds::CopyRows(const int64_t* rows, int64_t count, char* out) const {
+  const int64_t row_bytes = shape_.layout.row_bytes();
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(out + i * row_bytes, shard_->parameters() + rows[i] * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+}
+
+template <class Copy>
+Status SyncRounds::Snapshot(const WaitLimit& limit, Copy copy) {
+  for (;;) {
+    uint64_t rounds = 0;
+    for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
+    while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
+    if (rounds > 0) MV_RETURN_IF_NOT_OK(ReachAll(rounds - 1, "get", limit));
+    copy();
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // If nobody has begun another round meanwhile, what was copied is one state.
+    const bool still = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
+      return block.words->claimed.load(std::memory_order_relaxed) ==
+             rounds * static_cast<uint64_t>(block.stripes);
+    });
+    if (still) return Status::Ok();
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout, "the other workers' rounds left no moment to read in");
+    }
+    if (now >= limit.slice_end) return Status::Pending();
+  }
+}
+
+template <class Copy>
+Status SyncRounds::GetWith(Progress* progress, const WaitLimit& limit, Copy copy) {
+  if (progress->phase == kEnter) {
+    if (clocks_.i_have_finished()) return Snapshot(limit, copy);
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kGet, "get", limit));
+    progress->phase = kSum;
+  }
+  if (clocks_.my_adds() > 0) {
+    MV_RETURN_IF_NOT_OK(ReachAll(clocks_.my_adds() - 1, "get", limit));
+  }
+  copy();
+  return Status::Ok();
+}
+
+Status SyncRounds::Get(void* out, Progress* progress, const WaitLimit& limit) {
+  return GetWith(progress, limit, [&] {
+    std::memcpy(out, shard_->parameters(), static_cast<size_t>(shape_.layout.bytes()));
+  });
+}
+
+Status SyncRounds::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                           const WaitLimit& limit) {
+  return GetWith(progress, limit, [&] { CopyRows(rows, count, static_cast<char*>(out)); });
+}
+
+Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
+                          const WaitLimit& limit) {
+  constexpr char kCall[] = "add_get";
+  switch (progress->phase) {
+    case kEnter:
+      MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, kCall, limit));
+      progress->phase = kStage;
+      [[fallthrough]];
+    case kStage: {
+      int buffer = 0;
+      MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
+      StageWhole(buffer, delta, /*keep_own=*/true);
+      clocks_.CountAdd();
+      progress->phase = kEnterGet;
+      [[fallthrough]];
+    }
+    case kEnterGet:
+      MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kGet, kCall, limit));
+      progress->phase = kSum;
+      [[fallthrough]];
+    default:
+      break;
+  }
+  const uint64_t round = clocks_.my_adds() - 1;
+  const Own own{static_cast<const char*>(delta), static_cast<char*>(out)};
+  // progress->done counts the blocks that are in `out`.
+  for (; progress->done < clocks_.workers(); ++progress->done) {
+    const int block = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
+    const bool is_own = block == clocks_.me();
+    MV_RETURN_IF_NOT_OK(Reach(block, round, is_own ? own : Own{}, kCall, limit));
+    // This worker's own block went straight into `out`, unless others named rows in the round.
+    if (!is_own || !own_is_out_) {
+      CopyBlock(blocks_[static_cast<size_t>(block)], static_cast<char*>(out));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,104 @@
+// SyncRounds: sync mode (bulk synchronous parallel), per table.
+//
+// Round r consists of every worker's add number r. A worker stages its delta in shared memory and
+// goes on; nothing is applied before all have staged. Then the workers who wait in a get sum the
+// deltas, in worker order, and apply the sum as one update; the table's stripes are divided into
+// a block per worker, each worker begins with its own block and then helps with the others', so
+// that a round needs everybody's delta but nobody's presence. A get after j adds waits until
+// rounds 0 to j - 1 have been applied, and copies: nobody can apply round j before this worker
+// has made its add of it, so what it copies stands still.
+//
+// add_get needs not stage the worker's own block: it sums that itself, straight from the caller's
+// delta into the caller's result.
+#ifndef MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
+#define MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "consistency/consistency.h"
+#include "consistency/round_sum.h"
+#include "consistency/staging.h"
+#include "consistency/worker_clocks.h"
+
+namespace multiverso {
+
+class SyncRounds final : public Consistency {
+ public:
+  static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
+
+  // `base` begins with what `clocks` is over.
+  SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks);
+
+  Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
+  Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
+  Status AddGet(const void* delta, void* out, Progress* progress,
+                const WaitLimit& limit) override;
+  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                 const WaitLimit& limit) override;
+  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
+                 const WaitLimit& limit) override;
+  void Finish() override { clocks_.Finish(); }
+
+ private:
+  // In shared memory: how many stripes of the block have been claimed and done, over all rounds.
+  // Both only grow; round r of a block of n stripes is what lies between r * n and (r + 1) * n.
+  struct alignas(64) BlockWords {
+    std::atomic<uint64_t> claimed;
+    std::atomic<uint64_t> done;
+  };
+  struct Block {
+    int64_t first_stripe;
+    int64_t stripes;
+    BlockWords* words;
+  };
+  // The worker's own delta of the round it is in, where that is not staged.
+  struct Own {
+    const char* delta = nullptr;
+    char* out = nullptr;
+  };
+
+  // ---- Adding
+  Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
+  void StageWhole(int buffer, const void* delta, bool keep_own);
+  // Says what this worker has staged for its current round.
+  void Describe(bool is_rows, int buffer, int64_t count, bool keep_own);
+
+  // ---- Summing
+  bool IsApplied(const Block& block, uint64_t round) const;
+  bool AllApplied(uint64_t round) const;
+  uint64_t RoundInWork(const Block& block) const;
+  // Whether this worker may work at the block in that round, and there is work left.
+  bool CanHelp(int block, uint64_t round) const;
+  void Help(int block, uint64_t round, const Own& own);
+  // Until that block has been through `round`; helps where it can.
+  Status Reach(int block, uint64_t round, const Own& own, const char* call,
+               const WaitLimit& limit);
+  Status ReachAll(uint64_t round, const char* call, const WaitLimit& limit);
+  void CollectContributions(uint64_t round, const Own& own);
+
+  // ---- Getting
+  void CopyBlock(const Block& block, char* out) const;
+  void CopyRows(const int64_t* rows, int64_t count, char* out) const;
+  template <class Copy>
+  Status GetWith(Progress* progress, const WaitLimit& limit, Copy copy);
+  // For a worker that has finished: the state after the last complete round.
+  template <class Copy>
+  Status Snapshot(const WaitLimit& limit, Copy copy);
+
+  StagedShape shape_;
+  Shard* shard_;
+  WorkerClocks clocks_;
+  Staging staging_;
+  RoundSum sum_;
+  std::vector<Block> blocks_;  // one per worker, in worker order
+  std::vector<Contribution> contributions_;  // of the round this worker helps with
+  bool own_is_out_ = false;  // the last add_get's own block has been written to its result
+  // The round that last used each of this worker's buffers, plus 1.
+  uint64_t used_in_[Staging::kBuffers] = {};
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_

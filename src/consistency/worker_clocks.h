@@ -1,0 +1,138 @@
+// WorkerClocks: how far each worker has come with one table. The words of sync mode and of bounded
+// staleness, in the table's shared memory.
+//
+// A worker's clock is the number of adds it has made; an add ends its round. Whoever has to wait
+// for others sleeps on one word that everybody bumps who moves on. While it sleeps it looks now
+// and then whether those it waits for can still come: a worker that died, that left, or that
+// stands in a barrier or in shutdown never will, and the wait ends with its name.
+#ifndef MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
+#define MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "memory/futex.h"
+#include "transport/node_group.h"
+
+namespace multiverso {
+
+// Why a wait needs another worker.
+enum class Need {
+  kNothing,
+  kCall,  // it has not made the call yet, so it must not be in any other
+  kWork,  // it may be in the middle of the work, so it must not be dead
+};
+
+// The parts of a call that take a turn. A call that adds and gets takes two.
+enum class Turn : uint8_t { kAdd = 1, kGet = 2 };
+
+class WorkerClocks {
+ public:
+  // How many turns a worker may be ahead of the slowest, whatever the mode: its latest turns are
+  // kept for the others to compare theirs with.
+  static constexpr uint64_t kTurnsKept = 256;
+
+  // In the table's segment, written by its worker alone. Valid when zero-filled.
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> adds;   // made, in rounds 0 to adds - 1
+    std::atomic<uint64_t> turns;  // taken; the kind of turn n is in kinds[n % kTurnsKept]
+    std::atomic<uint32_t> finished;
+    std::atomic<uint8_t> kinds[kTurnsKept];
+  };
+  struct alignas(64) Words {
+    alignas(64) std::atomic<uint32_t> moves;  // bumped when anybody moves on
+    alignas(64) std::atomic<uint32_t> sleepers;
+  };
+
+  static int64_t BytesFor(int workers);
+
+  // Over BytesFor(number of the group's workers) of shared memory. `name` is the table's.
+  WorkerClocks(char* base, NodeGroup* group, std::string name);
+
+  int workers() const { return static_cast<int>(members_.size()); }
+  int me() const { return me_; }
+
+  uint64_t adds(int worker) const { return slots_[worker].adds.load(std::memory_order_acquire); }
+  bool has_finished(int worker) const {
+    return slots_[worker].finished.load(std::memory_order_acquire) != 0;
+  }
+  // Whether that worker has made its add of `round`, or never will because it has finished.
+  bool HasPassed(int worker, uint64_t round) const;
+  bool AllHavePassed(uint64_t round) const;
+  bool OthersHavePassed(uint64_t round) const;
+
+  // This worker's own.
+  uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
+  uint64_t my_turns() const { return slots_[me_].turns.load(std::memory_order_relaxed); }
+  bool i_have_finished() const { return has_finished(me_); }
+
+  // Announces this worker's next turn and compares it with what others did at the same place.
+  // Mismatch, on every rank, if somebody did something else there. Pending while this worker is
+  // kTurnsKept ahead.
+  Status TakeTurn(Turn turn, const char* call, const WaitLimit& limit);
+  // The error if the session has been given up.
+  Status CheckAborted() { return group_->CheckAborted(/*was_waiting=*/false); }
+  // This worker's add of its current round is there for all to see.
+  void CountAdd();
+  // This worker takes no further turns.
+  void Finish();
+  // Something else that sleepers wait for has happened.
+  void Wake();
+
+  // Waits until done(). `waits_for(worker)` gives the Need of that worker.
+  template <class Done, class WaitsFor>
+  Status Await(const char* call, const WaitLimit& limit, Done done, WaitsFor waits_for);
+
+  // "round 5 of table 'w'", for messages.
+  std::string RoundName(uint64_t round) const;
+  int rank_of(int worker) const;
+
+ private:
+  Status LookAfter(const char* call, const WaitLimit& limit,
+                   const std::function<Need(int)>& waits_for);
+  Status CompareTurns(uint64_t turn, Turn kind);
+  Status Disagree(const std::string& text);
+
+  NodeGroup* group_;
+  std::string name_;
+  std::vector<int> members_;  // local ranks of the workers, in worker order
+  int me_ = 0;                // place in members_
+  Words* words_;
+  Slot* slots_;
+  // Since when this worker waits, and whether the session had been given up before that.
+  Instant waiting_since_{};
+  bool waiting_ = false;
+  bool aborted_before_ = false;
+};
+
+template <class Done, class WaitsFor>
+Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
+                           WaitsFor waits_for) {
+  constexpr auto kLook = std::chrono::milliseconds(20);
+  if (LookFor(done)) return Status::Ok();
+  if (!waiting_) {
+    waiting_ = true;
+    waiting_since_ = Clock::now();
+    aborted_before_ = group_->IsAborted();
+  }
+  for (;;) {
+    const Instant look = std::min(limit.first(), Clock::now() + kLook);
+    if (SleepFor(&words_->moves, &words_->sleepers, look, done)) break;
+    const Status status = LookAfter(call, limit, waits_for);
+    // Between the two looks what was waited for may have happened.
+    if (!status.ok() && !status.pending() && done()) break;
+    if (!status.ok() && !status.pending()) waiting_ = false;
+    MV_RETURN_IF_NOT_OK(status);
+  }
+  waiting_ = false;
+  return Status::Ok();
+}
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
