@@ -1,6 +1,9 @@
 #include "shard/updater.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "base/text.h"
 #include "shard/kernels.h"
@@ -8,16 +11,35 @@
 namespace multiverso {
 namespace {
 
+// Three streams in one loop (weights, delta, out) run slower than two and two, as long as what goes
+// through the second loop is still in the first-level cache. Measured: from a few pages on.
+constexpr int64_t kPieceBytes = int64_t{16} << 10;
+
+// update(weights, delta, count), then copy the new weights out, piece by piece. `out` may be delta.
+template <class T, class Function>
+void UpdateAndCopy(T* weights, const T* delta, T* out, int64_t count, Function update) {
+  constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(T));
+  for (int64_t at = 0; at < count; at += kPiece) {
+    const int64_t piece = std::min(kPiece, count - at);
+    update(weights + at, delta + at, piece);
+    std::memcpy(out + at, weights + at, static_cast<size_t>(piece) * sizeof(T));
+  }
+}
+
 template <class T>
 class AddUpdater final : public Updater {
  public:
   void Apply(const Hyper& /*hyper*/, const Update& update) const override {
     T* const weights = static_cast<T*>(update.weights);
     const T* const delta = static_cast<const T*>(update.delta);
-    if (update.out == nullptr) {
+    T* const out = static_cast<T*>(update.out);
+    if (out == nullptr) {
       kernels::Add(weights, delta, update.count);
+    } else if (update.count * static_cast<int64_t>(sizeof(T)) <= kPieceBytes) {
+      kernels::AddGet(weights, delta, out, update.count);
     } else {
-      kernels::AddGet(weights, delta, static_cast<T*>(update.out), update.count);
+      UpdateAndCopy(weights, delta, out, update.count,
+                    [](T* w, const T* d, int64_t n) { kernels::Add(w, d, n); });
     }
   }
 };
@@ -29,10 +51,14 @@ class SgdUpdater final : public Updater {
     T* const weights = static_cast<T*>(update.weights);
     const T* const delta = static_cast<const T*>(update.delta);
     const T rate = static_cast<T>(hyper.learning_rate());
-    if (update.out == nullptr) {
+    T* const out = static_cast<T*>(update.out);
+    if (out == nullptr) {
       kernels::Descend(weights, delta, rate, update.count);
+    } else if (update.count * static_cast<int64_t>(sizeof(T)) <= kPieceBytes) {
+      kernels::DescendGet(weights, delta, out, rate, update.count);
     } else {
-      kernels::DescendGet(weights, delta, static_cast<T*>(update.out), rate, update.count);
+      UpdateAndCopy(weights, delta, out, update.count,
+                    [rate](T* w, const T* d, int64_t n) { kernels::Descend(w, d, rate, n); });
     }
   }
 };
