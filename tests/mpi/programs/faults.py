@@ -1,0 +1,225 @@
+"""Ranks to which something happens; ``faults.py NAME ...`` runs one of the functions below."""
+
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+#: Seconds of the sessions in which a deadline is to pass.
+SHORT = 1.0
+
+LAST = worker.SIZE - 1
+
+
+def late_table():
+    """All ranks create a table but the last, which comes when the others have given up."""
+    mv.init(timeout=SHORT)
+    if worker.RANK == LAST:
+        for rank in range(LAST):
+            worker.wait_for("gave-up", rank)
+        worker.report_call(mv.barrier)
+        return
+    worker.report_call(lambda: mv.ArrayTableHandler(3, name="weights"))
+    worker.announce("gave-up")
+
+
+def late_barrier():
+    """All ranks meet but the last."""
+    mv.init(timeout=SHORT)
+    if worker.RANK == LAST:
+        for rank in range(LAST):
+            worker.wait_for("gave-up", rank)
+        return
+    worker.report_call(mv.barrier)
+    worker.announce("gave-up")
+
+
+def late_collective_get():
+    """All ranks get with ``sync=True`` but the last."""
+    mv.init(timeout=SHORT)
+    table = mv.ArrayTableHandler(3, name="weights")
+    if worker.RANK == LAST:
+        for rank in range(LAST):
+            worker.wait_for("gave-up", rank)
+        return
+    worker.report_call(lambda: table.get(sync=True))
+    worker.announce("gave-up")
+
+
+def late_init():
+    """All ranks open the session but the last, which has come as far as MPI."""
+    from mpi4py import MPI  # MPI_Init waits for everybody and knows no deadline
+
+    MPI.COMM_WORLD.Barrier()
+    if worker.RANK == LAST:
+        for rank in range(LAST):
+            worker.wait_for("gave-up", rank)
+        return
+    worker.report_call(lambda: mv.init(timeout=SHORT))
+    worker.announce("gave-up")
+
+
+def interrupted(call):
+    """Rank 0 waits in a call until the test interrupts it; the others come afterwards."""
+    mv.init()
+    table = mv.ArrayTableHandler(3)
+    calls = {
+        "barrier": mv.barrier,
+        "create": lambda: mv.ArrayTableHandler(4),
+        "get": lambda: table.get(sync=True),
+        "shutdown": mv.shutdown,
+    }
+    if worker.RANK == 0:
+        threading.Thread(target=_announce_when_waiting, daemon=True).start()
+        worker.report_call(calls[call])
+        worker.announce("interrupted")
+    else:
+        worker.wait_for("interrupted", 0)
+        worker.report_call(calls[call])
+
+
+def _announce_when_waiting():
+    """Announce that the main thread is inside a call of the library."""
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "call":
+        time.sleep(0.01)
+    time.sleep(0.5)  # past the first slice, where the wait goes on in Python
+    worker.announce("waiting")
+
+
+def killed(when):
+    """Ranks that are busy when one of them is killed: they never end by themselves."""
+    if when == "start":
+        _idle()
+    mv.init()
+    if when == "init":
+        _idle()
+    table = mv.ArrayTableHandler(100_000)
+    matrix = mv.MatrixTableHandler(1000, 10)
+    if when == "barrier":
+        if worker.RANK == 1:
+            _idle()
+        worker.announce("busy")
+        mv.barrier()
+    if when == "create":
+        worker.announce("busy")
+        while True:
+            mv.ArrayTableHandler(100_000, 1)
+    worker.announce("busy")
+    while True:
+        table.add(np.ones(100_000, np.float32))
+        matrix.add(np.ones((3, 10)), [0, 999, 0])
+        matrix.get(sync=True)
+
+
+def _idle():
+    worker.announce("busy")
+    while True:
+        time.sleep(1)
+
+
+def ends(how):
+    """End the script of the last rank in some way while the others wait for it."""
+    mv.init()
+    if worker.RANK == LAST:
+        if how == "exception":
+            raise ValueError("bad batch 17")
+        if how == "exit":
+            sys.exit(3)
+        if how == "block":
+            with mv.init():
+                raise KeyError("lost in the block")
+        return
+    worker.report_call(mv.barrier)
+
+
+def forks():
+    """Every rank has a child that tries to use the session and ends as a script does."""
+    mv.init()
+    table = mv.ArrayTableHandler(4)
+    mv.barrier()
+    pid = os.fork()
+    if pid == 0:
+        for call in (table.get, mv.barrier, mv.shutdown, mv.init):
+            try:
+                call()
+            except mv.ForkedError:
+                continue
+            sys.exit(9)
+        sys.exit(5)
+    worker.report(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    table.add(np.ones(4))
+    mv.barrier()
+    worker.report(values=table.get().tolist())
+    mv.shutdown()
+
+
+def mpi4py_before():
+    """Import MPI first, and use it all along."""
+    from mpi4py import MPI
+
+    mv.init()
+    table = mv.ArrayTableHandler(1)
+    table.add([MPI.COMM_WORLD.allreduce(1)])
+    mv.shutdown()
+    worker.report(size=MPI.COMM_WORLD.allreduce(1))
+
+
+def mpi4py_after():
+    """Import MPI when Multiverso has initialised it."""
+    mv.init()
+    from mpi4py import MPI
+
+    worker.report(size=MPI.COMM_WORLD.allreduce(1))
+    mv.shutdown()
+    MPI.COMM_WORLD.Barrier()
+
+
+def mpi4py_initialized_by_hand():
+    """Initialise MPI in the script, and finalise it there."""
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    worker.report_call(mv.init)
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    mv.init()
+    mv.shutdown()
+    worker.report(size=MPI.COMM_WORLD.allreduce(1))
+    MPI.Finalize()
+
+
+def mpi4py_finalized_after_shutdown():
+    """Finalise MPI in the script; there can be no session any more."""
+    mv.init()
+    from mpi4py import MPI
+
+    mv.shutdown()
+    worker.report(size=MPI.COMM_WORLD.allreduce(1))
+    MPI.Finalize()
+    worker.report_call(mv.init)
+
+
+def mpi4py_finalized_before_shutdown():
+    """Finalise MPI while the session is open; on one node that goes on."""
+    from mpi4py import MPI
+
+    mv.init()
+    table = mv.ArrayTableHandler(1)
+    worker.report(size=MPI.COMM_WORLD.allreduce(1))
+    MPI.Finalize()
+    table.add([1])
+    mv.barrier()
+    worker.report(values=table.get().tolist())
+    mv.shutdown()
+
+
+if __name__ == "__main__":
+    worker.begin()
+    globals()[sys.argv[1]](*sys.argv[2:])

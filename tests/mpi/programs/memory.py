@@ -1,0 +1,43 @@
+"""What tables cost: the memory that the ranks of a node share is counted once, by the kernel."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+SIZE = 32 * 2**20  # float32: 128 MiB
+
+
+def shared_bytes():
+    """Return this rank's share of the shared memory it maps, in bytes."""
+    text = Path("/proc/self/smaps_rollup").read_text("utf-8")
+    return int(re.search(r"Pss_Shmem: +(\d+) kB", text)[1]) * 1024
+
+
+def main():
+    """Report the share before, after creating a table, and after all of it has been touched."""
+    worker.begin()
+    with mv.session():
+        mv.barrier()
+        before = shared_bytes()
+        mv.barrier()
+        table = mv.ArrayTableHandler(SIZE)
+        mv.barrier()
+        created = shared_bytes() - before
+        mv.barrier()
+        out = np.ones(SIZE, np.float32)
+        table.add_get(out, out=out)
+        mv.barrier()
+        touched = shared_bytes() - before
+        mv.barrier()
+        del table
+        mv.barrier()
+        freed = shared_bytes() - before
+        worker.report(bytes=4 * SIZE, created=created, touched=touched, freed=freed)
+
+
+if __name__ == "__main__":
+    main()

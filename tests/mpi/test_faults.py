@@ -1,0 +1,141 @@
+"""What the other ranks and the next jobs see when something goes wrong on one rank."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import launch
+
+ROOT = Path(__file__).parents[2]
+
+
+def errors(result, *ranks):
+    """Return [type, message] of what each of the ranks reported."""
+    missing = [rank for rank in ranks if "error" not in result.reports.get(rank, {})]
+    assert not missing, f"ranks {missing} did not report:\n{result.output}"
+    return [result.reports[rank]["error"] for rank in ranks]
+
+
+@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("what", ["late_table", "late_barrier", "late_collective_get"])
+def test_rank_that_does_not_come_is_named_by_a_timeout(what, np):
+    result = launch.run("faults.py", what, np=np).check_clean()
+    for kind, message in errors(result, *range(np - 1)):
+        assert kind == "OperationTimeout"
+        assert f"rank {np - 1}" in message
+        assert what != "late_collective_get" or "weights" in message
+
+
+@pytest.mark.parametrize("np", [2, 3])
+def test_rank_that_does_not_init_is_a_timeout(np):
+    result = launch.run("faults.py", "late_init", np=np).check_clean()
+    for kind, message in errors(result, *range(np - 1)):
+        assert kind == "OperationTimeout"
+        assert message
+
+
+def test_rank_that_comes_too_late_is_told_so():
+    result = launch.run("faults.py", "late_table", np=2).check_clean()
+    (kind, message) = errors(result, 1)[0]
+    assert kind in ("AbortedError", "PeerLostError")
+    assert "rank 0" in message
+
+
+@pytest.mark.parametrize("call", ["barrier", "create", "get", "shutdown"])
+def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(call):
+    with launch.Job("faults.py", "interrupted", call, np=2) as job:
+        job.wait_for("waiting", 0)
+        job.signal(0, signal.SIGINT)
+        result = job.finish().check_clean()
+    assert errors(result, 0)[0][0] == "KeyboardInterrupt"
+    kind, message = errors(result, 1)[0]
+    assert kind == "AbortedError"
+    assert "rank 0" in message
+    assert "KeyboardInterrupt" in message
+
+
+# A file has a name until every rank has mapped it: a job that is killed just then leaves it to the
+# next one, which is why segments are files only where there is nothing better.
+@pytest.mark.parametrize(
+    ("when", "segments"),
+    [
+        *((when, "") for when in ("start", "init", "create", "barrier", "work")),
+        *((when, "file") for when in ("start", "init", "barrier", "work")),
+    ],
+)
+def test_killed_rank_leaves_nothing_behind(when, segments):
+    with launch.Job("faults.py", "killed", when, np=3, MULTIVERSO_SEGMENTS=segments) as job:
+        job.wait_for("busy")
+        job.signal(1, signal.SIGKILL)
+        result = job.finish().check_clean()
+    assert result.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("how", "texts", "returncode"),
+    [
+        ("exception", ["ValueError: bad batch 17", "faults.py:"], 1),
+        ("block", ["KeyError", "lost in the block", "faults.py:"], 1),
+        ("exit", ["without mv.shutdown()"], 3),
+        ("silently", ["without mv.shutdown()"], 0),
+    ],
+)
+def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, returncode):
+    result = launch.run("faults.py", "ends", how, np=3).check_clean()
+    assert result.returncode == returncode
+    for kind, message in errors(result, 0, 1):
+        assert kind == "PeerLostError"
+        for text in ["rank 2", *texts]:
+            assert text in message
+
+
+def test_forked_children_leave_the_job_alone():
+    result = launch.run("faults.py", "forks", np=2).check()
+    for rank in (0, 1):
+        assert result.reports[rank] == {"child": 5, "values": [2.0] * 4}
+
+
+@pytest.mark.parametrize("np", [1, 3])
+@pytest.mark.parametrize(
+    ("order", "also"),
+    [
+        ("mpi4py_before", {}),
+        ("mpi4py_after", {}),
+        ("mpi4py_initialized_by_hand", {"error": "StateError"}),
+        ("mpi4py_finalized_after_shutdown", {"error": "StateError"}),
+        ("mpi4py_finalized_before_shutdown", {"values": True}),
+    ],
+)
+def test_mpi4py_in_the_same_process(order, also, np):
+    result = launch.run("faults.py", order, np=np).check()
+    for rank in range(np):
+        report = result.reports[rank]
+        assert report["size"] == np
+        if "error" in also:
+            assert report["error"][0] == also["error"]
+        if "values" in also:
+            assert report["values"] == [np]
+
+
+def other_mpiruns():
+    """Return the mpirun of each environment of this project with another MPI than this one's."""
+    here = Path(sys.prefix).resolve()
+    found = [path for path in ROOT.glob(".venv*/bin/mpirun") if path.parents[1].resolve() != here]
+    return [path for path in found if _family(path) != _family(Path(sys.executable))]
+
+
+def _family(program):
+    return (program.parent / "ompi_info").exists()
+
+
+def test_mpirun_of_another_mpi_is_a_launcher_error():
+    others = other_mpiruns()
+    if not others:
+        pytest.skip("there is no environment with another MPI beside this one")
+    for mpirun in others:
+        result = launch.run("faults.py", "ends", "silently", np=2, mpirun=mpirun).check_clean()
+        assert result.returncode != 0
+        assert "LauncherError" in result.output
+        assert str(launch.find_mpirun()) in result.output
