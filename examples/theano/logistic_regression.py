@@ -65,7 +65,7 @@ class LogisticRegression:
     def trainer(self, images, labels, batch_size, learning_rate):
         """Return a function that makes one update with the batch of a given index."""
         x, y, index = T.matrix("x"), T.lvector("y"), T.lscalar("index")
-        images, labels = theano.shared(images), theano.shared(labels)
+        images, labels = theano.shared(images, borrow=True), theano.shared(labels, borrow=True)
         batch = slice(index * batch_size, (index + 1) * batch_size)
         gradients = theano.grad(self.cost(x, y), [self.W, self.b])
         rate = np.float32(learning_rate)
@@ -81,7 +81,8 @@ class LogisticRegression:
     def evaluator(self, part: Part):
         """Return a function that returns the cost and the fraction of errors on a part."""
         x, y = T.matrix("x"), T.lvector("y")
-        images, labels = theano.shared(part.images), theano.shared(part.labels)
+        images = theano.shared(part.images, borrow=True)
+        labels = theano.shared(part.labels, borrow=True)
         outputs = [self.cost(x, y), self.errors(x, y)]
         evaluate = theano.function([], outputs, givens={x: images, y: labels})
         return lambda: tuple(map(float, evaluate()))
@@ -173,7 +174,7 @@ def train(args, mv, sharedvar, data: DigitImages):
 
 def run(args, mv, sharedvar):
     """Load the data, train, report; return the exit code."""
-    data, problem = None, None
+    data, problem, result = None, None, None
     with mv.session():  # MULTIVERSO: the processes find each other here, and part at its end.
         try:
             data = load_digit_images(args.data)
@@ -181,12 +182,10 @@ def run(args, mv, sharedvar):
             problem = error
         # MULTIVERSO: if a worker has no data, all leave, and the first such worker says why.
         without_data = Flag(mv).raise_if(problem is not None)
-        if without_data:
-            if mv.worker_id() == without_data[0]:
-                print(f"error: {problem}", file=sys.stderr, flush=True)
-            result = None
-        else:
+        if not without_data:
             result = train(args, mv, sharedvar, data)
+        elif mv.worker_id() == without_data[0]:
+            print(f"error: {problem}", file=sys.stderr, flush=True)
     if without_data:
         return 2
     return 0 if result is None else report(result, args.json)
@@ -220,6 +219,14 @@ def positive(kind):
     return parse
 
 
+def natural_number(text):
+    """Turn an option into an integer from 0 on."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
 def parse_arguments():
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
@@ -230,7 +237,12 @@ def parse_arguments():
     option("--epochs", type=positive(int), default=100, help="at most (default %(default)s)")
     option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
     option("--learning-rate", type=positive(float), default=0.13, help="(default %(default)s)")
-    option("--seed", type=int, default=0, help="of the order of the images (default %(default)s)")
+    option(
+        "--seed",
+        type=natural_number,
+        default=0,
+        help="of the order of the images (default %(default)s)",
+    )
     option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
     option("--plain", action="store_true", help="train in one process, without Multiverso")
     return parser.parse_args()
