@@ -15,8 +15,8 @@ Run it with ``python train.py`` as one worker, or with ``mpirun -np 4 python tra
 
 from multiverso._version import __version__
 from multiverso.api import (
-    aggregate,
     Session,
+    aggregate,
     barrier,
     finish,
     init,

@@ -125,8 +125,8 @@ def as_output(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the array that a call can write to, and the user's, which is the same if it can.
 
-    `what` names it in messages. Where `out` is not C-contiguous, or of the other byte order, the first is a buffer to be copied
-    to the second by `np.copyto`.
+    Where `out` is not C-contiguous, or of the other byte order, the first is a buffer to be copied
+    to the second by `np.copyto`. `what` names it in messages.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def as_output(
         If it has another shape or is read-only.
 
     """
-    target = out if isinstance(out, np.ndarray) else _shared(out, what)
+    target = view_of(out, what)
     if target.dtype is dtype and target.shape == shape and target.flags.carray:
         return target, target
     if target.dtype.newbyteorder("=") != dtype:
@@ -151,13 +151,15 @@ def as_output(
     if target.flags.carray and target.dtype.isnative:  # equal to the table's dtype, if not it
         return target, target
     if any(stride == 0 and n > 1 for stride, n in zip(target.strides, shape, strict=True)):
-        msg = f"{what}: expected memory of its own for each element, received strides {target.strides}"
+        msg = f"{what}: expected memory for each element, received strides {target.strides}"
         raise ValueError(msg)
     return np.empty(shape, dtype), target
 
 
-def _shared(out: object, what: str) -> NDArray[Any]:
+def view_of(out: object, what: str) -> NDArray[Any]:
     """Return an array over the memory of `out`; TypeError if it has none to share."""
+    if isinstance(out, np.ndarray):
+        return out
     array = as_array(out, what)
     again = as_array(out, what)
     # Two views of one memory begin at one address; two copies, both alive, cannot.

@@ -103,15 +103,13 @@ class Session:
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
-        dtype = getattr(array, "dtype", None)
-        code, known = _arrays.table_dtype(dtype)
-        buffer, target = _arrays.as_output(array, known, np.shape(array), "array")
+        view = _arrays.view_of(array, "array")
+        code, known = _arrays.table_dtype(view.dtype.newbyteorder("="))
+        buffer, target = _arrays.as_output(view, known, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
         if buffer.size:
-            _capi.call(
-                lib.MV_SessionAggregate, self.handle, code, _arrays.pin(buffer), buffer.size
-            )
+            _capi.call(lib.MV_SessionAggregate, self.handle, code, _arrays.pin(buffer), buffer.size)
         if buffer is not target:
             np.copyto(target, buffer)
         return array

@@ -273,7 +273,7 @@ class TestOut(WithSession):
         self.refused(ValueError, fixed, "read-only")
         self.refused(ValueError, np.broadcast_to(np.float32(0), 6), "read-only")
         shared = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (6,), (0,))
-        self.refused(ValueError, shared, "memory of its own")
+        self.refused(ValueError, shared, "memory for each element")
         self.refused(ValueError, memoryview(fixed), "read-only")
 
     def test_what_has_no_memory_to_share_is_a_type_error(self):
@@ -281,3 +281,41 @@ class TestOut(WithSession):
         for wrong in ([0.0] * 6, (0.0,) * 6, 3, "out", copy, {}):
             with self.subTest(repr(wrong)):
                 self.refused(TypeError, wrong, "out: expected")
+
+
+class TestAggregate(WithSession):
+    """On one rank the sum is the array itself; what counts here is what is taken and refused."""
+
+    def keeps(self, array, view=None):
+        values = np.asarray(array if view is None else view)
+        before = values.copy()
+        self.assertIs(mv.aggregate(array), array)
+        np.testing.assert_array_equal(values, before)
+
+    def test_arrays_of_every_shape_and_order(self):
+        for dtype in ("float32", "float64", "int32", "int64", ">f4", ">i8"):
+            self.keeps(np.arange(6).astype(dtype))
+        grid = np.arange(12, dtype=np.float32).reshape(3, 4)
+        for values in (grid, grid.T, grid[:, ::2], grid[::-1], np.asfortranarray(grid)):
+            self.keeps(values)
+        self.keeps(np.array(3, np.float32))
+        self.keeps(np.empty((0, 3), np.float32))
+
+    def test_other_memory(self):
+        values = np.arange(6, dtype=np.float32)
+        self.keeps(OnlyArrayMethod(values), values)
+        self.keeps(OnlyDLPack(values), values)
+        self.keeps(array.array("d", [1, 2]))
+
+    def test_what_cannot_hold_the_sum_is_refused(self):
+        fixed = np.zeros(3, np.float32)
+        fixed.flags.writeable = False
+        for wrong, error, text in (
+            ([1.0, 2.0], TypeError, "array: expected an array, received list"),
+            (1.0, TypeError, "array: expected an array, received float"),
+            (np.zeros(3, np.float16), TypeError, "float32, float64, int32, int64, received"),
+            (np.zeros(3, bool), TypeError, "received"),
+            (fixed, ValueError, "read-only"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                mv.aggregate(wrong)

@@ -56,7 +56,9 @@ class TestOptions(ClosesSession):
                 table = mv.ArrayTableHandler(3)
                 matrix = mv.MatrixTableHandler(4, 2)
                 for count in range(1, 6):
-                    self.assertEqual(table.add_get([1, 2, 3]).tolist(), [count, 2 * count, 3 * count])
+                    self.assertEqual(
+                        table.add_get([1, 2, 3]).tolist(), [count, 2 * count, 3 * count]
+                    )
                     matrix.add([[1, 1], [2, 2]], [3, 3])
                     self.assertEqual(matrix.get([3])[0].tolist(), [3 * count, 3 * count])
 
