@@ -263,7 +263,11 @@ def call(function: Callable[..., int], *arguments: object) -> None:
         while status == MV_PENDING:
             status = _wait()
     except BaseException as error:
-        lib.MV_Cancel(describe(error).encode())
+        reason = type(error).__name__
+        try:
+            reason = describe(error)
+        finally:  # also when Ctrl-C comes once more
+            lib.MV_Cancel(reason.encode(errors="replace"))
         raise
     if status:
         raise exception(status)

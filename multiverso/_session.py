@@ -120,14 +120,14 @@ class Session:
             _capi.call(lib.MV_SessionClose, self.handle)
         except BaseException as error:
             # Interrupted, it is still open; else this is a stale handle, which does no harm.
-            lib.MV_SessionLeave(self.handle, describe(error).encode())
+            lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
             raise
         finally:
             self._end()
 
     def leave(self, reason: str) -> None:
         """End the session on this rank at once; the others learn the reason when they wait."""
-        lib.MV_SessionLeave(self.handle, reason.encode())
+        lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
         self._end()
 
     def _end(self) -> None:

@@ -46,6 +46,7 @@ class Table:
         "_handle",
         "_input_shapes",
         "_name",
+        "_nbytes",
         "_shape",
         "_updater",
     )
@@ -85,6 +86,7 @@ class Table:
         free = weakref.finalize(self, lib.MV_TableFree, _capi.MV_Table(self._handle.value))
         free.atexit = False
         self._count = c_int64(math.prod(self._shape))
+        self._nbytes = self._count.value * self._dtype.itemsize
         self._name = name if isinstance(name, str) else f"table {self._describe().id}"
 
     @property
@@ -192,14 +194,15 @@ class Table:
             and data.flags.carray
             and out.flags.carray
         ):
-            source, sink = pin(data), pin(out)
-            distance = addressof(source) - addressof(sink)
-            if distance == 0 or not -out.nbytes < distance < out.nbytes:
+            source = pin(data)
+            sink = source if data is out else pin(out)
+            # The library takes the same memory for both, or memory apart.
+            if sink is source or abs(addressof(source) - addressof(sink)) >= self._nbytes:
                 call(_table_add_get, self._handle, source, sink, self._count)
                 return out
         buffer, target = _arrays.as_output(out, self._dtype, self._shape)
         delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
-        if np.may_share_memory(delta, buffer):  # the library takes the same memory, not a part
+        if np.may_share_memory(delta, buffer):
             delta = delta.copy()
         call(_table_add_get, self._handle, _arrays.pointer(delta), pin(buffer), self._count)
         if buffer is not target:
