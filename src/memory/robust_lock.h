@@ -27,8 +27,8 @@ class OwnerProbe {
   virtual bool IsAlive(int owner) const = 0;
 };
 
-// One word alone on its cache line, zero when free: sparse memory is a valid array of free locks.
-struct alignas(64) RobustLock {
+// Zero when free: sparse memory is a valid array of free locks.
+struct RobustLock {
   std::atomic<uint32_t> word{0};
 
   enum class Outcome {

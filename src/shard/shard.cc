@@ -10,30 +10,23 @@
 namespace multiverso {
 namespace {
 
-// Leaves a lock at the end of a scope.
-class Leaving {
- public:
-  explicit Leaving(RobustLock* lock) : lock_(lock) {}
-  ~Leaving() { lock_->Leave(); }
-  Leaving(const Leaving&) = delete;
-  Leaving& operator=(const Leaving&) = delete;
-
- private:
-  RobustLock* lock_;
-};
-
 // Random rows miss the cache; asking for them a few rows ahead hides most of that.
 constexpr int64_t kRowsAhead = 8;
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware follows from there
 // Rows done under one taking of a lock: a long list of the same row lets others in between.
 constexpr int64_t kRowsPerTaking = 256;
+// What is read without the lock may have to be read again, so it should not be much.
+constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
 
+// Always inlined: as a call of its own, it has no effect that the compiler knows of, and goes.
 template <bool kForWriting>
-void PrefetchRow(const char* row, int64_t bytes) {
+inline __attribute__((always_inline)) void PrefetchRow(const StripeLock* lock, const char* row, int64_t bytes) {
+  constexpr int kWrite = kForWriting ? 1 : 0;
+  __builtin_prefetch(lock, kWrite);
   const int64_t end = bytes < kMostPrefetched ? bytes : kMostPrefetched;
   for (int64_t at = 0; at < end; at += kCacheLine) {
-    __builtin_prefetch(row + at, kForWriting ? 1 : 0);
+    __builtin_prefetch(row + at, kWrite);
   }
 }
 
@@ -48,7 +41,7 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
       user_(user) {}
 
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
-  RobustLock* const lock = storage_.lock(stripe);
+  StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
   switch (lock->Take(user_.local_rank, *user_.probe, limit.first())) {
     case RobustLock::Outcome::kTaken:
@@ -67,7 +60,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
                                        lock->Holder(), ", which is alive but does not go on"));
 }
 
-template <class Body>
+template <StripeUse kFor, class Body>
 Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body body) {
   const int64_t stripes = layout_.stripes();
   // Workers start at different places, so that they follow each other through the stripes instead
@@ -76,33 +69,49 @@ Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body bod
   for (; progress->done < stripes; ++progress->done) {
     int64_t stripe = start + progress->done;
     if (stripe >= stripes) stripe -= stripes;
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const Leaving leaving(storage_.lock(stripe));
     const int64_t first = layout_.first_row(stripe);
     const int64_t rows = layout_.end_row(stripe) - first;
-    body(first * layout_.row_bytes(), rows * columns_, rows * layout_.row_bytes());
+    const auto work = [&] {
+      body(first * layout_.row_bytes(), rows * columns_, rows * layout_.row_bytes());
+    };
+    if (kFor == StripeUse::kReading && rows * layout_.row_bytes() <= kMostReadUnlocked &&
+        storage_.lock(stripe)->ReadUnlocked(work)) {
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeHold<kFor> holding(storage_.lock(stripe));
+    work();
   }
   return Status::Ok();
 }
 
-template <bool kForWriting, class Body>
+template <StripeUse kFor, class Body>
 Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
                          const WaitLimit& limit, Body body) {
   const int64_t row_bytes = layout_.row_bytes();
-  char* const parameters = storage_.parameters();
+  const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
+    if (i >= count) return;
+    PrefetchRow<kFor == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(rows[i])),
+                      storage_.parameters() + rows[i] * row_bytes, row_bytes);
+  };
   while (progress->done < count) {
     const int64_t stripe = layout_.stripe_of(rows[progress->done]);
+    StripeLock* const lock = storage_.lock(stripe);
+    if (kFor == StripeUse::kReading && row_bytes <= kMostReadUnlocked) {
+      const int64_t i = progress->done;
+      prefetch(i + kRowsAhead);
+      if (lock->ReadUnlocked([&] { body(i, rows[i] * row_bytes); })) {
+        ++progress->done;
+        continue;
+      }
+    }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const Leaving leaving(storage_.lock(stripe));
+    const StripeHold<kFor> holding(lock);
     // Neighbours in the list that are neighbours in the table share one taking of the lock.
     const int64_t end = std::min(count, progress->done + kRowsPerTaking);
     do {
       const int64_t i = progress->done;
-      if (i + kRowsAhead < count) {
-        const int64_t ahead = rows[i + kRowsAhead];
-        __builtin_prefetch(storage_.lock(layout_.stripe_of(ahead)), 1);
-        PrefetchRow<kForWriting>(parameters + ahead * row_bytes, row_bytes);
-      }
+      prefetch(i + kRowsAhead);
       body(i, rows[i] * row_bytes);
       ++progress->done;
     } while (progress->done < end && layout_.stripe_of(rows[progress->done]) == stripe);
@@ -121,27 +130,27 @@ void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count) co
 }
 
 Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
+  return ForEachStripe<StripeUse::kReading>(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
     std::memcpy(static_cast<char*>(out) + at, storage_.parameters() + at,
                 static_cast<size_t>(bytes));
   });
 }
 
 Status Shard::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
+  return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
     updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count));
   });
 }
 
 Status Shard::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
+  return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
     updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at,
                                        static_cast<char*>(out) + at, count));
   });
 }
 
 Status Shard::Store(const void* values, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
+  return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
     std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + at,
                 static_cast<size_t>(bytes));
   });
@@ -150,7 +159,7 @@ Status Shard::Store(const void* values, Progress* progress, const WaitLimit& lim
 Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit) {
   const auto row_bytes = static_cast<size_t>(layout_.row_bytes());
-  return ForEachRow<false>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
+  return ForEachRow<StripeUse::kReading>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
     std::memcpy(static_cast<char*>(out) + static_cast<size_t>(i) * row_bytes,
                 storage_.parameters() + at, row_bytes);
   });
@@ -159,7 +168,7 @@ Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* p
 Status Shard::AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                       const WaitLimit& limit) {
   const int64_t row_bytes = layout_.row_bytes();
-  return ForEachRow<true>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
+  return ForEachRow<StripeUse::kWriting>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
     updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes,
                                        nullptr, columns_));
   });

@@ -64,11 +64,11 @@ class Shard {
                  const WaitLimit& limit);
 
  private:
-  // Calls body(stripe, byte offset, element offset of the stripe, elements) under each lock.
-  template <class Body>
+  // Calls body(byte offset, elements, bytes) for each stripe, under its lock or, reading, without.
+  template <StripeUse kFor, class Body>
   Status ForEachStripe(Progress* progress, const WaitLimit& limit, Body body);
   // Calls body(index into rows, address of the row) for each, under the lock of its stripe.
-  template <bool kForWriting, class Body>
+  template <StripeUse kFor, class Body>
   Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
                     const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);

@@ -23,7 +23,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   if (layout.bytes() > kLargest ||
       !CheckedMultiply(layout.bytes() + kPage, state_slots, &state_bytes) ||
       state_bytes > kLargest ||
-      !CheckedMultiply(layout.stripes(), sizeof(RobustLock), &lock_bytes) ||
+      !CheckedMultiply(layout.stripes(), sizeof(StripeLock), &lock_bytes) ||
       lock_bytes > kLargest) {
     return Status(Code::kMemory, StrCat("cannot hold ", layout.rows(), " rows of ",
                                         layout.row_bytes(), " bytes"));
@@ -38,7 +38,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
 
 void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
-  locks_ = reinterpret_cast<RobustLock*>(base + kLocksOffset);
+  locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
   parameters_ = base + parameters_offset_;
   state_ = base + state_offset_;
 }

@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "memory/robust_lock.h"
 #include "memory/segment.h"
 #include "shard/stripe_layout.h"
+#include "shard/stripe_lock.h"
 #include "shard/updater.h"
 
 namespace multiverso {
@@ -30,7 +30,7 @@ class ShardStorage {
   void Attach(char* base);
 
   Hyper* hyper() const { return hyper_; }
-  RobustLock* lock(int64_t stripe) const { return locks_ + stripe; }
+  StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   char* parameters() const { return parameters_; }
   char* state() const { return state_; }
   int64_t state_stride() const { return state_stride_; }
@@ -41,7 +41,7 @@ class ShardStorage {
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
   Hyper* hyper_ = nullptr;
-  RobustLock* locks_ = nullptr;
+  StripeLock* locks_ = nullptr;
   char* parameters_ = nullptr;
   char* state_ = nullptr;
 };

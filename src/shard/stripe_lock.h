@@ -1,0 +1,74 @@
+// StripeLock: the lock of a stripe, with a version so that short reads can do without it.
+//
+// Writers hold the lock and make the version odd while they write. A reader that finds the same
+// even version before and after its copy has read one state; otherwise it reads again under the
+// lock. So readers do not keep each other out, and a read writes to no shared cache line. This is
+// a sequence lock: the memory ordering is that of H.-J. Boehm, "Can Seqlocks Get Along With
+// Programming Language Memory Models?", MSPC 2012.
+#ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
+#define MULTIVERSO_SHARD_STRIPE_LOCK_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "memory/robust_lock.h"
+
+namespace multiverso {
+
+// Alone on its cache line; zero when free.
+struct alignas(64) StripeLock : RobustLock {
+  std::atomic<uint32_t> version{0};
+
+  // By the holder, around its writes. A holder that dies in between leaves the version odd, which
+  // keeps readers to the lock until the next writer makes it even again.
+  void BeginWrite() {
+    version.store(version.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+  void EndWrite() {
+    version.store(version.load(std::memory_order_relaxed) + 1U, std::memory_order_release);
+  }
+
+  // Runs read() without the lock; false if somebody wrote meanwhile, and what it read is worth
+  // nothing. The reads are races that are thrown away if lost, which a race detector cannot know,
+  // so it gets the lock.
+  template <class Read>
+  bool ReadUnlocked(Read read) const {
+#if defined(__SANITIZE_THREAD__)
+    (void)read;
+    return false;
+#else
+    const uint32_t before = version.load(std::memory_order_acquire);
+    if ((before & 1U) != 0) return false;
+    read();
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return version.load(std::memory_order_relaxed) == before;
+#endif
+  }
+};
+
+enum class StripeUse { kReading, kWriting };
+
+// Leaves a stripe that has been taken at the end of a scope.
+template <StripeUse kUse>
+class StripeHold {
+ public:
+  explicit StripeHold(StripeLock* lock) : lock_(lock) {
+    if (kUse == StripeUse::kWriting) lock_->BeginWrite();
+  }
+  ~StripeHold() {
+    if (kUse == StripeUse::kWriting) lock_->EndWrite();
+    lock_->Leave();
+  }
+  StripeHold(const StripeHold&) = delete;
+  StripeHold& operator=(const StripeHold&) = delete;
+
+ private:
+  StripeLock* lock_;
+};
+
+static_assert(sizeof(StripeLock) == 64, "one cache line per stripe");
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_STRIPE_LOCK_H_
