@@ -91,8 +91,9 @@ def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, returncode)
             assert text in message
 
 
-def test_forked_children_leave_the_job_alone():
-    result = launch.run("faults.py", "forks", np=2).check()
+@pytest.mark.parametrize("how", ["script", "mpi4py"])
+def test_forked_children_leave_the_job_alone(how):
+    result = launch.run("faults.py", "forks", how, np=2).check()
     for rank in (0, 1):
         assert result.reports[rank] == {"child": 5, "values": [2.0] * 4}
 

@@ -40,6 +40,10 @@ class NeedsGradient:
         raise RuntimeError("detach it first")
 
 
+# Until version 2.1 NumPy gave no memory to write to from DLPack.
+DLPACK_CAN_WRITE = np.from_dlpack(np.zeros(1)).flags.writeable
+
+
 class WithSession(unittest.TestCase):
     def setUp(self):
         mv.init()
@@ -154,7 +158,7 @@ class TestData(WithSession):
         self.assertFalse(self.table.get().any())
 
     def test_wrong_shape_is_a_value_error_that_names_both(self):
-        for wrong in ([1] * 5, [1] * 7, [[1] * 6], 1, np.float32(1), [], [[1], [2, 3]]):
+        for wrong in ([1] * 5, [1] * 7, [[1] * 6], 1, np.float32(1), []):
             for call in (self.table.add, self.table.add_get):
                 with self.subTest(wrong), self.assertRaisesRegex(ValueError, "expected.*received"):
                     call(wrong)
@@ -165,6 +169,8 @@ class TestData(WithSession):
                 self.matrix.add(wrong)
         with self.assertRaisesRegex(ValueError, r"\(2, 3\) or \(6,\), received \(3, 3\)"):
             self.matrix.add(np.zeros((3, 3)), [0, 1])
+        with self.assertRaisesRegex((ValueError, TypeError), "data: expected.*received"):
+            self.table.add([[1], [2, 3]])  # before version 1.24 an array of objects to NumPy
         self.assertFalse(self.table.get().any())
         self.assertFalse(self.matrix.get().any())
 
@@ -218,7 +224,8 @@ class TestOut(WithSession):
     def test_memory_that_is_no_ndarray(self):
         values = np.empty(6, np.float32)
         self.fills(OnlyArrayMethod(values), values)
-        self.fills(OnlyDLPack(values), values)
+        if DLPACK_CAN_WRITE:
+            self.fills(OnlyDLPack(values), values)
         self.fills(array.array("f", [0] * 6))
 
     def test_subclass(self):
@@ -304,7 +311,8 @@ class TestAggregate(WithSession):
     def test_other_memory(self):
         values = np.arange(6, dtype=np.float32)
         self.keeps(OnlyArrayMethod(values), values)
-        self.keeps(OnlyDLPack(values), values)
+        if DLPACK_CAN_WRITE:
+            self.keeps(OnlyDLPack(values), values)
         self.keeps(array.array("d", [1, 2]))
 
     def test_what_cannot_hold_the_sum_is_refused(self):

@@ -138,8 +138,12 @@ def ends(how):
     worker.report_call(mv.barrier)
 
 
-def forks():
-    """Every rank has a child that tries to use the session and ends as a script does."""
+def forks(how):
+    """Every rank has a child that tries to use the session and ends."""
+    if how == "mpi4py":  # which finalises MPI at the end of a child, too, that ends as a script
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Barrier()
     mv.init()
     table = mv.ArrayTableHandler(4)
     mv.barrier()
@@ -150,7 +154,9 @@ def forks():
                 call()
             except mv.ForkedError:
                 continue
-            sys.exit(9)
+            os._exit(9)
+        if how == "mpi4py":
+            os._exit(5)  # as the children of multiprocessing do
         sys.exit(5)
     worker.report(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     table.add(np.ones(4))
