@@ -1,4 +1,4 @@
-"""Asynchronous tables on 1 to 4 ranks: the cases of programs/semantics.py, one test each."""
+"""Asynchronous tables on 1 to 4 ranks: the cases that programs/semantics.py runs, one test each."""
 
 import functools
 import os

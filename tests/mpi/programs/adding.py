@@ -1,0 +1,138 @@
+"""Cases about adds: none is ever lost, whoever makes them at the same time."""
+
+import os
+import random
+
+import numpy as np
+import worker
+
+import multiverso as mv
+from cases import SEED, case, equal
+
+#: Adds of each rank to the large array; 10 000 in a long run.
+LARGE_ADDS = int(os.environ.get("MULTIVERSO_TEST_LARGE_ADDS", "40"))
+
+
+@case
+def concurrent_adds_to_small_arrays_are_exact():
+    for size in (1, 3, 4):
+        table = mv.ArrayTableHandler(size)
+        ones = np.ones(size, np.float32)
+        mv.barrier()
+        for _ in range(10_000):
+            table.add(ones)
+        mv.barrier()
+        equal(table.get(), np.full(size, 10_000 * mv.size()))
+
+
+@case
+def concurrent_adds_to_a_large_array_are_exact():
+    table = mv.ArrayTableHandler(1_000_003)
+    ones = np.ones(1_000_003, np.float32)
+    mv.barrier()
+    for _ in range(LARGE_ADDS):
+        table.add(ones)
+    mv.barrier()
+    equal(table.get(), np.full(1_000_003, LARGE_ADDS * mv.size()))
+
+
+@case
+def concurrent_adds_to_rows_with_duplicates_are_exact():
+    matrix = mv.MatrixTableHandler(7, 5)
+    ids = np.array([0, 3, 3, 6, 0, 3])
+    ones = np.ones((6, 5), np.float32)
+    mv.barrier()
+    for _ in range(10_000):
+        matrix.add(ones, ids)
+    mv.barrier()
+    expected = np.zeros((7, 5))
+    np.add.at(expected, ids, 10_000 * mv.size())
+    equal(matrix.get(), expected)
+
+
+@case
+def add_get_returns_every_state_once():
+    table = mv.ArrayTableHandler(1, dtype="int64")
+    rounds = 3000
+    mv.barrier()
+    seen = [int(table.add_get(np.ones(1, np.int64))[0]) for _ in range(rounds)]
+    equal(seen, sorted(set(seen)))
+    states = mv.ArrayTableHandler(mv.size() * rounds + 1, dtype="int32")
+    mine = np.zeros(states.size, np.int32)
+    mine[seen] = 1
+    states.add(mine)
+    mv.barrier()
+    equal(states.get(), [0] + [1] * (states.size - 1))
+
+
+@case
+def learning_rate_is_the_same_for_all():
+    table = mv.MatrixTableHandler(3, 2, 100, updater="sgd", learning_rate=0.5, dtype="float64")
+    table.add(np.full((3, 2), 2))
+    mv.barrier()
+    equal(table.get(), np.full((3, 2), 100 - mv.size()))
+    mv.barrier()
+    if mv.is_master_worker():
+        table.set_option(learning_rate=0.25)
+    mv.barrier()
+    equal(table.options["learning_rate"], 0.25)
+    table.add([[4, 4]], [1])
+    mv.barrier()
+    equal(table.get([0, 1]), [[100 - mv.size()] * 2, [100 - 2 * mv.size()] * 2])
+
+
+@case
+def random_programs_agree_with_a_model():
+    for number in range(12):
+        seed = SEED + number
+        try:
+            _random_program(seed)
+        except BaseException:
+            worker.report(seed=seed)
+            raise
+
+
+def _random_program(seed):
+    common = random.Random(seed)  # the same on every rank
+    dtype = common.choice(("float32", "float64", "int32", "int64"))
+    rows, columns = common.randrange(1, 30), common.choice((1, 2, 5, 64, 3000))
+    start = np.random.default_rng(seed).integers(-9, 10, (rows, columns)).astype(dtype)
+    matrix = mv.MatrixTableHandler(rows, columns, start, dtype=dtype)
+    for phase in range(common.randrange(1, 5)):
+        # Integers, so that the order in which the adds arrive does not show.
+        for rank in range(mv.size()):
+            added = _program_of(rank, seed + 1000 * phase, rows, columns, dtype, matrix)
+            start = start + added
+        mv.barrier()
+        equal(matrix.get(), start)
+        ids = [common.randrange(rows) for _ in range(5)]
+        equal(matrix.get(ids, sync=True), start[ids])
+        mv.barrier()
+
+
+def _program_of(rank, seed, rows, columns, dtype, matrix):
+    """Return what the program of `rank` adds, and run it where that is this rank."""
+    rng = random.Random(seed * 31 + rank)
+    numbers = np.random.default_rng(seed * 31 + rank)
+    mine = rank == mv.rank()
+    total = np.zeros((rows, columns), dtype)
+    for _ in range(rng.randrange(25)):
+        kind = rng.randrange(4)
+        ids = [rng.randrange(rows) for _ in range(rng.randrange(2 * rows))]
+        some = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
+        whole = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
+        if kind == 0:
+            np.add.at(total, ids, some)
+            if mine:
+                matrix.add(some, ids)
+        elif kind == 1:
+            total += whole
+            if mine:
+                matrix.add(whole)
+        elif kind == 2:
+            total += whole
+            if mine:
+                equal(matrix.add_get(whole).shape, (rows, columns))
+        elif mine:
+            equal(matrix.get(ids).shape, (len(ids), columns))
+    return total

@@ -1,0 +1,186 @@
+"""Cases about sessions, and about creating tables together."""
+
+import random
+
+import numpy as np
+import worker
+
+import multiverso as mv
+from cases import TIMEOUT, case, equal, raises
+
+
+@case
+def ranks_are_those_of_the_job():
+    equal((mv.rank(), mv.size()), (worker.RANK, worker.SIZE))
+    equal((mv.worker_id(), mv.server_id()), (mv.rank(), mv.rank()))
+    equal((mv.num_workers(), mv.num_servers()), (mv.size(), mv.size()))
+    assert mv.is_master_worker() == (mv.rank() == 0)
+
+
+@case
+def second_init_gives_the_same_session():
+    assert mv.init(timeout=TIMEOUT) is mv.init(timeout=TIMEOUT)
+    raises(mv.StateError, mv.init, "other options")
+
+
+@case
+def session_can_be_opened_again_and_again():
+    for number in range(20):
+        mv.shutdown()
+        assert not mv.is_initialized()
+        mv.init(timeout=TIMEOUT)
+        table = mv.ArrayTableHandler(2, [number, 0])
+        equal(table.get(), [number, 0])
+
+
+@case
+def options_of_the_ranks_are_compared():
+    mv.shutdown()
+    if worker.SIZE > 1:
+        raises(mv.MismatchError, lambda: mv.init(timeout=TIMEOUT + worker.RANK), "timeout")
+    mv.init(timeout=TIMEOUT)
+    mv.barrier()
+
+
+@case
+def sessions_of_parts_of_the_job():
+    from mpi4py import MPI
+
+    mv.shutdown()
+    with mv.session(comm=MPI.COMM_SELF, timeout=TIMEOUT):
+        equal((mv.rank(), mv.size()), (0, 1))
+        equal(mv.ArrayTableHandler(1, worker.RANK).get(), [worker.RANK])
+    half = MPI.COMM_WORLD.Split(worker.RANK % 2, -worker.RANK)  # in reverse order
+    with mv.session(comm=half, timeout=TIMEOUT):
+        equal((mv.rank(), mv.size()), (half.Get_rank(), half.Get_size()))
+        table = mv.ArrayTableHandler(1)
+        table.add([1])
+        mv.barrier()
+        equal(table.get(), [half.Get_size()])
+    half.Free()
+    mv.init(timeout=TIMEOUT)
+    equal(mv.size(), worker.SIZE)
+
+
+@case
+def roles_number_workers_and_servers_densely():
+    roles = (["all"], ["server", "worker"], ["worker", "server", "all"],
+             ["server", "worker", "worker", "server"])[worker.SIZE - 1]  # fmt: skip
+    mv.shutdown()
+    mv.init(role=roles[worker.RANK], timeout=TIMEOUT)
+    workers = [r for r, role in enumerate(roles) if role != "server"]
+    servers = [r for r, role in enumerate(roles) if role != "worker"]
+    equal((mv.num_workers(), mv.num_servers()), (len(workers), len(servers)))
+    equal(mv.worker_id(), workers.index(mv.rank()) if mv.rank() in workers else -1)
+    equal(mv.server_id(), servers.index(mv.rank()) if mv.rank() in servers else -1)
+    assert mv.is_master_worker() == (mv.rank() == workers[0])
+    for size in (1, 3, 4, 1000):
+        table = mv.ArrayTableHandler(size, mv.rank())
+        matrix = mv.MatrixTableHandler(size, 2)
+        if mv.worker_id() < 0:
+            for call in (
+                table.get,
+                lambda table=table: table.get(sync=True),
+                lambda table=table, size=size: table.add(np.ones(size)),
+                lambda table=table, size=size: table.add_get(np.ones(size)),
+                lambda matrix=matrix: matrix.get([0]),
+                lambda matrix=matrix: matrix.add([[1, 1]], [0]),
+            ):
+                raises(mv.StateError, call, "server")
+            mv.barrier()
+            continue
+        table.add(np.ones(size))
+        matrix.add([[1, 2]], [size - 1])
+        equal(table.get(sync=True), np.full(size, workers[0] + len(workers)))
+        equal(matrix.get([size - 1], sync=True), [[len(workers), 2 * len(workers)]])
+        mv.barrier()
+
+
+@case
+def only_the_master_s_init_value_counts():
+    for mine, expected in (
+        (np.arange(5) + mv.rank(), [0, 1, 2, 3, 4]),
+        (10 + mv.rank(), [10] * 5),
+        (np.arange(5) if mv.rank() == 0 else None, [0, 1, 2, 3, 4]),
+    ):
+        equal(mv.ArrayTableHandler(5, mine).get(), expected)
+    zeros = mv.ArrayTableHandler(5, None if mv.rank() == 0 else np.ones(5))
+    equal(zeros.get(), np.zeros(5))
+
+
+@case
+def init_value_is_in_force_when_the_constructor_returns():
+    for number in range(50):
+        table = mv.ArrayTableHandler(1 + 977 * number, number + 1)
+        assert (table.get() == number + 1).all()
+
+
+@case
+def different_tables_are_a_mismatch_on_every_rank():
+    last = mv.rank() == mv.size() - 1
+    different = (
+        (lambda: mv.ArrayTableHandler(4 if last else 3, name="w"), ("4", "3")),
+        (lambda: mv.ArrayTableHandler(3, dtype="int32" if last else "float32"), ("int32",)),
+        (lambda: mv.ArrayTableHandler(3, updater="sgd" if last else "add"), ("sgd", "add")),
+        (lambda: mv.ArrayTableHandler(3, updater="sgd", learning_rate=1 + last), ("1", "2")),
+        (lambda: mv.ArrayTableHandler(3, name="b" if last else "a"), ("'a'", "'b'")),
+        (lambda: mv.MatrixTableHandler(*((2, 3) if last else (3, 2))), ("2 x 3", "3 x 2")),
+        (lambda: mv.MatrixTableHandler(3, 1) if last else mv.ArrayTableHandler(3), ("matrix",)),
+        (
+            lambda: mv.MatrixTableHandler(*((2**33, 1) if last else (1, 2**33))),
+            (str(2**33), f"rank {mv.size() - 1}"),
+        ),
+    )
+    for create, texts in different:
+        if mv.size() > 1:
+            raises(mv.MismatchError, create, *texts, "rank 0", f"rank {mv.size() - 1}")
+        usable = mv.ArrayTableHandler(3, 5)
+        usable.add([1, 1, 1])
+        mv.barrier()
+        equal(usable.get(), [5 + mv.size()] * 3)
+
+
+@case
+def wrong_arguments_on_one_rank_reach_all_of_them():
+    wrong = (
+        lambda: mv.ArrayTableHandler(3, [1, 2], name="weights"),
+        lambda: mv.ArrayTableHandler(0, name="weights"),
+        lambda: mv.ArrayTableHandler(2.5, name="weights"),
+        lambda: mv.ArrayTableHandler(3, dtype="float16", name="weights"),
+        lambda: mv.ArrayTableHandler(3, ["a", "b", "c"], name="weights"),
+        lambda: mv.ArrayTableHandler(3, updater="no such", name="weights"),
+        lambda: mv.ArrayTableHandler(3, learning_rate=1.0, name="weights"),
+    )
+    for where in {0, mv.size() - 1}:
+        for create in wrong:
+            if mv.rank() == where:
+                raises((ValueError, TypeError), create)
+            else:
+                right = lambda: mv.ArrayTableHandler(3, name="weights")  # noqa: E731
+                raises(mv.MismatchError, right, "weights", f"rank {where}", "invalid")
+            equal(mv.ArrayTableHandler(1, 7).get(), [7])
+
+
+@case
+def wrong_arguments_on_every_rank_are_a_value_error():
+    raises(ValueError, lambda: mv.ArrayTableHandler(3, [1, 2]), "(3,)", "(2,)")
+    raises(ValueError, lambda: mv.MatrixTableHandler(2**40, 2**40))
+    raises(MemoryError, lambda: mv.ArrayTableHandler(2**60))
+    equal(mv.ArrayTableHandler(1, 7).get(), [7])
+
+
+@case
+def tables_come_and_go():
+    kept = [mv.ArrayTableHandler(100 + i, i) for i in range(20)]
+    order = list(range(20))
+    random.Random(mv.rank()).shuffle(order)
+    for i in order[:10]:
+        kept[i] = None
+    new = mv.ArrayTableHandler(50, 3)
+    for table in kept:
+        if table is not None:
+            equal(table.get(), np.full(table.size, table.size - 100))
+    new.add(np.ones(50))
+    mv.barrier()
+    equal(new.get(), np.full(50, 3 + mv.size()))
+    mv.barrier()
