@@ -21,6 +21,9 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
     _capi.MV_INT64: np.dtype(np.int64),
 }
 
+#: The other way round.
+CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.items()}
+
 _MAX: Final = 2**63 - 1
 
 #: Pins the memory of a writable, C-contiguous array for as long as the result lives, and passes

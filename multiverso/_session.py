@@ -103,6 +103,12 @@ class Session:
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
+        if type(array) is np.ndarray and array.flags.carray and array.size:
+            code = _arrays.CODES.get(array.dtype)
+            if code is not None:
+                pinned = _arrays.pin(array)
+                _capi.call(lib.MV_SessionAggregate, self.handle, code, pinned, array.size)
+                return array
         view = _arrays.view_of(array, "array")
         code, known = _arrays.table_dtype(view.dtype.newbyteorder("="))
         buffer, target = _arrays.as_output(view, known, view.shape, "array")

@@ -11,11 +11,17 @@ namespace multiverso {
 namespace {
 
 // Elements summed at a time, so that the sum stays in the first-level cache until it is applied.
-constexpr int64_t kPiece = 2048;
+constexpr int64_t kPiece = 4096;
 
 }  // namespace
 
 RoundSum::RoundSum(const StagedShape& shape, const Shard* shard) : shape_(shape), shard_(shard) {}
+
+char* RoundSum::Scratch(int64_t count) {
+  const auto bytes = static_cast<size_t>(count * shape_.element_bytes());
+  if (scratch_.size() < bytes) scratch_.resize(bytes);
+  return scratch_.data();
+}
 
 void RoundSum::Add(char* sum, const char* values, int64_t count) const {
   WithType(shape_.dtype, [&](auto* null) {
@@ -57,7 +63,7 @@ void RoundSum::ApplyDense(int64_t stripe, const std::vector<Contribution>& contr
       }
       sum = sum_.data();
     }
-    shard_->Apply(first, sum, out == nullptr ? nullptr : out + at, count);
+    shard_->Apply(first, sum, out == nullptr ? nullptr : out + at, count, Scratch(count));
   }
 }
 
@@ -93,7 +99,7 @@ void RoundSum::ApplyRows(int64_t stripe, const std::vector<Contribution>& contri
       sum = sum_.data();
       Add(sum_.data(), values, shape_.columns);
     }
-    shard_->Apply(row * shape_.columns, sum, nullptr, shape_.columns);
+    shard_->Apply(row * shape_.columns, sum, nullptr, shape_.columns, Scratch(shape_.columns));
   }
 }
 
@@ -115,7 +121,7 @@ void RoundSum::ApplyMixed(int64_t stripe, const std::vector<Contribution>& contr
           shape_.columns);
     }
   }
-  shard_->Apply(first * shape_.columns, sum_.data(), nullptr, count);
+  shard_->Apply(first * shape_.columns, sum_.data(), nullptr, count, Scratch(count));
 }
 
 }  // namespace multiverso

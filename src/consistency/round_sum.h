@@ -32,11 +32,13 @@ class RoundSum {
   void ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
   void ApplyRows(int64_t stripe, const std::vector<Contribution>& contributions);
   void ApplyMixed(int64_t stripe, const std::vector<Contribution>& contributions);
+  char* Scratch(int64_t count);
   void Add(char* sum, const char* values, int64_t count) const;
 
   StagedShape shape_;
   const Shard* shard_;
   std::vector<char> sum_;
+  std::vector<char> scratch_;
   std::vector<int64_t> heads_;
 };
 

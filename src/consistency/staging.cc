@@ -14,9 +14,11 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-int64_t HeaderBytes(int workers) {
-  return RoundUp(workers * Staging::kBuffers * static_cast<int64_t>(sizeof(StagedAdd)), kPage);
-}
+// What one worker says of its buffers, on cache lines of its own.
+constexpr int64_t kAddsBytes =
+    RoundUp(Staging::kBuffers * static_cast<int64_t>(sizeof(StagedAdd)), 64);
+
+int64_t HeaderBytes(int workers) { return RoundUp(workers * kAddsBytes, kPage); }
 
 // Row ids, then values.
 int64_t BufferBytes(const StagedShape& shape) {
@@ -45,7 +47,7 @@ Staging::Staging(char* base, const StagedShape& shape, int workers)
     : base_(base), shape_(shape), workers_(workers), buffer_bytes_(BufferBytes(shape)) {}
 
 StagedAdd* Staging::add_of(int worker, uint64_t round) const {
-  return reinterpret_cast<StagedAdd*>(base_) + worker * kBuffers +
+  return reinterpret_cast<StagedAdd*>(base_ + worker * kAddsBytes) +
          static_cast<int64_t>(round % kBuffers);
 }
 

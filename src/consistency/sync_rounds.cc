@@ -14,8 +14,7 @@ constexpr int64_t kPage = 4096;
 // Of Progress::phase, for calls that add and for calls that get.
 constexpr int32_t kEnter = 0;
 constexpr int32_t kStage = 1;
-constexpr int32_t kEnterGet = 2;
-constexpr int32_t kSum = 3;
+constexpr int32_t kSum = 2;
 
 int64_t ClockBytes(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
 
@@ -53,7 +52,8 @@ uint64_t SyncRounds::RoundInWork(const Block& block) const {
 }
 
 bool SyncRounds::IsApplied(const Block& block, uint64_t round) const {
-  return block.stripes == 0 || RoundInWork(block) > round;
+  return block.words->done.load(std::memory_order_acquire) >=
+         (round + 1) * static_cast<uint64_t>(block.stripes);
 }
 
 bool SyncRounds::AllApplied(uint64_t round) const {
@@ -281,21 +281,20 @@ Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
     case kEnter:
-      MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, kCall, limit));
+      MV_RETURN_IF_NOT_OK(clocks_.MayTakeTurns(kCall, limit));
       progress->phase = kStage;
       [[fallthrough]];
     case kStage: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
+      // Everything that the others see of it at once, so that they look at this worker's words once.
       StageWhole(buffer, delta, /*keep_own=*/true);
+      MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kAdd));
       clocks_.CountAdd();
-      progress->phase = kEnterGet;
-      [[fallthrough]];
-    }
-    case kEnterGet:
-      MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kGet, kCall, limit));
+      MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kGet));
       progress->phase = kSum;
       [[fallthrough]];
+    }
     default:
       break;
   }

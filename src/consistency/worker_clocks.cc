@@ -55,16 +55,17 @@ bool WorkerClocks::OthersHavePassed(uint64_t round) const {
   return true;
 }
 
-Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limit) {
+Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   if (i_have_finished()) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
   MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/false));
   const uint64_t number = my_turns();
   const auto lags = [&](int worker) {
-    const bool late = !has_finished(worker) &&
-                      slots_[worker].turns.load(std::memory_order_acquire) + kTurnsKept <= number;
-    return late ? Need::kCall : Need::kNothing;
+    const bool late =
+        !has_finished(worker) &&
+        slots_[worker].turns.load(std::memory_order_acquire) + kTurnsKept < number + 2;
+    return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
   const auto nobody_lags = [&] {
     for (int i = 0; i < workers(); ++i) {
@@ -72,28 +73,36 @@ Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limi
     }
     return true;
   };
-  MV_RETURN_IF_NOT_OK(Await(call, limit, nobody_lags, lags));
-  slots_[me_].kinds[number % kTurnsKept].store(static_cast<uint8_t>(turn),
-                                               std::memory_order_relaxed);
-  slots_[me_].turns.store(number + 1, std::memory_order_seq_cst);
-  return CompareTurns(number, turn);
+  return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, lags);
 }
 
-Status WorkerClocks::CompareTurns(uint64_t number, Turn kind) {
-  // Whoever comes second to a turn sees what the first did there.
+Status WorkerClocks::Take(Turn turn) {
+  Slot& mine = slots_[me_];
+  const uint64_t number = my_turns();
+  const uint64_t bit = uint64_t{1} << (number % kTurnsKept);
+  const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
+  mine.gets.store(turn == Turn::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
+  mine.turns.store(number + 1, std::memory_order_release);
+  // Whoever comes second to a turn sees what the first did there: both may, but not neither.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
-    if (slots_[i].turns.load(std::memory_order_seq_cst) <= number) continue;
-    const auto other = slots_[i].kinds[number % kTurnsKept].load(std::memory_order_relaxed);
-    if (other == static_cast<uint8_t>(kind)) continue;
+    if (i == me_ || slots_[i].turns.load(std::memory_order_acquire) <= number) continue;
+    const bool is_get = (slots_[i].gets.load(std::memory_order_relaxed) & bit) != 0;
+    const Turn other = is_get ? Turn::kGet : Turn::kAdd;
+    if (other == turn) continue;
     const int first = i < me_ ? i : me_;
     const int second = i < me_ ? me_ : i;
-    const Turn others = static_cast<Turn>(other);
     return Disagree(StrCat("sync ", RoundName(my_adds()), ": rank ", rank_of(first), " called ",
-                           NameOf(first == i ? others : kind), ", rank ", rank_of(second),
-                           " called ", NameOf(second == i ? others : kind), " (call number ",
+                           NameOf(first == i ? other : turn), ", rank ", rank_of(second),
+                           " called ", NameOf(second == i ? other : turn), " (call number ",
                            number, " on the table)"));
   }
   return Status::Ok();
+}
+
+Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(MayTakeTurns(call, limit));
+  return Take(turn);
 }
 
 Status WorkerClocks::Disagree(const std::string& text) {
@@ -103,20 +112,16 @@ Status WorkerClocks::Disagree(const std::string& text) {
 }
 
 void WorkerClocks::CountAdd() {
-  slots_[me_].adds.store(my_adds() + 1, std::memory_order_seq_cst);
+  slots_[me_].adds.store(my_adds() + 1, std::memory_order_release);
   Wake();
 }
 
 void WorkerClocks::Finish() {
-  slots_[me_].finished.store(1, std::memory_order_seq_cst);
+  slots_[me_].finished.store(1, std::memory_order_release);
   Wake();
 }
 
-void WorkerClocks::Wake() {
-  words_->moves.fetch_add(1, std::memory_order_seq_cst);
-  // A system call only if somebody sleeps.
-  if (words_->sleepers.load(std::memory_order_seq_cst) != 0) WakeWord(&words_->moves, kWakeAll);
-}
+void WorkerClocks::Wake() { WakeSleepers(&words_->moves, words_->sleepers); }
 
 Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
                                const std::function<Need(int)>& waits_for) {

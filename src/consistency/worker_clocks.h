@@ -35,17 +35,18 @@ class WorkerClocks {
  public:
   // How many turns a worker may be ahead of the slowest, whatever the mode: its latest turns are
   // kept for the others to compare theirs with.
-  static constexpr uint64_t kTurnsKept = 256;
+  static constexpr uint64_t kTurnsKept = 64;
 
-  // In the table's segment, written by its worker alone. Valid when zero-filled.
+  // In the table's segment, written by its worker alone. Valid when zero-filled. One cache line,
+  // since a line that another core wrote takes longer to come than all else in a small round.
   struct alignas(64) Slot {
     std::atomic<uint64_t> adds;   // made, in rounds 0 to adds - 1
-    std::atomic<uint64_t> turns;  // taken; the kind of turn n is in kinds[n % kTurnsKept]
+    std::atomic<uint64_t> turns;  // taken
+    std::atomic<uint64_t> gets;   // bit n % kTurnsKept is set if turn n was a get
     std::atomic<uint32_t> finished;
-    std::atomic<uint8_t> kinds[kTurnsKept];
   };
   struct alignas(64) Words {
-    alignas(64) std::atomic<uint32_t> moves;  // bumped when anybody moves on
+    alignas(64) std::atomic<uint32_t> moves;  // bumped when anybody moves on while others sleep
     alignas(64) std::atomic<uint32_t> sleepers;
   };
 
@@ -71,10 +72,14 @@ class WorkerClocks {
   uint64_t my_turns() const { return slots_[me_].turns.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
 
-  // Announces this worker's next turn and compares it with what others did at the same place.
-  // Mismatch, on every rank, if somebody did something else there. Pending while this worker is
-  // kTurnsKept ahead.
+  // Takes this worker's next turn and compares it with what others did at the same place. Mismatch,
+  // on every rank, if somebody did something else there. Pending while this worker is too far
+  // ahead.
   Status TakeTurn(Turn turn, const char* call, const WaitLimit& limit);
+  // The two halves of it, for calls that have something to do in between: whether it may take up
+  // to two turns now, and taking one.
+  Status MayTakeTurns(const char* call, const WaitLimit& limit);
+  Status Take(Turn turn);
   // The error if the session has been given up.
   Status CheckAborted() { return group_->CheckAborted(/*was_waiting=*/false); }
   // This worker's add of its current round is there for all to see.
@@ -95,7 +100,6 @@ class WorkerClocks {
  private:
   Status LookAfter(const char* call, const WaitLimit& limit,
                    const std::function<Need(int)>& waits_for);
-  Status CompareTurns(uint64_t turn, Turn kind);
   Status Disagree(const std::string& text);
 
   NodeGroup* group_;

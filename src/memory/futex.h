@@ -51,7 +51,7 @@ bool LookFor(Done done) {
 }
 
 // Sleeps on `word` until done() is true, at most until `until`; true if it is. Whoever makes it true
-// must change the word, and then wake it if `sleepers` is not zero.
+// then calls WakeSleepers, or changes the word and wakes it.
 template <class Done>
 bool SleepFor(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
               Done done) {
@@ -59,6 +59,7 @@ bool SleepFor(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Inst
     // Sleepers are counted before the condition is looked at, and the word read before it: either
     // the other side sees that somebody sleeps, or this side sees what it did.
     sleepers->fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint32_t seen = word->load(std::memory_order_seq_cst);
     const bool is_done = done();
     const bool is_over = !is_done && Clock::now() >= until;
@@ -66,6 +67,15 @@ bool SleepFor(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Inst
     sleepers->fetch_sub(1, std::memory_order_seq_cst);
     if (is_done || is_over) return is_done;
   }
+}
+
+// Called after what others may be waiting for has been made true. Touches the word, and makes a
+// system call, only if somebody sleeps.
+inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t>& sleepers) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) == 0) return;
+  word->fetch_add(1, std::memory_order_seq_cst);
+  WakeWord(word, kWakeAll);
 }
 
 // First one, then the other.

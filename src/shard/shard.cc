@@ -124,9 +124,17 @@ Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_
                 storage_.state_stride(), delta, out, count};
 }
 
-void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count) const {
+void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count,
+                  char* scratch) const {
   const int64_t element_bytes = layout_.row_bytes() / columns_;
-  updater_->Apply(*hyper(), UpdateAt(first * element_bytes, delta, out, count));
+  const auto bytes = static_cast<size_t>(count * element_bytes);
+  Update update = UpdateAt(first * element_bytes, delta, nullptr, count);
+  void* const weights = update.weights;
+  std::memcpy(scratch, weights, bytes);
+  update.weights = scratch;
+  updater_->Apply(*hyper(), update);
+  std::memcpy(weights, scratch, bytes);
+  if (out != nullptr) std::memcpy(out, scratch, bytes);
 }
 
 Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {

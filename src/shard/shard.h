@@ -53,8 +53,10 @@ class Shard {
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
   // Without locks, for callers who see to it that nobody else is at these elements. `count` elements
-  // from number `first` on.
-  void Apply(int64_t first, const void* delta, void* out, int64_t count) const;
+  // from number `first` on. The new parameters are made in `scratch`, which has room for them, and
+  // then copied: whole cache lines that other cores have read are overwritten by a copy much faster
+  // than they are taken over one by one to be changed.
+  void Apply(int64_t first, const void* delta, void* out, int64_t count, char* scratch) const;
   const char* parameters() const { return storage_.parameters(); }
 
   // Rows by number within the shard, in the order given, checked by the caller.
