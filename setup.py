@@ -118,6 +118,8 @@ class BuildLibrary(build_ext):
     def copy_extensions_to_source(self) -> None:
         """Put the library of an editable install into multiverso/_lib/, made here if absent."""
         (ROOT / LIBRARY.parent).mkdir(exist_ok=True)
+        # A process that uses the old one keeps it; overwritten in place, it would crash.
+        (ROOT / LIBRARY).unlink(missing_ok=True)
         super().copy_extensions_to_source()
 
 
