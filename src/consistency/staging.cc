@@ -63,6 +63,7 @@ char* Staging::values(int worker, int buffer) const {
 
 int64_t Staging::StageRows(int worker, int buffer, const int64_t* ids, int64_t count,
                            const void* delta) {
+  if (count == 0) return 0;  // ids and delta may be null
   int64_t* const staged_ids = row_ids(worker, buffer);
   char* const staged_values = values(worker, buffer);
   const int64_t row_bytes = shape_.layout.row_bytes();

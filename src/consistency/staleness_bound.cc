@@ -45,7 +45,7 @@ Status StalenessBound::GetRows(const int64_t* rows, int64_t count, void* out, Pr
 
 Status StalenessBound::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
-  MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds(), "add", progress, limit));
+  MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "add", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->Add(delta, progress, limit));
   clocks_.CountAdd();
   return Status::Ok();
@@ -54,7 +54,7 @@ Status StalenessBound::Add(const void* delta, Progress* progress, const WaitLimi
 Status StalenessBound::AddRows(const int64_t* rows, int64_t count, const void* delta,
                                Progress* progress, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
-  MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds(), "add", progress, limit));
+  MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "add", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->AddRows(rows, count, delta, progress, limit));
   clocks_.CountAdd();
   return Status::Ok();
@@ -63,7 +63,6 @@ Status StalenessBound::AddRows(const int64_t* rows, int64_t count, const void* d
 Status StalenessBound::AddGet(const void* delta, void* out, Progress* progress,
                               const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
-  // One pass that adds and reads has to wait for both before it: for the get after the add.
   MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "add_get", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->AddGet(delta, out, progress, limit));
   clocks_.CountAdd();

@@ -1,10 +1,10 @@
 // StalenessBound: bounded staleness, after the stale synchronous parallel model of Ho et al.,
 // "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013.
 //
-// Adds are applied at once, as in async mode. An add ends the worker's round. A get after j adds
-// returns only when every other worker has made at least j - s adds, so it sees at least those,
-// all of the worker's own, and perhaps more; and no worker adds when it is more than s rounds
-// ahead of the slowest.
+// Adds are applied at once, as in async mode. An add ends the worker's round. Add number j waits
+// until every other worker has made j - s adds, so that no worker is ever more than s rounds ahead
+// of the slowest. A get after j adds therefore sees at least j - s adds of every other worker, all
+// of the worker's own, and perhaps more, but never more than j + s of anybody.
 #ifndef MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 #define MULTIVERSO_CONSISTENCY_STALENESS_BOUND_H_
 
@@ -29,7 +29,8 @@ class StalenessBound final : public Consistency {
   void Finish() override { clocks_.Finish(); }
 
  private:
-  // Waits until every other worker has made `adds` - staleness adds.
+  // Waits until every other worker has made `adds` - staleness adds: when this one may make, or may
+  // read after, that many.
   Status WaitFor(uint64_t adds, const char* call, Progress* progress, const WaitLimit& limit);
   Status CheckCanAdd() const;
 

@@ -118,6 +118,8 @@ Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* 
   const Block& at = blocks_[static_cast<size_t>(block)];
   while (!IsApplied(at, round)) {
     const uint64_t in_work = RoundInWork(at);
+    // Somebody finished it between the two looks: this worker must not wait for the round after.
+    if (in_work > round) break;
     if (CanHelp(block, in_work)) {
       Help(block, in_work, in_work == round ? own : Own{});
       continue;
