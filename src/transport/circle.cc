@@ -66,6 +66,7 @@ Status Circle::Meet(const WaitLimit& limit) {
     // The last to arrive may have died before it could say that it was the last.
     if (late.empty()) break;
     MV_RETURN_IF_NOT_OK(CheckPeers(late));
+    MV_RETURN_IF_NOT_OK(CheckElsewhere(late));
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       const Status timeout(Code::kTimeout,
@@ -123,6 +124,25 @@ Status Circle::CheckPeers(const std::vector<int>& late) const {
     return Status(Code::kPeerLost,
                   StrCat("rank ", group_->rank_of(member), " ", gone, " while rank ",
                          group_->rank(), " waited for it in ", NameOf(MyKind())));
+  }
+  return Status::Ok();
+}
+
+Status Circle::CheckElsewhere(const std::vector<int>& late) const {
+  for (const int member : late) {
+    const char* const call = group_->MeetingAheadOf(member);
+    // If it is still late now, it went there without having come here.
+    if (call == nullptr || arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;
+    const bool is_first = member < group_->local_rank();
+    const int first = is_first ? group_->rank_of(member) : group_->rank();
+    const int second = is_first ? group_->rank() : group_->rank_of(member);
+    const Status mismatch(Code::kMismatch,
+                          StrCat("the ranks did not make the same call: rank ", first, " called ",
+                                 is_first ? call : NameOf(MyKind()), ", rank ", second, " called ",
+                                 is_first ? NameOf(MyKind()) : call));
+    // Those whom it waits for there have to learn of it too.
+    group_->Abort(mismatch);
+    return mismatch;
   }
   return Status::Ok();
 }

@@ -42,6 +42,8 @@ class Circle {
   Status CheckKinds() const;
   // PeerLost if one of these will never come.
   Status CheckPeers(const std::vector<int>& late) const;
+  // Mismatch, on every rank, if one of these waits for this one in a meeting of another circle.
+  Status CheckElsewhere(const std::vector<int>& late) const;
   // Those who have not arrived at this rank's meeting.
   std::vector<int> LateMembers() const;
   std::string NameMembers(const std::vector<int>& members) const;

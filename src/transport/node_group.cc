@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
@@ -124,10 +125,15 @@ bool NodeGroup::IsAlive(int local_rank) const {
 }
 
 const char* NodeGroup::MeetingAheadOf(int local_rank) const {
-  const auto& theirs = slot(local_rank).circle[0];
-  const uint64_t number = theirs.arrivals.load(std::memory_order_acquire);
-  const uint64_t mine = slot(local_rank_).circle[0].arrivals.load(std::memory_order_relaxed);
-  return number > mine ? NameOf(theirs.deposit[number % 2].kind) : nullptr;
+  for (size_t i = 0; i < circles_.size(); ++i) {
+    const std::vector<int>& members = circles_[i].members();
+    if (std::find(members.begin(), members.end(), local_rank_) == members.end()) continue;
+    const auto& theirs = slot(local_rank).circle[i];
+    const uint64_t number = theirs.arrivals.load(std::memory_order_acquire);
+    const uint64_t mine = slot(local_rank_).circle[i].arrivals.load(std::memory_order_relaxed);
+    if (number > mine) return NameOf(theirs.deposit[number % 2].kind);
+  }
+  return nullptr;
 }
 
 std::string NodeGroup::WhyGone(int local_rank) const {

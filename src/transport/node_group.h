@@ -51,7 +51,7 @@ class NodeGroup final : public OwnerProbe {
   // Whether the process of that rank exists.
   bool IsAlive(int local_rank) const override;
   // The name of the collective call in which that rank waits for this one, or null: it has come to
-  // a meeting of everybody to which this rank has not.
+  // a meeting, of everybody or of the workers, to which this rank has not.
   const char* MeetingAheadOf(int local_rank) const;
   // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
   std::string WhyGone(int local_rank) const;
