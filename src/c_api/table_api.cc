@@ -25,17 +25,22 @@ static_assert(MV_UPDATER_SGD == static_cast<int32_t>(UpdaterKind::kSgd));
 static_assert(MV_HYPER_LEARNING_RATE == kLearningRate);
 static_assert(MV_HYPER_COUNT == kHyperCount);
 
-// A table call that met a long-held lock and has to wait for it.
+// A table call that has to wait: for a lock that is held for long, or for other workers.
 class TableCall final : public Operation {
  public:
   using Body = std::function<Status(Progress*, const WaitLimit&)>;
 
-  TableCall(Body body, Progress progress, Instant deadline)
-      : Operation(deadline), body_(std::move(body)), progress_(progress) {}
+  TableCall(const Table* table, Body body, Progress progress, Instant deadline)
+      : Operation(deadline), table_(table), body_(std::move(body)), progress_(progress) {}
 
   Status Step(const WaitLimit& limit) override { return body_(&progress_, limit); }
+  void Cancel(const std::string& reason) override {
+    // The round that this call is part of cannot be completed without it.
+    if (table_->HasRounds()) table_->group()->Abort(Status(Code::kAborted, reason));
+  }
 
  private:
+  const Table* table_;
   Body body_;
   Progress progress_;
 };
@@ -51,7 +56,8 @@ Status Make(TableUse use, const char* name, Body body) {
   SessionEntry* const session = use->session;
   const Table* const table = use->table;
   auto call =
-      std::make_unique<TableCall>(std::move(body), progress, session->session->NextDeadline());
+      std::make_unique<TableCall>(table, std::move(body), progress,
+                                  session->session->NextDeadline());
   auto held = std::make_shared<TableUse>(std::move(use));
   return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));

@@ -62,6 +62,8 @@ class Table {
 
   // This worker joins no further rounds of sync mode or bounded staleness.
   void Finish();
+  // Whether calls are parts of rounds, for which other workers wait.
+  bool HasRounds() const { return consistency_ != nullptr; }
   // In sync mode, every get is what get(sync=True) is in the other modes.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
 
