@@ -99,7 +99,7 @@ Status TableCreation::CompareSpecs() {
       master_fills_ = other.has_init_value != 0;
     }
     if (!failure_.ok()) return failure_.In(StrCat("rank ", group->rank()));
-    if (other.code == 0 && first.code == 0 && other.spec == first.spec) continue;
+    if (other.code == first.code && other.spec == first.spec) continue;
     return Status(Code::kMismatch,
                   StrCat("the ranks did not create the same table: rank ", group->rank_of(0),
                          " asked for ", first.spec.Describe(), first.code != 0 ? " (invalid)" : "",
