@@ -1,0 +1,73 @@
+#include "base/status.h"
+
+#include <gtest/gtest.h>
+
+namespace multiverso {
+namespace {
+
+Status PassOn(const Status& status, bool* went_on) {
+  MV_RETURN_IF_NOT_OK(status);
+  *went_on = true;
+  return Status::Ok();
+}
+
+TEST(Status, IsOkUnlessToldOtherwise) {
+  const Status status;
+  EXPECT_TRUE(status.ok());
+  EXPECT_FALSE(status.pending());
+  EXPECT_EQ(status.text(), "");
+}
+
+TEST(Status, PendingIsNeitherOkNorATextToShow) {
+  const Status status = Status::Pending();
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(status.pending());
+  EXPECT_EQ(status.code(), Code::kPending);
+  EXPECT_EQ(status.text(), "");
+}
+
+TEST(Status, CopiesKeepCodeAndText) {
+  const Status original(Code::kIndex, "row_ids[3]");
+  Status copy;
+  copy = original;
+  EXPECT_EQ(copy.code(), Code::kIndex);
+  EXPECT_EQ(copy.text(), "row_ids[3]");
+  EXPECT_FALSE(copy.ok());
+  EXPECT_FALSE(copy.pending());
+}
+
+TEST(Status, InPutsTheContextInFrontOfErrorsOnly) {
+  const Status error = Status(Code::kTimeout, "waited for rank 1").In("init");
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_EQ(error.text(), "init: waited for rank 1");
+  EXPECT_TRUE(Status::Ok().In("init").ok());
+  EXPECT_TRUE(Status::Pending().In("init").pending());
+}
+
+TEST(Status, ReturnIfNotOkPassesErrorsAndPendingUp) {
+  bool went_on = false;
+  EXPECT_TRUE(PassOn(Status::Pending(), &went_on).pending());
+  EXPECT_EQ(PassOn(Status(Code::kState, "closed"), &went_on).text(), "closed");
+  EXPECT_FALSE(went_on);
+  EXPECT_TRUE(PassOn(Status::Ok(), &went_on).ok());
+  EXPECT_TRUE(went_on);
+}
+
+TEST(Result, HoldsAValueOrTheReasonWhyNot) {
+  Result<std::string> value(std::string("w"));
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(value.value(), "w");
+  EXPECT_EQ(value->size(), 1U);
+  const Result<std::string> error(Status(Code::kValue, "no"));
+  EXPECT_FALSE(error.ok());
+  EXPECT_EQ(error.status().code(), Code::kValue);
+}
+
+TEST(Result, CanHoldWhatCanOnlyBeMoved) {
+  Result<std::unique_ptr<int>> made(std::make_unique<int>(7));
+  const std::unique_ptr<int> taken = std::move(made.value());
+  EXPECT_EQ(*taken, 7);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,54 @@
+#include "c_api/guard.h"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "support/threads.h"
+
+namespace multiverso::c_api {
+namespace {
+
+int32_t Number(Code code) { return static_cast<int32_t>(code); }
+
+TEST(Guard, PassesTheNumberOn) {
+  EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
+  EXPECT_EQ(Guard([] { return Status::Pending(); }), 1);
+  EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), Number(Code::kIndex));
+  EXPECT_STREQ(LastError(), "row 9");
+}
+
+TEST(Guard, TurnsExceptionsIntoStatuses) {
+  EXPECT_EQ(Guard([]() -> Status { throw std::bad_alloc(); }), Number(Code::kMemory));
+  EXPECT_STREQ(LastError(), "out of memory");
+  EXPECT_EQ(Guard([]() -> Status { throw std::runtime_error("no"); }), Number(Code::kInternal));
+  EXPECT_STREQ(LastError(), "no");
+  EXPECT_EQ(Guard([]() -> Status { throw 7; }), Number(Code::kInternal));
+  EXPECT_STREQ(LastError(), "unknown exception");
+}
+
+TEST(LastError, StaysUntilTheNextError) {
+  Report(Status(Code::kValue, "first"));
+  EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
+  EXPECT_EQ(Guard([] { return Status::Pending(); }), 1);
+  EXPECT_STREQ(LastError(), "first");
+  Report(Status(Code::kValue, "second"));
+  EXPECT_STREQ(LastError(), "second");
+}
+
+TEST(LastError, IsOfTheCallingThreadAlone) {
+  Report(Status(Code::kValue, "of the main thread"));
+  testing::OnThreads(4, [](int me) {
+    EXPECT_STREQ(LastError(), "");
+    const std::string mine = "of thread " + std::to_string(me);
+    for (int i = 0; i < 1000; ++i) {
+      Report(Status(Code::kValue, mine));
+      ASSERT_EQ(LastError(), mine);
+    }
+  });
+  EXPECT_STREQ(LastError(), "of the main thread");
+}
+
+}  // namespace
+}  // namespace multiverso::c_api

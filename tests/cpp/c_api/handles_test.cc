@@ -1,0 +1,153 @@
+#include "c_api/handles.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+
+#include "support/processes.h"
+#include "support/threads.h"
+
+namespace multiverso::c_api {
+namespace {
+
+using testing::Eventually;
+using testing::kPatience;
+using testing::OnThreads;
+
+using Table = HandleTable<int>;
+
+Instant Patience() { return Clock::now() + kPatience; }
+
+class Handles : public ::testing::Test {
+ protected:
+  int* Get(uintptr_t handle) { return Table::Use(&table_, handle).get(); }
+
+  // On the heap, as a table has room for 65 536 of them.
+  std::unique_ptr<Table> owner_ = std::make_unique<Table>();
+  Table& table_ = *owner_;
+  int first_ = 1;
+  int second_ = 2;
+};
+
+TEST_F(Handles, LeadToTheirObjects) {
+  const uintptr_t first = table_.Open(&first_);
+  const uintptr_t second = table_.Open(&second_);
+  EXPECT_NE(first, 0U);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(Get(first), &first_);
+  EXPECT_EQ(Get(second), &second_);
+}
+
+TEST_F(Handles, ThatWereNeverGivenLeadNowhere) {
+  const uintptr_t first = table_.Open(&first_);
+  for (const uintptr_t handle :
+       {uintptr_t{0}, uintptr_t{1}, first + 1, first + (uintptr_t{1} << 32), first << 1,
+        ~uintptr_t{0}, uintptr_t{0xdeadbeef}, (uintptr_t{1} << 32) | 70000}) {
+    EXPECT_EQ(Get(handle), nullptr) << std::hex << handle;
+    EXPECT_EQ(table_.Close(handle, Patience()), nullptr) << std::hex << handle;
+  }
+  EXPECT_EQ(Get(first), &first_);
+}
+
+TEST_F(Handles, AreStaleOnceClosedAlsoWhenTheirPlaceIsTakenAgain) {
+  const uintptr_t first = table_.Open(&first_);
+  EXPECT_EQ(table_.Close(first, Patience()), &first_);
+  EXPECT_EQ(Get(first), nullptr);
+  EXPECT_EQ(table_.Close(first, Patience()), nullptr);
+  std::set<uintptr_t> given = {first};
+  for (int i = 0; i < 1000; ++i) {
+    const uintptr_t handle = table_.Open(&second_);
+    EXPECT_TRUE(given.insert(handle).second);
+    EXPECT_EQ(Get(first), nullptr);
+    EXPECT_EQ(table_.Close(handle, Patience()), &second_);
+  }
+}
+
+TEST_F(Handles, InUseAreNotClosedAndStayValid) {
+  const uintptr_t first = table_.Open(&first_);
+  {
+    const Table::Use use(&table_, first);
+    EXPECT_EQ(table_.Close(first, Clock::now()), nullptr);
+    EXPECT_EQ(Get(first), &first_);
+  }
+  EXPECT_EQ(table_.Close(first, Clock::now()), &first_);
+}
+
+TEST_F(Handles, ThatAreBeingClosedBeginNoNewUseAndKeepTheirPlace) {
+  const uintptr_t first = table_.Open(&first_);
+  auto use = std::make_unique<Table::Use>(&table_, first);
+  OnThreads(2, [&](int me) {
+    if (me == 0) {
+      EXPECT_EQ(table_.Close(first, Patience()), &first_);
+      return;
+    }
+    EXPECT_TRUE(Eventually([&] { return Get(first) == nullptr; }));
+    const uintptr_t second = table_.Open(&second_);
+    EXPECT_EQ(Get(second), &second_);
+    EXPECT_EQ(use->get(), &first_);
+    use.reset();
+  });
+}
+
+TEST_F(Handles, CanBeUsedByMovingTheUse) {
+  const uintptr_t first = table_.Open(&first_);
+  Table::Use use(&table_, first);
+  {
+    const Table::Use moved(std::move(use));
+    EXPECT_TRUE(moved);
+    EXPECT_EQ(table_.Close(first, Clock::now()), nullptr);
+  }
+  EXPECT_EQ(table_.Close(first, Clock::now()), &first_);
+}
+
+TEST_F(Handles, AreAllStaleAfterForgetAndTheirPlacesFree) {
+  const uintptr_t first = table_.Open(&first_);
+  const uintptr_t second = table_.Open(&second_);
+  table_.Forget();
+  EXPECT_EQ(Get(first), nullptr);
+  EXPECT_EQ(Get(second), nullptr);
+  const uintptr_t third = table_.Open(&first_);
+  EXPECT_NE(third, first);
+  EXPECT_EQ(Get(third), &first_);
+}
+
+TEST_F(Handles, OfOneThatIsClosedByManyThreadsAreClosedOnce) {
+  for (int round = 0; round < 200; ++round) {
+    const uintptr_t first = table_.Open(&first_);
+    std::atomic<int> closed{0};
+    OnThreads(3, [&](int /*me*/) {
+      if (table_.Close(first, Patience()) != nullptr) closed.fetch_add(1);
+    });
+    ASSERT_EQ(closed.load(), 1);
+  }
+}
+
+// Each object is freed by who closed its handle, while others use and open: a sanitizer sees a use
+// after that.
+TEST_F(Handles, NeverLeadToAnObjectThatWasFreed) {
+  std::atomic<uintptr_t> newest{0};
+  std::atomic<bool> done{false};
+  OnThreads(3, [&](int me) {
+    if (me != 0) {
+      while (!done.load()) {
+        const Table::Use use(&table_, newest.load());
+        if (use) {
+          ASSERT_EQ(*use.get() % 1000, 7);
+        }
+      }
+      return;
+    }
+    for (int i = 0; i < 2000; ++i) {
+      auto object = std::make_unique<int>(1000 * i + 7);
+      const uintptr_t handle = table_.Open(object.get());
+      newest.store(handle);
+      ASSERT_EQ(table_.Close(handle, Patience()), object.get());
+      *object = 0;
+    }
+    done.store(true);
+  });
+}
+
+}  // namespace
+}  // namespace multiverso::c_api

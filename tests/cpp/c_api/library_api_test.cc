@@ -1,0 +1,49 @@
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <set>
+#include <string>
+
+#include "multiverso/c_api.h"
+
+namespace multiverso {
+namespace {
+
+TEST(Library, TellsItsVersion) {
+  EXPECT_EQ(MV_AbiVersion(), MV_ABI_VERSION);
+  EXPECT_TRUE(std::regex_match(MV_VersionString(), std::regex(R"(\d+\.\d+\.\d+.*)")));
+}
+
+TEST(Library, DescribesItsBuildAsJson) {
+  const std::string info = MV_BuildInfo();
+  EXPECT_EQ(info.front(), '{');
+  EXPECT_EQ(info.back(), '}');
+  const std::string version = std::string("\"version\": \"") + MV_VersionString() + "\"";
+  EXPECT_NE(info.find(version), std::string::npos) << info;
+  for (const char* key : {"abi", "compiler", "build_type", "vector_kernels"}) {
+    EXPECT_NE(info.find("\"" + std::string(key) + "\": "), std::string::npos) << info;
+  }
+  EXPECT_EQ(MV_BuildInfo(), MV_BuildInfo());
+}
+
+TEST(Library, NamesEveryStatus) {
+  std::set<std::string> names;
+  for (int32_t status = MV_ERR_INTERNAL; status <= MV_PENDING; ++status) {
+    const std::string name = MV_StatusName(status);
+    EXPECT_EQ(name.find("MV_"), 0U) << status;
+    EXPECT_TRUE(names.insert(name).second) << name << " is the name of two";
+  }
+  EXPECT_STREQ(MV_StatusName(MV_ERR_PEER_LOST), "MV_ERR_PEER_LOST");
+  EXPECT_STREQ(MV_StatusName(MV_ERR_INTERNAL - 1), "unknown");
+  EXPECT_STREQ(MV_StatusName(2), "unknown");
+}
+
+TEST(Waiting, NeedsAPendingCall) {
+  EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
+  EXPECT_NE(std::string(MV_LastError()).find("no pending call"), std::string::npos);
+  EXPECT_EQ(MV_Cancel("whatever"), MV_OK);
+  EXPECT_EQ(MV_Cancel(nullptr), MV_OK);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,204 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <limits>
+#include <vector>
+
+#include "multiverso/c_api.h"
+#include "support/c_api.h"
+
+namespace multiverso {
+namespace {
+
+using testing::CreateArray;
+using testing::LastErrorHas;
+using testing::OnThreads;
+using testing::OpenAlone;
+using testing::SessionOptionsOf;
+
+MV_SessionDescription Described(MV_Session session) {
+  MV_SessionDescription description{};
+  description.struct_size = sizeof(description);
+  EXPECT_EQ(MV_SessionDescribe(session, &description), MV_OK) << MV_LastError();
+  return description;
+}
+
+TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
+  MV_SessionOptions options;
+  ASSERT_EQ(MV_SessionOptionsInit(&options), MV_OK);
+  EXPECT_EQ(options.struct_size, static_cast<int64_t>(sizeof(options)));
+  EXPECT_EQ(options.mode, MV_MODE_ASYNC);
+  EXPECT_EQ(options.role, MV_ROLE_ALL);
+  EXPECT_EQ(options.transport, MV_TRANSPORT_SINGLE);
+  EXPECT_EQ(options.timeout_ms, 120000);
+  EXPECT_EQ(options.wait_slice_ms, 0);
+  EXPECT_EQ(options.mpi_comm, nullptr);
+  EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
+}
+
+TEST(SessionOpen, RefusesWrongOptionsAndLeavesTheHandleAlone) {
+  const auto expect_refused = [](auto change, const char* word) {
+    MV_SessionOptions options = SessionOptionsOf();
+    change(&options);
+    MV_Session session = nullptr;
+    EXPECT_EQ(MV_SessionOpen(&options, &session), MV_ERR_VALUE) << word;
+    EXPECT_TRUE(LastErrorHas(word)) << MV_LastError();
+    EXPECT_EQ(session, nullptr);
+  };
+  expect_refused([](auto* options) { options->struct_size = 0; }, "struct_size");
+  expect_refused([](auto* options) { options->struct_size += 8; }, "struct_size");
+  expect_refused([](auto* options) { options->mode = 99; }, "mode");
+  expect_refused([](auto* options) { options->mode = -1; }, "mode");
+  expect_refused([](auto* options) { options->role = 3; }, "role");
+  expect_refused([](auto* options) { options->role = -1; }, "role");
+  expect_refused([](auto* options) { options->transport = 2; }, "transport");
+  expect_refused([](auto* options) { options->timeout_ms = 0; }, "timeout_ms");
+  expect_refused([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
+  expect_refused([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
+  expect_refused([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
+  // Alone, a rank has to be both.
+  expect_refused([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
+  expect_refused([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
+}
+
+TEST(SessionOpen, RefusesNull) {
+  const MV_SessionOptions options = SessionOptionsOf();
+  MV_Session session = nullptr;
+  EXPECT_EQ(MV_SessionOpen(nullptr, &session), MV_ERR_VALUE);
+  EXPECT_EQ(MV_SessionOpen(&options, nullptr), MV_ERR_VALUE);
+}
+
+TEST(SessionDescribe, TellsOfOneRank) {
+  const MV_Session session = OpenAlone();
+  const MV_SessionDescription description = Described(session);
+  EXPECT_EQ(description.rank, 0);
+  EXPECT_EQ(description.size, 1);
+  EXPECT_EQ(description.worker_id, 0);
+  EXPECT_EQ(description.server_id, 0);
+  EXPECT_EQ(description.num_workers, 1);
+  EXPECT_EQ(description.num_servers, 1);
+  EXPECT_EQ(description.master_rank, 0);
+  EXPECT_EQ(description.num_nodes, 1);
+  EXPECT_EQ(description.local_size, 1);
+  EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
+}
+
+TEST(SessionDescribe, ExpectsAStructOfItsSize) {
+  const MV_Session session = OpenAlone();
+  MV_SessionDescription description{};
+  EXPECT_EQ(MV_SessionDescribe(session, &description), MV_ERR_VALUE);
+  EXPECT_EQ(MV_SessionDescribe(session, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+}
+
+TEST(Session, HandlesThatAreNoneAreAStatus) {
+  MV_SessionDescription description{};
+  description.struct_size = sizeof(description);
+  const MV_Session closed = OpenAlone();
+  const MV_Table table = CreateArray(closed, 3);
+  ASSERT_EQ(MV_SessionClose(closed), MV_OK);
+  for (const MV_Session session : {static_cast<MV_Session>(nullptr), closed,
+                                   reinterpret_cast<MV_Session>(uintptr_t{0xdeadbeef})}) {
+    EXPECT_EQ(MV_SessionDescribe(session, &description), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_SessionClose(session), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_SessionLeave(session, "bye"), MV_ERR_HANDLE);
+  }
+  // Its tables went with it.
+  float value = 0;
+  EXPECT_EQ(MV_TableGet(table, &value, 1, 0), MV_ERR_HANDLE);
+  EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
+  EXPECT_TRUE(LastErrorHas("this table has been closed or never was one")) << MV_LastError();
+}
+
+TEST(Session, EndsByLeavingToo) {
+  const MV_Session session = OpenAlone();
+  const MV_Table table = CreateArray(session, 3);
+  EXPECT_EQ(MV_SessionLeave(session, nullptr), MV_OK);
+  EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_HANDLE);
+  EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
+}
+
+TEST(Session, SeveralAtOnceAreIndependent) {
+  const MV_Session first = OpenAlone();
+  const MV_Session second = OpenAlone();
+  EXPECT_NE(first, second);
+  const MV_Table table = CreateArray(second, 3);
+  EXPECT_EQ(MV_SessionClose(first), MV_OK);
+  const float ones[] = {1, 1, 1};
+  EXPECT_EQ(MV_TableAdd(table, ones, 3), MV_OK);
+  EXPECT_EQ(MV_SessionBarrier(second), MV_OK);
+  EXPECT_EQ(MV_SessionClose(second), MV_OK);
+}
+
+TEST(Session, AThousandTimesLeavesNothingBehind) {
+  const int before = testing::OpenDescriptors();
+  for (int cycle = 0; cycle < 1000; ++cycle) {
+    const MV_Session session = OpenAlone();
+    ASSERT_NE(CreateArray(session, 10), nullptr);
+    ASSERT_EQ(cycle % 2 == 0 ? MV_SessionClose(session) : MV_SessionLeave(session, "cycle"), MV_OK);
+  }
+  EXPECT_EQ(testing::OpenDescriptors(), before);
+}
+
+TEST(Session, ClosesOnceWhenManyThreadsCloseIt) {
+  for (int round = 0; round < 50; ++round) {
+    const MV_Session session = OpenAlone();
+    std::atomic<int> closed{0};
+    OnThreads(4, [&](int /*me*/) {
+      const int32_t status = MV_SessionClose(session);
+      if (status == MV_OK) {
+        closed.fetch_add(1);
+      } else {
+        EXPECT_TRUE(status == MV_ERR_HANDLE || status == MV_ERR_STATE) << MV_LastError();
+      }
+    });
+    EXPECT_EQ(closed.load(), 1);
+  }
+}
+
+TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
+  constexpr int64_t kSize = 1000;
+  for (int round = 0; round < 20; ++round) {
+    const MV_Session session = OpenAlone();
+    const MV_Table table = CreateArray(session, kSize);
+    std::atomic<int> calls{0};
+    OnThreads(4, [&](int me) {
+      if (me == 0) {
+        EXPECT_TRUE(testing::Eventually([&] { return calls.load() > 50; }));
+        EXPECT_EQ(round % 2 == 0 ? MV_SessionClose(session) : MV_SessionLeave(session, ""), MV_OK)
+            << MV_LastError();
+        return;
+      }
+      std::vector<float> data(kSize, 1);
+      int32_t status = MV_OK;
+      while (status == MV_OK) {
+        calls.fetch_add(1);
+        status = me == 1   ? MV_TableAdd(table, data.data(), kSize)
+                 : me == 2 ? MV_TableGet(table, data.data(), kSize, 0)
+                           : MV_TableAddGet(table, data.data(), data.data(), kSize);
+      }
+      EXPECT_EQ(status, MV_ERR_HANDLE) << MV_LastError();
+    });
+  }
+}
+
+// Whichever comes first: the session takes its tables with it, and nobody touches it afterwards.
+TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
+  for (int round = 0; round < 100; ++round) {
+    const MV_Session session = OpenAlone();
+    MV_Table tables[3] = {};
+    for (MV_Table& table : tables) table = CreateArray(session, 10);
+    OnThreads(4, [&](int me) {
+      if (me == 3) {
+        EXPECT_EQ(MV_SessionLeave(session, "end"), MV_OK) << MV_LastError();
+        return;
+      }
+      const int32_t status = MV_TableFree(tables[me]);
+      EXPECT_TRUE(status == MV_OK || status == MV_ERR_HANDLE) << MV_LastError();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace multiverso

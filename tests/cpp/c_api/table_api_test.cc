@@ -1,0 +1,223 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "multiverso/c_api.h"
+#include "support/c_api.h"
+
+namespace multiverso {
+namespace {
+
+using testing::CreateArray;
+using testing::CreateMatrix;
+using testing::LastErrorHas;
+using testing::OnThreads;
+using testing::OpenAlone;
+
+class TableApi : public ::testing::Test {
+ protected:
+  void SetUp() override { session_ = OpenAlone(); }
+  void TearDown() override { EXPECT_EQ(MV_SessionClose(session_), MV_OK) << MV_LastError(); }
+
+  MV_TableOptions Options(int64_t size) const {
+    MV_TableOptions options;
+    EXPECT_EQ(MV_TableOptionsInit(&options), MV_OK);
+    options.num_row = size;
+    return options;
+  }
+  MV_Table Create(const MV_TableOptions& options) {
+    MV_Table table = nullptr;
+    EXPECT_EQ(MV_TableCreate(session_, &options, &table), MV_OK) << MV_LastError();
+    return table;
+  }
+
+  MV_Session session_ = nullptr;
+};
+
+TEST_F(TableApi, OptionsHaveTheDefaultsOfTheHeader) {
+  MV_TableOptions options;
+  ASSERT_EQ(MV_TableOptionsInit(&options), MV_OK);
+  EXPECT_EQ(options.struct_size, static_cast<int64_t>(sizeof(options)));
+  EXPECT_EQ(options.kind, MV_TABLE_ARRAY);
+  EXPECT_EQ(options.dtype, MV_FLOAT32);
+  EXPECT_EQ(options.num_row, 0);
+  EXPECT_EQ(options.num_col, 1);
+  EXPECT_EQ(options.updater, MV_UPDATER_ADD);
+  EXPECT_EQ(options.hyper[MV_HYPER_LEARNING_RATE], 0.01);
+  EXPECT_EQ(options.name, nullptr);
+  EXPECT_EQ(MV_TableOptionsInit(nullptr), MV_ERR_VALUE);
+}
+
+TEST_F(TableApi, CreationRefusesWrongOptionsAndLeavesTheHandleAlone) {
+  const auto expect_refused = [this](auto change, int32_t expected) {
+    MV_TableOptions options = Options(5);
+    change(&options);
+    MV_Table table = nullptr;
+    EXPECT_EQ(MV_TableCreate(session_, &options, &table), expected) << MV_LastError();
+    EXPECT_EQ(table, nullptr);
+  };
+  expect_refused([](auto* options) { options->struct_size -= 8; }, MV_ERR_VALUE);
+  expect_refused([](auto* options) { options->kind = 7; }, MV_ERR_VALUE);
+  expect_refused([](auto* options) { options->dtype = 7; }, MV_ERR_TYPE);
+  expect_refused([](auto* options) { options->num_row = 0; }, MV_ERR_VALUE);
+  expect_refused([](auto* options) { options->num_row = INT64_MAX; }, MV_ERR_VALUE);
+  expect_refused([](auto* options) { options->num_row = int64_t{1} << 60; }, MV_ERR_MEMORY);
+  expect_refused([](auto* options) { options->num_col = 2; }, MV_ERR_VALUE);
+  expect_refused([](auto* options) { options->updater = 99; }, MV_ERR_VALUE);
+  expect_refused([](auto* options) { options->hyper[0] = std::nan(""); }, MV_ERR_VALUE);
+  const MV_TableOptions options = Options(5);
+  MV_Table table = nullptr;
+  EXPECT_EQ(MV_TableCreate(session_, nullptr, &table), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableCreate(session_, &options, nullptr), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableCreate(nullptr, &options, &table), MV_ERR_HANDLE);
+}
+
+TEST_F(TableApi, DescribesItself) {
+  const MV_Table array = CreateArray(session_, 7);
+  MV_TableOptions options = Options(4);
+  options.kind = MV_TABLE_MATRIX;
+  options.num_col = 3;
+  options.dtype = MV_FLOAT64;
+  options.updater = MV_UPDATER_SGD;
+  const MV_Table matrix = Create(options);
+  MV_TableDescription description{};
+  EXPECT_EQ(MV_TableDescribe(array, &description), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableDescribe(array, nullptr), MV_ERR_VALUE);
+  description.struct_size = sizeof(description);
+  ASSERT_EQ(MV_TableDescribe(matrix, &description), MV_OK);
+  EXPECT_EQ(description.kind, MV_TABLE_MATRIX);
+  EXPECT_EQ(description.dtype, MV_FLOAT64);
+  EXPECT_EQ(description.num_row, 4);
+  EXPECT_EQ(description.num_col, 3);
+  EXPECT_EQ(description.updater, MV_UPDATER_SGD);
+  EXPECT_EQ(description.hyper[MV_HYPER_LEARNING_RATE], 0.01);
+  EXPECT_EQ(description.id, 1);
+  EXPECT_EQ(description.bytes, 96);
+}
+
+TEST_F(TableApi, AddsGetsAndDoesBoth) {
+  for (const int32_t dtype : {MV_FLOAT64, MV_INT64}) {
+    MV_TableOptions options = Options(3);
+    options.dtype = dtype;
+    const int64_t integers[] = {1, 2, 3};
+    const double reals[] = {1, 2, 3};
+    options.init_value = dtype == MV_INT64 ? static_cast<const void*>(integers) : reals;
+    const MV_Table table = Create(options);
+    alignas(8) char out[24];
+    ASSERT_EQ(MV_TableAdd(table, options.init_value, 3), MV_OK);
+    ASSERT_EQ(MV_TableAddGet(table, options.init_value, out, 3), MV_OK);
+    alignas(8) char again[24];
+    ASSERT_EQ(MV_TableGet(table, again, 3, 0), MV_OK);
+    EXPECT_EQ(std::memcmp(out, again, 24), 0);
+    const int64_t integers_times_3[] = {3, 6, 9};
+    const double reals_times_3[] = {3, 6, 9};
+    EXPECT_EQ(
+        std::memcmp(out,
+                    dtype == MV_INT64 ? static_cast<const void*>(integers_times_3) : reals_times_3,
+                    24),
+        0);
+  }
+}
+
+TEST_F(TableApi, RowsComeInTheOrderOfTheirIdsDuplicatesToo) {
+  const MV_Table table = CreateMatrix(session_, 4, 2);
+  const int64_t ids[] = {3, 0, 3};
+  const float delta[] = {1, 2, 10, 20, 100, 200};
+  ASSERT_EQ(MV_TableAddRows(table, ids, 3, delta, 6), MV_OK);
+  float out[6] = {};
+  ASSERT_EQ(MV_TableGetRows(table, ids, 3, out, 6, 0), MV_OK);
+  const float expected[] = {101, 202, 10, 20, 101, 202};
+  EXPECT_TRUE(std::equal(out, out + 6, expected));
+  float together[6] = {};
+  ASSERT_EQ(MV_TableGetRows(table, ids, 3, together, 6, MV_COLLECTIVE), MV_OK);
+  EXPECT_TRUE(std::equal(together, together + 6, expected));
+}
+
+TEST_F(TableApi, NoRowsAreFine) {
+  const MV_Table table = CreateMatrix(session_, 4, 2);
+  float untouched = 7;
+  EXPECT_EQ(MV_TableAddRows(table, nullptr, 0, nullptr, 0), MV_OK);
+  EXPECT_EQ(MV_TableGetRows(table, nullptr, 0, nullptr, 0, 0), MV_OK);
+  EXPECT_EQ(MV_TableGetRows(table, nullptr, 0, &untouched, 0, MV_COLLECTIVE), MV_OK);
+  EXPECT_EQ(untouched, 7);
+}
+
+TEST_F(TableApi, WrongArgumentsChangeNothing) {
+  const MV_Table table = CreateMatrix(session_, 4, 2);
+  const std::vector<float> ones(100, 1);
+  std::vector<float> out(100, 7);
+  const int64_t good[] = {0, 1};
+  const int64_t bad[] = {0, 4};
+  EXPECT_EQ(MV_TableAdd(table, ones.data(), 7), MV_ERR_VALUE);
+  EXPECT_TRUE(LastErrorHas("table 'table 0', add: expected 8 elements, received 7"));
+  EXPECT_EQ(MV_TableAdd(table, nullptr, 8), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddGet(table, ones.data(), nullptr, 8), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddGet(table, nullptr, out.data(), 8), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddRows(table, good, 2, ones.data(), 5), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddRows(table, good, -1, ones.data(), -2), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddRows(table, bad, 2, ones.data(), 4), MV_ERR_INDEX);
+  EXPECT_TRUE(LastErrorHas("row_ids[1]: expected 0 to 3, received 4")) << MV_LastError();
+  EXPECT_EQ(MV_TableGetRows(table, bad, 2, out.data(), 4, 0), MV_ERR_INDEX);
+  EXPECT_EQ(MV_TableGet(table, out.data(), 8, 2), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableGetRows(table, good, 2, out.data(), 4, -1), MV_ERR_VALUE);
+  EXPECT_EQ(out, std::vector<float>(100, 7));
+  ASSERT_EQ(MV_TableGet(table, out.data(), 8, MV_COLLECTIVE), MV_OK);
+  EXPECT_EQ(std::accumulate(out.begin(), out.begin() + 8, 0.0F), 0);
+}
+
+TEST_F(TableApi, HyperParametersCanBeChanged) {
+  MV_TableOptions options = Options(1);
+  options.updater = MV_UPDATER_SGD;
+  options.hyper[MV_HYPER_LEARNING_RATE] = 0.5;
+  const MV_Table table = Create(options);
+  const float four = 4;
+  float out = 0;
+  ASSERT_EQ(MV_TableAddGet(table, &four, &out, 1), MV_OK);
+  EXPECT_EQ(out, -2);
+  ASSERT_EQ(MV_TableSetHyper(table, MV_HYPER_LEARNING_RATE, -0.25), MV_OK);
+  ASSERT_EQ(MV_TableAddGet(table, &four, &out, 1), MV_OK);
+  EXPECT_EQ(out, -1);
+  EXPECT_EQ(MV_TableSetHyper(table, MV_HYPER_COUNT, 1), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableSetHyper(table, -1, 1), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableSetHyper(table, 0, std::numeric_limits<double>::infinity()), MV_ERR_VALUE);
+}
+
+TEST_F(TableApi, HandlesAreStaleOnceFreed) {
+  const MV_Table freed = CreateArray(session_, 3);
+  const MV_Table kept = CreateArray(session_, 3);
+  ASSERT_EQ(MV_TableFree(freed), MV_OK);
+  float data[3] = {};
+  const int64_t id = 0;
+  MV_TableDescription description{};
+  description.struct_size = sizeof(description);
+  for (const MV_Table table :
+       {freed, static_cast<MV_Table>(nullptr), reinterpret_cast<MV_Table>(uintptr_t{0xdeadbeef})}) {
+    EXPECT_EQ(MV_TableGet(table, data, 3, 0), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableAdd(table, data, 3), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableAddGet(table, data, data, 3), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableGetRows(table, &id, 1, data, 1, 0), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableAddRows(table, &id, 1, data, 1), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableSetHyper(table, 0, 1), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableDescribe(table, &description), MV_ERR_HANDLE);
+    EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
+  }
+  EXPECT_EQ(MV_TableGet(kept, data, 3, 0), MV_OK);
+}
+
+TEST_F(TableApi, ManyThreadsOnOneTableLoseNothing) {
+  const MV_Table table = CreateArray(session_, 4);
+  OnThreads(4, [&](int /*me*/) {
+    const float ones[] = {1, 1, 1, 1};
+    for (int i = 0; i < 10000; ++i) ASSERT_EQ(MV_TableAdd(table, ones, 4), MV_OK);
+  });
+  float out[4] = {};
+  ASSERT_EQ(MV_TableGet(table, out, 4, 0), MV_OK);
+  for (const float value : out) EXPECT_EQ(value, 40000);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,92 @@
+#include "memory/futex.h"
+
+#include <gtest/gtest.h>
+
+#include "support/processes.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Child;
+using testing::Eventually;
+using testing::kPatience;
+using testing::OnThreads;
+using testing::Shared;
+
+Instant Patience() { return Clock::now() + kPatience; }
+
+TEST(SleepOnWord, ReturnsAtOnceWhenTheWordHasChanged) {
+  std::atomic<uint32_t> word{1};
+  SleepOnWord(&word, 0, Instant::max());
+}
+
+TEST(SleepOnWord, ReturnsWhenTimeIsUp) {
+  std::atomic<uint32_t> word{0};
+  SleepOnWord(&word, 0, Clock::now() - std::chrono::seconds(1));
+  const Instant until = Clock::now() + std::chrono::milliseconds(2);
+  while (Clock::now() < until) SleepOnWord(&word, 0, until);
+}
+
+// A word that somebody changes for others who sleep on it.
+struct Signal {
+  std::atomic<uint32_t> word{0};
+  std::atomic<uint32_t> sleepers{0};
+
+  // Until the word is `value`.
+  bool Await(uint32_t value, Instant until) {
+    return AwaitWord(&word, &sleepers, until, [&] { return word.load() == value; });
+  }
+  void Set(uint32_t value) {
+    word.store(value, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) WakeWord(&word, kWakeAll);
+  }
+};
+
+TEST(AwaitWord, TellsWhetherTheConditionCameTrue) {
+  Signal signal;
+  EXPECT_TRUE(signal.Await(0, Clock::now()));
+  EXPECT_FALSE(signal.Await(1, Clock::now() + std::chrono::milliseconds(2)));
+  EXPECT_EQ(signal.sleepers.load(), 0U);
+}
+
+TEST(AwaitWord, IsWokenByAnotherProcess) {
+  const Shared<Signal> signal;
+  Child sleeper([&] { return signal->Await(1, Patience()) ? 0 : 1; });
+  EXPECT_TRUE(Eventually([&] { return signal->sleepers.load() == 1; }));
+  signal->Set(1);
+  EXPECT_EQ(sleeper.Wait(), 0);
+  EXPECT_EQ(signal->sleepers.load(), 0U);
+}
+
+// A wake that falls between the look at the condition and the sleep must not be lost: the sleeps
+// are unbounded, so that one that is lost ends the test by its time limit.
+TEST(AwaitWord, MissesNoWakeInManyRounds) {
+  constexpr uint32_t kRounds = 4000;
+  Signal turn;
+  OnThreads(2, [&](int me) {
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      const uint32_t mine = 2 * round + static_cast<uint32_t>(me);
+      // At once asleep, not after a moment of looking, which would hide what is tested.
+      ASSERT_TRUE(SleepFor(&turn.word, &turn.sleepers, Instant::max(),
+                           [&] { return turn.word.load() == mine; }));
+      turn.Set(mine + 1);
+    }
+  });
+  EXPECT_EQ(turn.word.load(), 2 * kRounds);
+}
+
+TEST(WakeWord, WakesAllWhoSleep) {
+  Signal signal;
+  OnThreads(5, [&](int me) {
+    if (me != 0) {
+      EXPECT_TRUE(signal.Await(1, Patience()));
+      return;
+    }
+    EXPECT_TRUE(Eventually([&] { return signal.sleepers.load() == 4; }));
+    signal.Set(1);
+  });
+}
+
+}  // namespace
+}  // namespace multiverso

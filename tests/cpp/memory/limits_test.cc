@@ -1,0 +1,36 @@
+#include "memory/limits.h"
+
+#include <gtest/gtest.h>
+#include <sys/sysinfo.h>
+
+#include <string>
+
+namespace multiverso {
+namespace {
+
+TEST(MemoryCeiling, IsWhatTheMachineHasOrLess) {
+  struct sysinfo info{};
+  ASSERT_EQ(sysinfo(&info), 0);
+  const auto machine = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
+  EXPECT_GT(MemoryCeiling(), 1 << 20);
+  EXPECT_LE(MemoryCeiling(), machine);
+}
+
+TEST(CheckFitsInMemory, AllowsEverythingUpToTheCeiling) {
+  EXPECT_TRUE(CheckFitsInMemory(0).ok());
+  EXPECT_TRUE(CheckFitsInMemory(1).ok());
+  EXPECT_TRUE(CheckFitsInMemory(MemoryCeiling()).ok());
+}
+
+TEST(CheckFitsInMemory, RefusesMoreAndSaysHowMuchThereIs) {
+  const int64_t ceiling = MemoryCeiling();
+  for (const int64_t bytes : {ceiling + 1, INT64_MAX}) {
+    const Status status = CheckFitsInMemory(bytes);
+    EXPECT_EQ(status.code(), Code::kMemory);
+    EXPECT_NE(status.text().find(std::to_string(bytes)), std::string::npos) << status.text();
+    EXPECT_NE(status.text().find(std::to_string(ceiling)), std::string::npos) << status.text();
+  }
+}
+
+}  // namespace
+}  // namespace multiverso

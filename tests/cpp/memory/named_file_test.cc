@@ -1,0 +1,137 @@
+#include "memory/named_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "base/text.h"
+#include "support/processes.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Child;
+
+bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+int64_t RoomIn(const char* directory) {
+  struct statvfs info{};
+  if (statvfs(directory, &info) != 0) return 0;
+  return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+}
+
+// Files of this test's own, removed at its end whatever happens.
+class NamedFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/multiverso-test-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    temporary_ = name;
+    setenv("TMPDIR", name, 1);
+  }
+  void TearDown() override {
+    unsetenv("TMPDIR");
+    for (const std::string& path : paths_) unlink(path.c_str());
+    EXPECT_EQ(rmdir(temporary_.c_str()), 0) << "something is left in " << temporary_;
+  }
+
+  // In the temporary directory; two minutes old, unless young. An open descriptor.
+  int Leave(const std::string& name, bool young = false) {
+    paths_.push_back(temporary_ + "/" + name);
+    const int fd = open(paths_.back().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    EXPECT_GE(fd, 0);
+    if (!young) {
+      const time_t then = time(nullptr) - 120;
+      const timespec times[2] = {{then, 0}, {then, 0}};
+      EXPECT_EQ(futimens(fd, times), 0);
+    }
+    return fd;
+  }
+
+  std::string temporary_;
+  std::vector<std::string> paths_;
+};
+
+// More than /dev/shm has, so that the temporary directory is looked at, orphans and all.
+int64_t TooMuchForShm() { return RoomIn("/dev/shm") + (int64_t{1} << 30); }
+
+TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
+  const Result<NamedFile> file = CreateNamedFile(4096);
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  struct stat info{};
+  ASSERT_EQ(fstat(file.value().fd, &info), 0);
+  EXPECT_EQ(info.st_size, 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600U);
+  EXPECT_EQ(fcntl(file.value().fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  const Result<NamedFile> other = CreateNamedFile(4096);
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(file.value().path, other.value().path);
+  for (const Result<NamedFile>* made : {&file, &other}) {
+    EXPECT_EQ(unlink(made->value().path.c_str()), 0);
+    close(made->value().fd);
+  }
+}
+
+TEST_F(NamedFiles, GoWhereThereIsRoom) {
+  if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
+  const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
+  ASSERT_TRUE(file.ok()) << file.status().text();
+  EXPECT_EQ(file.value().path.compare(0, temporary_.size() + 1, temporary_ + "/"), 0)
+      << file.value().path;
+  EXPECT_EQ(unlink(file.value().path.c_str()), 0);
+  close(file.value().fd);
+}
+
+TEST_F(NamedFiles, AreRefusedWhereNoPlaceHasRoomWithTheNamesOfAll) {
+  const Result<NamedFile> file = CreateNamedFile(INT64_MAX);
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.status().code(), Code::kMemory);
+  for (const std::string& part : {std::string("/dev/shm"), temporary_, StrCat(INT64_MAX)}) {
+    EXPECT_NE(file.status().text().find(part), std::string::npos) << file.status().text();
+  }
+}
+
+TEST_F(NamedFiles, OfTheDeadAreRemovedAndNoOthers) {
+  close(Leave("multiverso-segment-1-dead"));
+  const int locked = Leave("multiverso-segment-2-alive");
+  ASSERT_EQ(flock(locked, LOCK_EX | LOCK_NB), 0);
+  close(Leave("multiverso-segment-3-young", /*young=*/true));
+  close(Leave("somebody-elses"));
+  close(Leave("target"));
+  paths_.push_back(temporary_ + "/multiverso-segment-4-link");
+  ASSERT_EQ(symlink((temporary_ + "/target").c_str(), paths_.back().c_str()), 0);
+
+  (void)CreateNamedFile(INT64_MAX);  // refused, but it has looked around
+
+  EXPECT_FALSE(Exists(temporary_ + "/multiverso-segment-1-dead"));
+  EXPECT_TRUE(Exists(temporary_ + "/multiverso-segment-2-alive"));
+  EXPECT_TRUE(Exists(temporary_ + "/multiverso-segment-3-young"));
+  EXPECT_TRUE(Exists(temporary_ + "/somebody-elses"));
+  EXPECT_TRUE(Exists(temporary_ + "/target"));
+  close(locked);
+}
+
+TEST_F(NamedFiles, OfAKilledCreatorAreRemovedByTheNextOne) {
+  if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
+  Child creator([] {
+    const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
+    if (!file.ok()) return 1;
+    const time_t then = time(nullptr) - 120;
+    const timespec times[2] = {{then, 0}, {then, 0}};
+    // Locked by who lives, even though it is old.
+    (void)futimens(file.value().fd, times);
+    (void)CreateNamedFile(INT64_MAX);
+    return Exists(file.value().path) ? raise(SIGKILL) : 2;
+  });
+  ASSERT_EQ(creator.Wait(), -1);
+  (void)CreateNamedFile(INT64_MAX);
+  // TearDown finds the directory empty.
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,104 @@
+#include "memory/presence.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "memory/segment.h"
+#include "support/processes.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Child;
+using testing::Eventually;
+using testing::Shared;
+using testing::SleepForGood;
+
+class Presence : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Result<Segment> made = Segment::CreateShared(4096);
+    ASSERT_TRUE(made.ok()) << made.status().text();
+    segment_ = std::move(made.value());
+  }
+
+  int fd() const { return segment_.fd(); }
+
+  // A process marked present as `index`, that stays until it is killed.
+  Child Present(int index) {
+    marked_->store(0);
+    Child child([this, index] {
+      // As another rank does, which opens the segment for itself.
+      const Result<Segment> mine = Segment::OpenShared(segment_.locator());
+      if (!mine.ok() || !MarkPresent(mine.value().fd(), index).ok()) return 1;
+      marked_->store(1);
+      return SleepForGood();
+    });
+    EXPECT_TRUE(Eventually([&] { return marked_->load() == 1; }));
+    return child;
+  }
+
+  Segment segment_;
+  Shared<std::atomic<int>> marked_;
+};
+
+TEST_F(Presence, NobodyIsThereBeforeTheyMarkThemselves) {
+  for (int index = 0; index < 100; ++index) EXPECT_FALSE(IsPresent(fd(), index)) << index;
+}
+
+TEST_F(Presence, OfAProcessEndsWhenItIsKilled) {
+  Child child = Present(3);
+  EXPECT_TRUE(IsPresent(fd(), 3));
+  EXPECT_FALSE(IsPresent(fd(), 2));
+  EXPECT_FALSE(IsPresent(fd(), 4));
+  ASSERT_EQ(child.Kill(), -1);
+  EXPECT_FALSE(IsPresent(fd(), 3));
+}
+
+TEST_F(Presence, OfAZombieHasEnded) {
+  Child child = Present(1);
+  ASSERT_EQ(kill(child.pid(), SIGKILL), 0);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_FALSE(IsPresent(fd(), 1));
+}
+
+TEST_F(Presence, OfAStoppedProcessLasts) {
+  Child child = Present(1);
+  ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child.pid()), &info, WSTOPPED | WNOWAIT), 0);
+  EXPECT_TRUE(IsPresent(fd(), 1));
+}
+
+TEST_F(Presence, OfSeveralProcessesIsToldApart) {
+  Child first = Present(0);
+  Child second = Present(1);
+  ASSERT_EQ(first.Kill(), -1);
+  EXPECT_FALSE(IsPresent(fd(), 0));
+  EXPECT_TRUE(IsPresent(fd(), 1));
+}
+
+TEST_F(Presence, IsNotInheritedByAForkedChild) {
+  ASSERT_TRUE(MarkPresent(fd(), 5).ok());
+  // The parent's mark, seen from another process.
+  Child child([&] { return IsPresent(fd(), 5) ? 0 : 1; });
+  EXPECT_EQ(child.Wait(), 0);
+  // And not taken away by a child that ends with the descriptor open.
+  Child witness([&] { return IsPresent(fd(), 5) ? 0 : 1; });
+  EXPECT_EQ(witness.Wait(), 0);
+}
+
+TEST_F(Presence, OfTwoProcessesAsTheSameNumberIsRefused) {
+  const Child child = Present(2);
+  const Status status = MarkPresent(fd(), 2);
+  EXPECT_EQ(status.code(), Code::kInternal);
+  EXPECT_NE(status.text().find("byte 2"), std::string::npos) << status.text();
+}
+
+TEST_F(Presence, IsAssumedWhereItCannotBeAsked) { EXPECT_TRUE(IsPresent(-1, 0)); }
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,216 @@
+#include "memory/robust_lock.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/processes.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Child;
+using testing::Eventually;
+using testing::kPatience;
+using testing::OnThreads;
+using testing::Shared;
+using testing::SleepForGood;
+using Outcome = RobustLock::Outcome;
+
+Instant Patience() { return Clock::now() + kPatience; }
+
+// Says of one owner that it is dead, and of all others that they live.
+class OneDead final : public OwnerProbe {
+ public:
+  explicit OneDead(int dead) : dead_(dead) {}
+  bool IsAlive(int owner) const override { return owner != dead_; }
+
+ private:
+  int dead_;
+};
+
+const OneDead kAllAlive(-2);
+
+// What a lock protects in these tests: two numbers that are equal whenever nobody is at them.
+struct Guarded {
+  RobustLock lock;
+  int64_t first = 0;
+  int64_t second = 0;
+  std::atomic<int> holds{0};  // set by a child that has the lock and is about to be killed
+
+  void AddOne() {
+    ++first;
+    ++second;
+  }
+};
+
+void AddMany(Guarded* guarded, int owner, int count) {
+  for (int i = 0; i < count; ++i) {
+    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Outcome::kTaken);
+    guarded->AddOne();
+    guarded->lock.Leave();
+  }
+}
+
+TEST(RobustLock, IsFreeWhereMemoryIsZero) {
+  alignas(RobustLock) char zero[sizeof(RobustLock)] = {};
+  auto* const lock = reinterpret_cast<RobustLock*>(zero);
+  EXPECT_EQ(lock->Holder(), -1);
+  EXPECT_TRUE(lock->TryTake(0));
+  EXPECT_EQ(lock->Holder(), 0);
+  EXPECT_FALSE(lock->TryTake(0));
+  EXPECT_FALSE(lock->TryTake(1));
+  lock->Leave();
+  EXPECT_EQ(lock->word.load(), 0U);
+}
+
+TEST(RobustLock, ExcludesThreads) {
+  Guarded guarded;
+  OnThreads(4, [&](int me) { AddMany(&guarded, me, 20000); });
+  EXPECT_EQ(guarded.first, 80000);
+  EXPECT_EQ(guarded.second, 80000);
+  EXPECT_EQ(guarded.lock.word.load(), 0U);
+}
+
+TEST(RobustLock, ExcludesThreadsOfOneRank) {
+  Guarded guarded;
+  OnThreads(3, [&](int /*me*/) { AddMany(&guarded, 5, 20000); });
+  EXPECT_EQ(guarded.first, 60000);
+}
+
+TEST(RobustLock, ExcludesProcesses) {
+  const Shared<Guarded> guarded;
+  std::vector<Child> children;
+  for (int owner = 1; owner <= 3; ++owner) {
+    children.emplace_back([&guarded, owner] {
+      AddMany(guarded.get(), owner, 20000);
+      return 0;
+    });
+  }
+  AddMany(guarded.get(), 0, 20000);
+  for (Child& child : children) EXPECT_EQ(child.Wait(), 0);
+  EXPECT_EQ(guarded->first, 80000);
+  EXPECT_EQ(guarded->second, 80000);
+}
+
+TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
+  RobustLock lock;
+  ASSERT_TRUE(lock.TryTake(3));
+  for (const auto wait : {std::chrono::milliseconds(-5), std::chrono::milliseconds(50)}) {
+    EXPECT_EQ(lock.Take(1, kAllAlive, Clock::now() + wait), Outcome::kTimedOut);
+    EXPECT_EQ(lock.Holder(), 3);
+  }
+  lock.Leave();
+  EXPECT_EQ(lock.Holder(), -1);
+  EXPECT_TRUE(lock.TryTake(1));
+}
+
+TEST(RobustLock, ThePastIsATimeLimitToo) {
+  RobustLock lock;
+  ASSERT_TRUE(lock.TryTake(3));
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTimedOut);
+  lock.Leave();
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTaken);
+}
+
+TEST(RobustLock, WakesWhoSleepsWhenItIsLeft) {
+  RobustLock lock;
+  ASSERT_TRUE(lock.TryTake(0));
+  std::atomic<int> taken{0};
+  OnThreads(4, [&](int me) {
+    if (me == 0) {
+      // Until somebody sleeps, so that leaving has somebody to wake.
+      EXPECT_TRUE(Eventually([&] { return lock.word.load() > 1U; }));
+      lock.Leave();
+      return;
+    }
+    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Outcome::kTaken);
+    taken.fetch_add(1);
+    lock.Leave();
+  });
+  EXPECT_EQ(taken.load(), 3);
+  EXPECT_EQ(lock.word.load(), 0U);
+}
+
+TEST(RobustLock, OfAKilledHolderIsRecoveredExactlyOnce) {
+  constexpr int kDead = 7;
+  const Shared<Guarded> guarded;
+  const OneDead probe(kDead);
+  for (int round = 0; round < 5; ++round) {
+    guarded->holds.store(0);
+    Child holder([&] {
+      if (!guarded->lock.TryTake(kDead)) return 1;
+      guarded->holds.store(1);
+      return SleepForGood();
+    });
+    ASSERT_TRUE(Eventually([&] { return guarded->holds.load() == 1; }));
+    ASSERT_EQ(holder.Kill(), -1);
+    std::atomic<int> taken{0};
+    std::atomic<int> recovered{0};
+    OnThreads(4, [&](int me) {
+      const Outcome outcome = guarded->lock.Take(me, probe, Patience());
+      ASSERT_NE(outcome, Outcome::kTimedOut);
+      (outcome == Outcome::kRecovered ? recovered : taken).fetch_add(1);
+      guarded->AddOne();
+      guarded->lock.Leave();
+    });
+    EXPECT_EQ(recovered.load(), 1);
+    EXPECT_EQ(taken.load(), 3);
+  }
+  EXPECT_EQ(guarded->first, 20);
+  EXPECT_EQ(guarded->lock.word.load(), 0U);
+}
+
+TEST(RobustLock, SurvivesProcessesKilledAnywhereInIt) {
+  const Shared<Guarded> guarded;
+  std::atomic<bool> is_dead{false};
+  class Probe final : public OwnerProbe {
+   public:
+    explicit Probe(const std::atomic<bool>* is_dead) : is_dead_(is_dead) {}
+    bool IsAlive(int owner) const override { return owner != 7 || !is_dead_->load(); }
+
+   private:
+    const std::atomic<bool>* is_dead_;
+  } probe(&is_dead);
+  for (int round = 0; round < 20; ++round) {
+    is_dead.store(false);
+    Child victim([&] {
+      for (;;) {
+        if (guarded->lock.Take(7, kAllAlive, Patience()) != Outcome::kTaken) return 1;
+        guarded->AddOne();
+        guarded->lock.Leave();
+      }
+    });
+    for (int i = 0; i < 200 + 37 * round; ++i) {
+      const Outcome outcome = guarded->lock.Take(0, probe, Patience());
+      ASSERT_EQ(outcome, Outcome::kTaken);
+      EXPECT_EQ(guarded->first, guarded->second);
+      guarded->lock.Leave();
+    }
+    ASSERT_EQ(victim.Kill(), -1);
+    is_dead.store(true);
+    // If it died inside, that is told once, and what it left half done can be put right.
+    const Outcome outcome = guarded->lock.Take(0, probe, Patience());
+    ASSERT_NE(outcome, Outcome::kTimedOut);
+    if (outcome == Outcome::kRecovered) guarded->second = guarded->first;
+    EXPECT_EQ(guarded->first, guarded->second);
+    guarded->lock.Leave();
+    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Outcome::kTaken);
+    guarded->lock.Leave();
+  }
+}
+
+TEST(RobustLock, IsNotTakenFromAHolderThatLives) {
+  RobustLock lock;
+  ASSERT_TRUE(lock.TryTake(2));
+  const OneDead other_is_dead(1);
+  OnThreads(2, [&](int me) {
+    EXPECT_EQ(lock.Take(me, other_is_dead, Clock::now() + std::chrono::milliseconds(60)),
+              Outcome::kTimedOut);
+  });
+  EXPECT_EQ(lock.Holder(), 2);
+}
+
+}  // namespace
+}  // namespace multiverso

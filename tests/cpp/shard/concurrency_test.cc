@@ -1,0 +1,118 @@
+// Several ranks on one shard at the same moment: whatever they add is there, exactly.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "support/memory_shard.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::MemoryShard;
+using testing::OnThreads;
+using testing::Patiently;
+
+constexpr int kRanks = 4;
+
+template <class T>
+void AddOnes(int64_t elements, int adds) {
+  const MemoryShard<T> memory(elements, 1);
+  OnThreads(kRanks, [&](int rank) {
+    Shard shard = memory.For(rank);
+    const std::vector<T> ones(static_cast<size_t>(elements), 1);
+    for (int i = 0; i < adds; ++i) {
+      Progress progress;
+      ASSERT_TRUE(shard.Add(ones.data(), &progress, Patiently()).ok());
+    }
+  });
+  const T expected = static_cast<T>(kRanks * adds);
+  EXPECT_EQ(std::count(memory.values(), memory.values() + elements, expected), elements);
+}
+
+TEST(ConcurrentAdds, AreNeverLost) {
+  for (const int64_t elements : {1, 3, 4}) {
+    AddOnes<float>(elements, 10000);
+    AddOnes<int64_t>(elements, 10000);
+  }
+  AddOnes<float>(1000003, 10);
+  AddOnes<double>(1000003, 5);
+}
+
+TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
+  constexpr int64_t kRows = 5000;
+  constexpr int64_t kColumns = 7;
+  constexpr int kAdds = 40;
+  const MemoryShard<float> memory(kRows, kColumns);
+  // Row 0 many times over, and every third row once.
+  std::vector<int64_t> ids(1000, 0);
+  for (int64_t row = 3; row < kRows; row += 3) ids.push_back(row);
+  const std::vector<float> ones(ids.size() * kColumns, 1);
+  OnThreads(kRanks, [&](int rank) {
+    Shard shard = memory.For(rank);
+    for (int i = 0; i < kAdds; ++i) {
+      Progress progress;
+      ASSERT_TRUE(shard
+                      .AddRows(ids.data(), static_cast<int64_t>(ids.size()), ones.data(), &progress,
+                               Patiently())
+                      .ok());
+    }
+  });
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    const int64_t row = i / kColumns;
+    const int expected = row == 0 ? 1000 * kRanks * kAdds : row % 3 == 0 ? kRanks * kAdds : 0;
+    ASSERT_EQ(memory.values()[i], static_cast<float>(expected)) << "row " << row;
+  }
+}
+
+TEST(ConcurrentAdds, OfAllKindsAddUp) {
+  constexpr int64_t kRows = 3000;
+  constexpr int64_t kColumns = 8;
+  constexpr int kAdds = 100;
+  const MemoryShard<int64_t> memory(kRows, kColumns);
+  OnThreads(kRanks, [&](int rank) {
+    Shard shard = memory.For(rank);
+    const std::vector<int64_t> ones(kRows * kColumns, 1);
+    std::vector<int64_t> out(kRows * kColumns);
+    const int64_t ids[] = {0, kRows - 1, 0, kRows / 2};
+    for (int i = 0; i < kAdds; ++i) {
+      Progress all;
+      Progress both;
+      Progress rows;
+      ASSERT_TRUE(shard.Add(ones.data(), &all, Patiently()).ok());
+      ASSERT_TRUE(shard.AddGet(ones.data(), out.data(), &both, Patiently()).ok());
+      ASSERT_TRUE(shard.AddRows(ids, 4, ones.data(), &rows, Patiently()).ok());
+      // Its own adds are all in what a rank reads.
+      ASSERT_GE(*std::min_element(out.begin(), out.end()), 2 * i + 2);
+    }
+  });
+  const int64_t whole = 2 * kRanks * kAdds;
+  EXPECT_EQ(memory.values()[1 * kColumns], whole);
+  EXPECT_EQ(memory.values()[0], whole + 2 * kRanks * kAdds);
+  EXPECT_EQ(memory.values()[(kRows / 2) * kColumns], whole + kRanks * kAdds);
+  EXPECT_EQ(memory.values()[kRows * kColumns - 1], whole + kRanks * kAdds);
+}
+
+// Within a stripe a get sees an add whole or not at all.
+TEST(ConcurrentGets, SeeWholeAdds) {
+  constexpr int64_t kElements = 1024;
+  const MemoryShard<double> memory(kElements, 1);
+  OnThreads(kRanks, [&](int rank) {
+    Shard shard = memory.For(rank);
+    std::vector<double> values(kElements, 1);
+    for (int i = 0; i < 1000; ++i) {
+      Progress progress;
+      if (rank % 2 == 0) {
+        ASSERT_TRUE(shard.Add(values.data(), &progress, Patiently()).ok());
+        continue;
+      }
+      ASSERT_TRUE(shard.Get(values.data(), &progress, Patiently()).ok());
+      ASSERT_EQ(std::count(values.begin(), values.end(), values[0]), kElements);
+    }
+  });
+  EXPECT_EQ(memory.values()[0], 2000);
+}
+
+}  // namespace
+}  // namespace multiverso

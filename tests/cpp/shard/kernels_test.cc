@@ -1,0 +1,162 @@
+#include "shard/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace multiverso::kernels {
+namespace {
+
+constexpr int64_t kLongest = 100;
+constexpr int64_t kMargin = 3;  // elements before and after that must stay as they are
+
+template <class T>
+std::vector<T> Random(uint32_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<T> values(kLongest + 2 * kMargin);
+  for (T& value : values) {
+    if constexpr (std::is_integral_v<T>) {
+      value = static_cast<T>(random());
+    } else {
+      value = std::uniform_real_distribution<T>(-8, 8)(random);
+    }
+  }
+  return values;
+}
+
+// As NumPy adds: integers wrap around.
+template <class T>
+T Plus(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using U = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+  } else {
+    return a + b;
+  }
+}
+
+// Rounded after the multiplication and again after the subtraction.
+template <class T>
+T Descended(T weight, T rate, T delta) {
+  const volatile T step = rate * delta;
+  return weight - step;
+}
+
+// Every length, from every offset within a few elements.
+template <class Body>
+void ForAllRuns(const Body& body) {
+  for (int64_t n = 0; n <= kLongest; ++n) {
+    for (int64_t offset = 0; offset <= kMargin; ++offset) body(offset, n);
+  }
+}
+
+template <class T>
+class Kernels : public ::testing::Test {
+ protected:
+  const std::vector<T> before_ = Random<T>(1);
+  const std::vector<T> delta_ = Random<T>(2);
+};
+using AllTypes = ::testing::Types<float, double, int32_t, int64_t>;
+TYPED_TEST_SUITE(Kernels, AllTypes);
+
+template <class T>
+class FloatKernels : public Kernels<T> {};
+using FloatTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(FloatKernels, FloatTypes);
+
+TYPED_TEST(Kernels, AddIsThePlainLoop) {
+  ForAllRuns([this](int64_t at, int64_t n) {
+    auto weights = this->before_;
+    auto expected = this->before_;
+    for (int64_t i = at; i < at + n; ++i) {
+      const auto k = static_cast<size_t>(i);
+      expected[k] = Plus(expected[k], this->delta_[k]);
+    }
+    Add(weights.data() + at, this->delta_.data() + at, n);
+    ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;
+  });
+}
+
+TYPED_TEST(Kernels, AddGetHandsOutWhatItWrote) {
+  ForAllRuns([this](int64_t at, int64_t n) {
+    auto weights = this->before_;
+    auto expected = this->before_;
+    auto out = this->delta_;
+    auto expected_out = this->delta_;
+    for (int64_t i = at; i < at + n; ++i) {
+      const auto k = static_cast<size_t>(i);
+      expected[k] = Plus(expected[k], this->delta_[k]);
+      expected_out[k] = expected[k];
+    }
+    AddGet(weights.data() + at, this->delta_.data() + at, out.data() + at, n);
+    ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;
+    ASSERT_EQ(out, expected_out) << "n = " << n << " from " << at;
+  });
+}
+
+TYPED_TEST(Kernels, AddGetMayPutTheResultInPlaceOfTheDelta) {
+  ForAllRuns([this](int64_t at, int64_t n) {
+    auto weights = this->before_;
+    auto apart = this->before_;
+    auto in_place = this->delta_;
+    auto out = this->delta_;
+    AddGet(apart.data() + at, this->delta_.data() + at, out.data() + at, n);
+    AddGet(weights.data() + at, in_place.data() + at, in_place.data() + at, n);
+    ASSERT_EQ(weights, apart) << "n = " << n << " from " << at;
+    ASSERT_EQ(in_place, out) << "n = " << n << " from " << at;
+  });
+}
+
+TYPED_TEST(FloatKernels, DescendRoundsLikeNumPy) {
+  const TypeParam rate = static_cast<TypeParam>(0.1);
+  ForAllRuns([this, rate](int64_t at, int64_t n) {
+    auto weights = this->before_;
+    auto with_out = this->before_;
+    auto expected = this->before_;
+    auto out = this->delta_;
+    auto expected_out = this->delta_;
+    for (int64_t i = at; i < at + n; ++i) {
+      const auto k = static_cast<size_t>(i);
+      expected[k] = Descended(expected[k], rate, this->delta_[k]);
+      expected_out[k] = expected[k];
+    }
+    Descend(weights.data() + at, this->delta_.data() + at, rate, n);
+    DescendGet(with_out.data() + at, this->delta_.data() + at, out.data() + at, rate, n);
+    ASSERT_EQ(weights, expected) << "n = " << n << " from " << at;
+    ASSERT_EQ(with_out, expected) << "n = " << n << " from " << at;
+    ASSERT_EQ(out, expected_out) << "n = " << n << " from " << at;
+  });
+}
+
+TYPED_TEST(FloatKernels, NaNAndInfinityPassThrough) {
+  using Limits = std::numeric_limits<TypeParam>;
+  std::vector<TypeParam> weights(40, 1);
+  std::vector<TypeParam> delta(40, 1);
+  delta[5] = Limits::quiet_NaN();
+  delta[17] = Limits::infinity();
+  Add(weights.data(), delta.data(), 40);
+  EXPECT_TRUE(std::isnan(weights[5]));
+  EXPECT_EQ(weights[17], Limits::infinity());
+  EXPECT_EQ(weights[4], 2);
+  EXPECT_EQ(weights[18], 2);
+}
+
+TEST(IntegerKernels, WrapAround) {
+  int32_t weight = std::numeric_limits<int32_t>::max();
+  const int32_t one = 1;
+  Add(&weight, &one, 1);
+  EXPECT_EQ(weight, std::numeric_limits<int32_t>::min());
+}
+
+TEST(VectorVersion, IsOneOfThoseThereAre) {
+  const std::string version = VectorVersion();
+  EXPECT_TRUE(version == "avx512" || version == "avx2" || version == "baseline") << version;
+}
+
+}  // namespace
+}  // namespace multiverso::kernels

@@ -1,0 +1,107 @@
+// Jobs of several ranks in one process: each rank is a thread with a session of its own.
+#ifndef MULTIVERSO_TESTS_SUPPORT_JOBS_H_
+#define MULTIVERSO_TESTS_SUPPORT_JOBS_H_
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "base/text.h"
+#include "session/session.h"
+#include "session/session_opening.h"
+#include "support/limits.h"
+#include "support/node_groups.h"
+#include "support/threads.h"
+#include "transport/thread_transport.h"
+
+namespace multiverso::testing {
+
+// Of a job in which a wait is meant to end by itself.
+constexpr auto kSoon = std::chrono::milliseconds(100);
+
+inline SessionOptions OptionsOf(Role role, std::chrono::milliseconds timeout = kPatience) {
+  SessionOptions options;
+  options.role = role;
+  options.timeout = timeout;
+  return options;
+}
+
+inline Result<std::unique_ptr<Session>> OpenSession(const std::shared_ptr<ThreadHub>& hub, int rank,
+                                                    const SessionOptions& options) {
+  SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
+  MV_RETURN_IF_NOT_OK(RunToEnd(&opening));
+  return opening.TakeSession();
+}
+
+// Runs body(session, rank) for each of the ranks. Then they go, without a shutdown: for jobs that
+// are broken by then.
+template <class Body>
+void RunJobWithoutShutdown(const Roles& roles, std::chrono::milliseconds timeout,
+                           const Body& body) {
+  const int ranks = static_cast<int>(roles.size());
+  const auto hub = std::make_shared<ThreadHub>(ranks);
+  OnThreads(ranks, [&](int rank) {
+    auto session = OpenSession(hub, rank, OptionsOf(roles[static_cast<size_t>(rank)], timeout));
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    body(session.value().get(), rank);
+  });
+}
+
+// The same for jobs that end well.
+template <class Body>
+void RunJob(const Roles& roles, const Body& body) {
+  RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int rank) {
+    body(session, rank);
+    const Status status = RunToEnd(session->StartClose().get());
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+}
+
+inline Status Barrier(Session* session) { return RunToEnd(session->StartBarrier().get()); }
+
+inline TableSpec ArrayOf(int64_t size, DType dtype = DType::kFloat32) {
+  TableSpec spec;
+  spec.dtype = static_cast<int32_t>(dtype);
+  spec.num_row = size;
+  return spec;
+}
+
+inline TableSpec MatrixOf(int64_t rows, int64_t columns, DType dtype = DType::kFloat32) {
+  TableSpec spec = ArrayOf(rows, dtype);
+  spec.kind = static_cast<int32_t>(TableKind::kMatrix);
+  spec.num_col = columns;
+  return spec;
+}
+
+inline Result<Table*> Create(Session* session, const TableSpec& spec,
+                             const void* init_value = nullptr) {
+  const auto creation = session->StartTable(spec, init_value);
+  MV_RETURN_IF_NOT_OK(RunToEnd(creation.get()));
+  return session->KeepTable(creation->TakeTable());
+}
+
+// The whole table as it is.
+template <class T>
+std::vector<T> Values(Table* table) {
+  std::vector<T> out(static_cast<size_t>(table->spec().count()));
+  Progress progress;
+  const Status status = table->Get(out.data(), &progress, Patiently());
+  EXPECT_TRUE(status.ok()) << status.text();
+  return out;
+}
+
+template <class T>
+void Add(Table* table, const std::vector<T>& delta) {
+  Progress progress;
+  const Status status = table->Add(delta.data(), &progress, Patiently());
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+inline bool Contains(const Status& status, const std::string& part) {
+  return status.text().find(part) != std::string::npos;
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_JOBS_H_

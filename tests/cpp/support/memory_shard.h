@@ -1,0 +1,68 @@
+// A shard in plain memory, which several ranks operate on as threads.
+#ifndef MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_
+#define MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "memory/segment.h"
+#include "shard/shard.h"
+#include "support/limits.h"
+
+namespace multiverso::testing {
+
+template <class T>
+constexpr DType DTypeOf() {
+  if (std::is_same_v<T, float>) return DType::kFloat32;
+  if (std::is_same_v<T, double>) return DType::kFloat64;
+  return sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
+}
+
+// Says that everybody lives, but for one owner if told so.
+class FakeProbe final : public OwnerProbe {
+ public:
+  bool IsAlive(int owner) const override { return owner != dead; }
+  int dead = -1;
+};
+
+// The memory of one shard of `rows` x `columns`; ranks come by `For`.
+template <class T>
+class MemoryShard {
+ public:
+  MemoryShard(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
+      : layout_(rows, columns * static_cast<int64_t>(sizeof(T))), columns_(columns), kind_(kind) {
+    storage_ = std::move(ShardStorage::Plan(layout_, 0).value());
+    segment_ = std::move(Segment::CreatePrivate(storage_.segment_bytes()).value());
+    storage_.Attach(segment_.data());
+  }
+
+  // The shard as the given local rank has it.
+  Shard For(int local_rank) const {
+    auto updater = MakeUpdater(kind_, DTypeOf<T>());
+    EXPECT_TRUE(updater.ok());
+    return Shard(layout_, columns_, storage_, std::move(updater.value()),
+                 ShardUser{local_rank, &probe});
+  }
+
+  const StripeLayout& layout() const { return layout_; }
+  RobustLock* lock(int64_t stripe) const { return storage_.lock(stripe); }
+  Hyper* hyper() const { return storage_.hyper(); }
+  const T* values() const { return reinterpret_cast<const T*>(storage_.parameters()); }
+
+  FakeProbe probe;
+
+ private:
+  StripeLayout layout_;
+  int64_t columns_;
+  UpdaterKind kind_;
+  ShardStorage storage_;
+  Segment segment_;
+};
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_

@@ -1,0 +1,115 @@
+// Processes of a test: children that run a function, memory they share with their parent, and what
+// a process leaves behind.
+#ifndef MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
+#define MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
+
+#include <dirent.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace multiverso::testing {
+
+// No test waits longer than this for anything.
+constexpr auto kPatience = std::chrono::seconds(30);
+
+// Looks at `done` until it is true, or patience ends; what it was at last.
+template <class Done>
+bool Eventually(Done done) {
+  const Instant until = Clock::now() + kPatience;
+  while (!done()) {
+    if (Clock::now() >= until) return done();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
+// A T that forked children share with their parent.
+template <class T>
+class Shared {
+ public:
+  Shared() {
+    void* const at =
+        mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) std::abort();
+    value_ = new (at) T{};
+  }
+  ~Shared() { munmap(value_, sizeof(T)); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+
+  T& operator*() const { return *value_; }
+  T* operator->() const { return value_; }
+  T* get() const { return value_; }
+
+ private:
+  T* value_;
+};
+
+// A forked process that runs `body` and exits with what that returns. Killed at the end of the
+// scope, if it is still there.
+class Child {
+ public:
+  template <class Body>
+  explicit Child(const Body& body) : pid_(fork()) {
+    if (pid_ == 0) _exit(body());
+  }
+  ~Child() { (void)Kill(); }
+  Child(Child&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  Child& operator=(Child&&) = delete;
+
+  pid_t pid() const { return pid_; }
+
+  // Its exit code; -1 if a signal ended it, -2 if it is still running when patience ends.
+  int Wait() {
+    int status = 0;
+    if (!Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -2;
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  // SIGKILL, and gone for good when this returns.
+  int Kill() {
+    if (pid_ <= 0) return 0;
+    kill(pid_, SIGKILL);
+    return Wait();
+  }
+
+ private:
+  pid_t pid_;
+};
+
+// How many entries of a directory begin with `prefix`.
+inline int CountEntries(const char* directory, const std::string& prefix) {
+  int count = 0;
+  DIR* const listing = opendir(directory);
+  if (listing == nullptr) return 0;
+  while (const dirent* entry = readdir(listing)) {
+    if (std::strncmp(entry->d_name, prefix.c_str(), prefix.size()) == 0) ++count;
+  }
+  closedir(listing);
+  return count;
+}
+
+inline int OpenDescriptors() { return CountEntries("/proc/self/fd", ""); }
+
+// For children: sleep until killed, or for as long as any test may last.
+inline int SleepForGood() {
+  std::this_thread::sleep_for(2 * kPatience);
+  return 1;
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_

@@ -1,0 +1,20 @@
+// Doing the same on several threads at once.
+#ifndef MULTIVERSO_TESTS_SUPPORT_THREADS_H_
+#define MULTIVERSO_TESTS_SUPPORT_THREADS_H_
+
+#include <thread>
+#include <vector>
+
+namespace multiverso::testing {
+
+// Runs body(0) to body(count - 1), each on a thread of its own, and waits for all.
+template <class Body>
+void OnThreads(int count, const Body& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_THREADS_H_

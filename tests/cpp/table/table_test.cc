@@ -1,0 +1,123 @@
+#include "table/table.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/jobs.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::MatrixOf;
+using testing::Patiently;
+using testing::RunJob;
+
+// One matrix 'w' of 4 x 3 float32 on a job of one rank.
+template <class Body>
+void WithMatrix(const Body& body) {
+  RunJob(AllOf(1), [&](Session* session, int /*rank*/) {
+    TableSpec spec = MatrixOf(4, 3);
+    CopyText(spec.name, "w");
+    const Result<Table*> table = testing::Create(session, spec);
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    body(table.value());
+  });
+}
+
+TEST(Table, KnowsWhereACallHappens) {
+  WithMatrix([](const Table* table) { EXPECT_EQ(table->Where("get"), "rank 0, table 'w', get"); });
+}
+
+TEST(Table, ExpectsExactlyItsCount) {
+  WithMatrix([](const Table* table) {
+    float data[13] = {};
+    EXPECT_TRUE(table->CheckWhole("get", data, 12).ok());
+    for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{11}, int64_t{13}, INT64_MAX}) {
+      const Status status = table->CheckWhole("get", data, count);
+      EXPECT_EQ(status.code(), Code::kValue);
+      EXPECT_TRUE(Contains(status, StrCat("expected 12 elements, received ", count)));
+    }
+    EXPECT_EQ(table->CheckWhole("get", nullptr, 12).code(), Code::kValue);
+  });
+}
+
+TEST(Table, ExpectsAWholeNumberOfRows) {
+  WithMatrix([](const Table* table) {
+    const int64_t ids[] = {3, 0, 3};
+    float data[9] = {};
+    EXPECT_TRUE(table->CheckRows("add", ids, 3, data, 9).ok());
+    EXPECT_TRUE(table->CheckRows("add", nullptr, 0, nullptr, 0).ok());
+    EXPECT_EQ(table->CheckRows("add", ids, 3, data, 8).code(), Code::kValue);
+    EXPECT_EQ(table->CheckRows("add", ids, -1, data, -3).code(), Code::kValue);
+    EXPECT_EQ(table->CheckRows("add", nullptr, 3, data, 9).code(), Code::kValue);
+    EXPECT_EQ(table->CheckRows("add", ids, 3, nullptr, 9).code(), Code::kValue);
+    // The product with the columns, modulo 2^64, is the count.
+    EXPECT_EQ(table->CheckRows("add", ids, INT64_MAX / 3 + 1, data, INT64_MIN + 1).code(),
+              Code::kValue);
+  });
+}
+
+TEST(Table, NamesTheFirstRowIdThatIsOutOfRange) {
+  WithMatrix([](const Table* table) {
+    float data[9] = {};
+    for (const int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{1} << 32, INT64_MAX, INT64_MIN}) {
+      const int64_t ids[] = {0, bad, -7};
+      const Status status = table->CheckRows("get", ids, 3, data, 9);
+      EXPECT_EQ(status.code(), Code::kIndex);
+      EXPECT_TRUE(Contains(status, StrCat("row_ids[1]: expected 0 to 3, received ", bad)))
+          << status.text();
+    }
+  });
+}
+
+TEST(Table, IsOnlyForWorkers) {
+  RunJob({Role::kWorker, Role::kServer}, [](Session* session, int rank) {
+    const Result<Table*> table = testing::Create(session, MatrixOf(4, 3));
+    ASSERT_TRUE(table.ok());
+    float data[12] = {};
+    const int64_t id = 0;
+    const Code expected = rank == 0 ? Code::kOk : Code::kState;
+    EXPECT_EQ(table.value()->CheckWhole("get", data, 12).code(), expected);
+    EXPECT_EQ(table.value()->CheckRows("get", &id, 1, data, 3).code(), expected);
+  });
+}
+
+TEST(Table, HyperParametersAreOfAllRanks) {
+  RunJob(AllOf(2), [](Session* session, int rank) {
+    TableSpec spec = MatrixOf(4, 3);
+    spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
+    spec.hyper[kLearningRate] = 0.5;
+    const Result<Table*> table = testing::Create(session, spec);
+    ASSERT_TRUE(table.ok());
+    EXPECT_EQ(table.value()->GetHyper(kLearningRate), 0.5);
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    if (rank == 1) {
+      EXPECT_TRUE(table.value()->SetHyper(kLearningRate, 0.25).ok());
+      EXPECT_EQ(table.value()->SetHyper(kLearningRate, std::nan("")).code(), Code::kValue);
+      EXPECT_EQ(table.value()->SetHyper(-1, 0.5).code(), Code::kValue);
+      EXPECT_EQ(table.value()->SetHyper(kHyperCount, 0.5).code(), Code::kValue);
+    }
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    EXPECT_EQ(table.value()->GetHyper(kLearningRate), 0.25);
+    if (rank == 0) testing::Add(table.value(), std::vector<float>(12, 4));
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    EXPECT_EQ(testing::Values<float>(table.value()), std::vector<float>(12, -1));
+  });
+}
+
+TEST(Table, NeedsLittleMoreThanItsBytes) {
+  RunJob(AllOf(1), [](Session* session, int /*rank*/) {
+    const TableSpec spec = MatrixOf(int64_t{1} << 20, 64, DType::kFloat64);
+    const Result<TableBytes> bytes = Table::BytesOf(spec, session->table_context());
+    ASSERT_TRUE(bytes.ok());
+    EXPECT_GE(bytes.value().shard, spec.bytes());
+    EXPECT_LE(bytes.value().shard, spec.bytes() + spec.bytes() / 512);
+    EXPECT_EQ(bytes.value().consistency, 0);
+  });
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,168 @@
+#include "transport/node_group.h"
+
+#include <gtest/gtest.h>
+
+#include "support/limits.h"
+#include "support/node_groups.h"
+#include "support/processes.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::Child;
+using testing::Eventually;
+using testing::NodeGroups;
+using testing::OnThreads;
+using testing::Patiently;
+using testing::Shortly;
+using testing::SleepForGood;
+using testing::WithoutWaiting;
+
+uint32_t StateOf(const NodeGroups& groups, int rank) { return groups[0]->slot(rank).state.load(); }
+
+// Rank 1 of two in a process of its own: there, and at the first meeting if told so.
+class RankOne : public ::testing::Test {
+ protected:
+  Child Start(bool arrives = false) {
+    Child child([this, arrives] {
+      const auto group = groups_.Join(1);
+      if (arrives) group->everybody()->Arrive(CallKind::kBarrier);
+      return SleepForGood();
+    });
+    EXPECT_TRUE(Eventually([&] {
+      return StateOf(groups_, 1) == RankSlot::kHere &&
+             (!arrives || groups_[0]->slot(1).circle[0].arrivals.load() == 1);
+    }));
+    return child;
+  }
+
+  NodeGroups groups_{AllOf(2), /*outside=*/1};
+};
+
+TEST_F(RankOne, IsAliveBeforeItJoins) {
+  EXPECT_TRUE(groups_[0]->IsAlive(1));
+  EXPECT_EQ(groups_[0]->WhyGone(1), "");
+}
+
+TEST_F(RankOne, ThatIsKilledEndsTheWaitWithItsName) {
+  Child child = Start();
+  EXPECT_TRUE(groups_[0]->IsAlive(1));
+  groups_[0]->everybody()->Arrive(CallKind::kBarrier);
+  EXPECT_TRUE(groups_[0]->everybody()->Meet(WithoutWaiting()).pending());
+  const std::string died = StrCat("(process ", child.pid(), ") died");
+  ASSERT_EQ(child.Kill(), -1);
+  EXPECT_FALSE(groups_[0]->IsAlive(1));
+  EXPECT_EQ(groups_[0]->WhyGone(1), died);
+  const Status status = groups_[0]->everybody()->Meet(Patiently());
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.text().find("rank 1 " + died), std::string::npos) << status.text();
+}
+
+TEST_F(RankOne, ThatIsKilledWhileOthersSleepWakesThem) {
+  Child child = Start();
+  OnThreads(2, [&](int me) {
+    if (me == 0) {
+      groups_[0]->everybody()->Arrive(CallKind::kBarrier);
+      EXPECT_EQ(groups_[0]->everybody()->Meet(Patiently()).code(), Code::kPeerLost);
+    } else {
+      EXPECT_TRUE(Eventually([&] { return groups_[0]->slot(0).circle[0].arrivals.load() == 1; }));
+      EXPECT_EQ(child.Kill(), -1);
+    }
+  });
+}
+
+TEST_F(RankOne, ThatIsKilledAfterItArrivedHasArrived) {
+  Child child = Start(/*arrives=*/true);
+  ASSERT_EQ(child.Kill(), -1);
+  groups_[0]->everybody()->Arrive(CallKind::kBarrier);
+  EXPECT_TRUE(groups_[0]->everybody()->Meet(WithoutWaiting()).ok());
+  groups_[0]->everybody()->Arrive(CallKind::kBarrier);
+  EXPECT_EQ(groups_[0]->everybody()->Meet(Patiently()).code(), Code::kPeerLost);
+}
+
+TEST_F(RankOne, ThatIsStoppedIsLateAndNotLost) {
+  Child child = Start();
+  ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
+  groups_[0]->everybody()->Arrive(CallKind::kBarrier);
+  const Status status = groups_[0]->everybody()->Meet(Shortly());
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.text().find("for rank 1"), std::string::npos) << status.text();
+}
+
+TEST(NodeGroup, KnowsNobodyBeyondItsRanks) {
+  const NodeGroups groups(AllOf(2));
+  EXPECT_TRUE(groups[0]->IsAlive(0));
+  EXPECT_TRUE(groups[0]->IsAlive(1));
+  EXPECT_FALSE(groups[0]->IsAlive(-1));
+  EXPECT_FALSE(groups[0]->IsAlive(2));
+}
+
+TEST(NodeGroup, NumbersRanksAsTheSessionDoes) {
+  const NodeGroups groups(AllOf(3));
+  EXPECT_EQ(groups[2]->rank(), 2);
+  EXPECT_EQ(groups[2]->local_rank(), 2);
+  EXPECT_EQ(groups[2]->size(), 3);
+  EXPECT_EQ(groups[1]->slot(2).pid, getpid());
+}
+
+TEST(NodeGroup, RefusesAControlSegmentThatIsTooSmall) {
+  Result<Segment> small = Segment::CreateShared(100);
+  ASSERT_TRUE(small.ok());
+  const auto group = NodeGroup::Join(std::move(small.value()), testing::MembersOf(AllOf(2), 0));
+  EXPECT_EQ(group.status().code(), Code::kInternal);
+}
+
+TEST(NodeGroup, LeavesWhenItEndsWithoutHavingClosed) {
+  NodeGroups groups(AllOf(3));
+  groups.Drop(1);
+  EXPECT_EQ(groups[0]->WhyGone(1), "left (left without calling shutdown)");
+  groups[2]->Close();
+  groups.Drop(2);
+  EXPECT_EQ(StateOf(groups, 2), RankSlot::kClosed);
+}
+
+TEST(NodeGroup, KeepsTheFirstReasonForLeaving) {
+  const NodeGroups groups(AllOf(2));
+  OnThreads(3, [&](int me) { groups[1]->Leave(StrCat("reason ", me)); });
+  const std::string why = groups[0]->WhyGone(1);
+  groups[1]->Leave("another");
+  EXPECT_EQ(groups[0]->WhyGone(1), why);
+  EXPECT_EQ(why.find("left (reason "), 0U) << why;
+}
+
+TEST(NodeGroup, CutsReasonsThatAreTooLong) {
+  const NodeGroups groups(AllOf(2));
+  groups[1]->Leave(std::string(10000, 'x'));
+  EXPECT_EQ(groups[0]->WhyGone(1).size(),
+            std::string("left ()").size() + sizeof(RankSlot::reason) - 1);
+  groups[1]->Abort(Status(Code::kAborted, std::string(10000, 'y')));
+  EXPECT_LT(groups[0]->CheckAborted(true).text().size(), 1000U);
+}
+
+TEST(NodeGroup, AbortsOnceWithTheFirstReason) {
+  const NodeGroups groups(AllOf(4));
+  EXPECT_TRUE(groups[0]->CheckAborted(true).ok());
+  EXPECT_FALSE(groups[0]->AbortIsKnown());
+  OnThreads(3, [&](int me) { groups[me]->Abort(Status(Code::kAborted, StrCat("by ", me))); });
+  EXPECT_TRUE(groups[3]->IsAborted());
+  EXPECT_FALSE(groups[3]->AbortIsKnown());
+  const Status status = groups[3]->CheckAborted(true);
+  EXPECT_EQ(status.code(), Code::kAborted);
+  const auto by = static_cast<size_t>(groups[0]->control()->aborted_by);
+  EXPECT_EQ(status.text(), StrCat("rank ", by, " gave the session up: by ", by));
+  EXPECT_TRUE(groups[3]->AbortIsKnown());
+}
+
+TEST(NameOfCalls, IsWhatTheCallerCalled) {
+  EXPECT_STREQ(NameOf(CallKind::kJoin), "init");
+  EXPECT_STREQ(NameOf(CallKind::kBarrier), "barrier");
+  EXPECT_STREQ(NameOf(CallKind::kMapTable), "the creation of a table");
+  EXPECT_STREQ(NameOf(CallKind::kCollectiveGet), "get(sync=True)");
+  EXPECT_STREQ(NameOf(CallKind::kClose), "shutdown");
+  EXPECT_STREQ(NameOf(static_cast<CallKind>(999)), "an unknown call");
+}
+
+}  // namespace
+}  // namespace multiverso
