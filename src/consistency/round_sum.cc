@@ -35,10 +35,8 @@ void RoundSum::ApplyStripe(int64_t stripe, const std::vector<Contribution>& cont
   const auto is_rows = [](const Contribution& one) { return one.is_rows; };
   if (std::none_of(contributions.begin(), contributions.end(), is_rows)) {
     ApplyDense(stripe, contributions, out);
-  } else if (std::all_of(contributions.begin(), contributions.end(), is_rows)) {
-    ApplyRows(stripe, contributions);
   } else {
-    ApplyMixed(stripe, contributions);
+    ApplyByRow(stripe, contributions);
   }
 }
 
@@ -67,30 +65,38 @@ void RoundSum::ApplyDense(int64_t stripe, const std::vector<Contribution>& contr
   }
 }
 
-void RoundSum::ApplyRows(int64_t stripe, const std::vector<Contribution>& contributions) {
+void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contributions) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  const int64_t first = shape_.layout.first_row(stripe);
   const int64_t end = shape_.layout.end_row(stripe);
   const int64_t row_bytes = shape_.layout.row_bytes();
+  bool every_row = false;
   heads_.assign(contributions.size(), 0);
   for (size_t i = 0; i < contributions.size(); ++i) {
     const Contribution& one = contributions[i];
-    heads_[i] = std::lower_bound(one.row_ids, one.row_ids + one.count,
-                                 shape_.layout.first_row(stripe)) - one.row_ids;
+    if (one.is_rows) {
+      heads_[i] = std::lower_bound(one.row_ids, one.row_ids + one.count, first) - one.row_ids;
+    } else {
+      every_row = true;
+    }
   }
   const auto head = [&](size_t i) {
     const Contribution& one = contributions[i];
-    return heads_[i] < one.count ? one.row_ids[heads_[i]] : kNone;
+    return one.is_rows && heads_[i] < one.count ? one.row_ids[heads_[i]] : kNone;
   };
   sum_.resize(std::max(sum_.size(), static_cast<size_t>(row_bytes)));
-  for (;;) {
-    int64_t row = kNone;
-    for (size_t i = 0; i < contributions.size(); ++i) row = std::min(row, head(i));
+  for (int64_t row = first;; ++row) {
+    if (!every_row) {
+      row = kNone;
+      for (size_t i = 0; i < contributions.size(); ++i) row = std::min(row, head(i));
+    }
     if (row >= end) return;
+    // The first term as it is: a sum that began at 0 would turn -0 into 0.
     const char* sum = nullptr;
     for (size_t i = 0; i < contributions.size(); ++i) {
-      if (head(i) != row) continue;
-      const char* const values = contributions[i].values + heads_[i] * row_bytes;
-      ++heads_[i];
+      const Contribution& one = contributions[i];
+      if (one.is_rows && head(i) != row) continue;
+      const char* const values = one.values + (one.is_rows ? heads_[i]++ : row) * row_bytes;
       if (sum == nullptr) {
         sum = values;
         continue;
@@ -101,27 +107,6 @@ void RoundSum::ApplyRows(int64_t stripe, const std::vector<Contribution>& contri
     }
     shard_->Apply(row * shape_.columns, sum, nullptr, shape_.columns, Scratch(shape_.columns));
   }
-}
-
-void RoundSum::ApplyMixed(int64_t stripe, const std::vector<Contribution>& contributions) {
-  const int64_t first = shape_.layout.first_row(stripe);
-  const int64_t end = shape_.layout.end_row(stripe);
-  const int64_t row_bytes = shape_.layout.row_bytes();
-  const int64_t count = (end - first) * shape_.columns;
-  sum_.assign(static_cast<size_t>((end - first) * row_bytes), 0);
-  for (const Contribution& one : contributions) {
-    if (!one.is_rows) {
-      Add(sum_.data(), one.values + first * row_bytes, count);
-      continue;
-    }
-    const int64_t* const ids_end = one.row_ids + one.count;
-    for (const int64_t* id = std::lower_bound(one.row_ids, ids_end, first);
-         id != ids_end && *id < end; ++id) {
-      Add(sum_.data() + (*id - first) * row_bytes, one.values + (id - one.row_ids) * row_bytes,
-          shape_.columns);
-    }
-  }
-  shard_->Apply(first * shape_.columns, sum_.data(), nullptr, count, Scratch(count));
 }
 
 }  // namespace multiverso

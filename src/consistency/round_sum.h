@@ -30,8 +30,7 @@ class RoundSum {
 
  private:
   void ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
-  void ApplyRows(int64_t stripe, const std::vector<Contribution>& contributions);
-  void ApplyMixed(int64_t stripe, const std::vector<Contribution>& contributions);
+  void ApplyByRow(int64_t stripe, const std::vector<Contribution>& contributions);
   char* Scratch(int64_t count);
   void Add(char* sum, const char* values, int64_t count) const;
 
