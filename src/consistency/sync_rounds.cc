@@ -128,9 +128,9 @@ Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* 
         call, limit, [&] { return RoundInWork(at) != in_work || CanHelp(block, in_work); },
         [&](int worker) {
           if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
-          // All are there: somebody is at work on a stripe of the block.
-          return clocks_.AllHavePassed(in_work) && !clocks_.has_finished(worker) ? Need::kWork
-                                                                                 : Need::kNothing;
+          // All are there: somebody is at work on a stripe of the block, perhaps one who has finished
+          // and only reads.
+          return clocks_.AllHavePassed(in_work) ? Need::kWork : Need::kNothing;
         }));
   }
   return Status::Ok();

@@ -62,9 +62,10 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/false));
   const uint64_t number = my_turns();
   const auto lags = [&](int worker) {
+    // One less than are kept: the other may still be comparing the last turn it took.
     const bool late =
         !has_finished(worker) &&
-        slots_[worker].turns.load(std::memory_order_acquire) + kTurnsKept < number + 2;
+        slots_[worker].turns.load(std::memory_order_acquire) + kTurnsKept - 1 < number + 2;
     return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
   const auto nobody_lags = [&] {
@@ -83,6 +84,8 @@ Status WorkerClocks::Take(Turn turn) {
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
   mine.gets.store(turn == Turn::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
   mine.turns.store(number + 1, std::memory_order_release);
+  // Others wait for turns only when they are far ahead, so now and then is soon enough.
+  if (number % (kTurnsKept / 4) == 0) Wake();
   // Whoever comes second to a turn sees what the first did there: both may, but not neither.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
