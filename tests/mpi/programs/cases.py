@@ -54,14 +54,21 @@ def everywhere(value, length=64):
     return [bytes(row.astype(np.uint8)).rstrip(b"\0").decode() for row in table.get()]
 
 
-def run_all():
-    """Run all cases, in the order they are written."""
+def run_all(cases=CASES):
+    """Run all cases, in the order they are written.
+
+    Parameters
+    ----------
+    cases : dict of str to function, optional
+        The cases by name. One that has `options` gets a session with them.
+
+    """
     worker.begin()
     outcomes = {}
-    for name, function in CASES.items():
+    for name, function in cases.items():
         print(f"rank {worker.RANK}: {name}", flush=True)  # noqa: T201 (the test shows it)
         try:
-            mv.init(timeout=TIMEOUT)
+            mv.init(timeout=TIMEOUT, **getattr(function, "options", {}))
             function()  # some end the session and open others
             mv.barrier()
             mv.shutdown()

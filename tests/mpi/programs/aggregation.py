@@ -1,0 +1,91 @@
+"""Aggregate: arrays of any size, dtype and layout, in all modes."""
+
+import random
+
+import numpy as np
+import worker
+from modes import case, same_bits
+from round_model import DTYPES, values_of
+
+import multiverso as mv
+from cases import SEED, TIMEOUT, equal, raises
+
+#: Sizes in bytes at which the way of a sum may change.
+EDGES = [2**power for power in (14, 17, 18, 19, 20, 21, 22)]
+
+
+def _aggregate(count, dtype, seed):
+    parts = [
+        values_of(np.random.default_rng([seed, count, worker_id]), count, dtype)
+        for worker_id in range(mv.num_workers())
+    ]
+    expected = parts[0]
+    for part in parts[1:]:
+        expected = expected + part
+    mine = parts[mv.worker_id()].copy()
+    assert mv.aggregate(mine) is mine
+    same_bits(mine, expected)
+
+
+@case()
+def aggregate_sums_any_size_and_dtype_in_worker_order():
+    rng = random.Random(SEED)
+    for dtype in DTYPES:
+        counts = [1, 2, 3, 17, 3 * EDGES[-1] // np.dtype(dtype).itemsize + 5]
+        for edge in EDGES:
+            counts += [edge // np.dtype(dtype).itemsize + more for more in (-1, 0, 1)]
+        rng.shuffle(counts)
+        for count in counts:
+            _aggregate(count, dtype, SEED)
+
+
+@case()
+def aggregate_in_all_modes_between_calls_on_tables():
+    mv.shutdown()
+    for mode in ({}, {"sync": True}, {"staleness": 2}):
+        with mv.session(**mode, timeout=TIMEOUT):
+            table = mv.ArrayTableHandler(10)
+            for number in range(1, 100):
+                table.add(np.ones(10))
+                _aggregate(number, "float64", number)
+                assert table.get(sync=True)[0] == number * mv.num_workers()
+                mv.barrier()
+    mv.init(timeout=TIMEOUT)
+
+
+@case()
+def aggregate_of_any_shape_and_layout():
+    n = mv.num_workers()
+    for array in (
+        np.ones((3, 4, 5), np.float32),
+        np.asfortranarray(np.ones((30, 40))),
+        np.ones(100, np.int32)[::3],
+        np.ones((6, 6), np.int64).T[1:],
+        np.ones(()),
+    ):
+        assert mv.aggregate(array) is array
+        equal(array, np.full(array.shape, n))
+
+
+@case()
+def aggregate_with_ranks_that_are_servers_alone():
+    if worker.SIZE == 1:
+        return
+    mv.shutdown()
+    mv.init(role="server" if worker.RANK == 0 else "all", timeout=TIMEOUT)
+    if worker.RANK == 0:
+        raises(mv.StateError, lambda: mv.aggregate(np.ones(3)), "server")
+    else:
+        for count in (3, 20_000):
+            equal(mv.aggregate(np.ones(count)), np.full(count, mv.size() - 1))
+    mv.barrier()
+
+
+@case()
+def wrong_arrays_are_not_aggregated():
+    for wrong in (np.ones(3, np.float16), np.ones(3, bool), [1.0, 2.0], 1.0, "three", None):
+        raises(TypeError, lambda wrong=wrong: mv.aggregate(wrong))
+    frozen = np.ones(3)
+    frozen.flags.writeable = False
+    raises(ValueError, lambda: mv.aggregate(frozen))
+    equal(mv.aggregate(np.ones(3)), [mv.num_workers()] * 3)

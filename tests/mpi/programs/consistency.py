@@ -1,0 +1,14 @@
+"""Sync mode, bounded staleness and aggregate on any number of ranks: the cases of four modules."""
+
+import aggregation  # noqa: F401 (an import makes its cases known)
+import random_rounds  # noqa: F401
+import rounds  # noqa: F401
+import staleness  # noqa: F401
+from modes import CASES
+
+from cases import SEED, run_all
+
+__all__ = ["CASES", "SEED"]
+
+if __name__ == "__main__":
+    run_all(CASES)

@@ -1,0 +1,47 @@
+"""Cases whose sessions have a mode, and what they are written with."""
+
+import os
+import time
+
+import numpy as np
+import worker
+
+from cases import SEED, equal
+
+#: Random programs per case; some hundreds in a long run.
+PROGRAMS = int(os.environ.get("MULTIVERSO_TEST_PROGRAMS", "6"))
+
+CASES = {}
+
+
+def case(**options):
+    """Make a function one of the cases, in a session with these options."""
+
+    def register(function):
+        function.options = options
+        CASES[function.__name__] = function
+        return function
+
+    return register
+
+
+def same_bits(actual, expected):
+    """Compare arrays to the last bit, signs of zeros included."""
+    equal(actual, expected)
+    assert np.asarray(actual).tobytes() == expected.tobytes(), "equal, but not the same bits"
+
+
+def dawdle(rng):
+    """Let the other ranks go ahead for a random while, or not."""
+    if rng.random() < 0.1:
+        time.sleep(rng.random() * 3e-3)
+
+
+def for_seeds(function, *arguments):
+    """Call a function with one seed after the other; report the one it fails with."""
+    for seed in range(SEED, SEED + PROGRAMS):
+        try:
+            function(seed, *arguments)
+        except BaseException:
+            worker.report(seed=seed)
+            raise

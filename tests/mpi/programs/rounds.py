@@ -1,0 +1,173 @@
+"""Rounds of sync mode: what a get sees, who takes part, and going on without some workers."""
+
+import hashlib
+import random
+
+import numpy as np
+import worker
+from modes import case, dawdle
+from round_model import ADDS_AHEAD
+
+import multiverso as mv
+from cases import SEED, TIMEOUT, equal, everywhere, raises
+
+
+@case(sync=True)
+def get_after_j_adds_has_exactly_j_adds_of_every_worker():
+    n = mv.num_workers()
+    table = mv.ArrayTableHandler(20_000, 5, dtype="int64")
+    equal(table.get(), np.full(20_000, 5))
+    ones = np.ones(20_000, np.int64)
+    for number in range(1, 200):
+        table.add(ones)
+        assert (table.get() == 5 + number * n).all()
+        assert (table.add_get(ones) == 5 + (number + 1) * n).all()
+        table.add(-ones)
+
+
+@case(sync=True)
+def same_program_gives_the_same_bits_twice():
+    def digests(pace):
+        rng = np.random.default_rng([SEED, mv.rank()])
+        late = random.Random(f"{pace} {mv.rank()}")
+        table = mv.ArrayTableHandler(40_001, updater="sgd")
+        found = []
+        for _ in range(20):
+            dawdle(late)
+            got = table.add_get(rng.standard_normal(40_001).astype(np.float32))
+            found.append(hashlib.sha256(got.tobytes()).hexdigest())
+        return found
+
+    first = digests(1)
+    equal(digests(2), first)
+    equal(everywhere(first[-1]), [first[-1]] * mv.size())
+
+
+@case(sync=True)
+def worker_can_be_some_adds_ahead():
+    table = mv.ArrayTableHandler(1000)
+    if mv.rank() == 0:
+        for _ in range(ADDS_AHEAD):  # these wait for nobody
+            table.add(np.ones(1000))
+        worker.announce("ahead")
+    else:
+        worker.wait_for("ahead", 0)
+        for _ in range(ADDS_AHEAD):
+            table.add(np.ones(1000))
+    equal(table.get(), np.full(1000, ADDS_AHEAD * mv.num_workers()))
+
+
+@case(sync=True)
+def gets_without_adds_wait_for_nobody_for_long():
+    table = mv.ArrayTableHandler(3, 7)
+    for _ in range(2000):
+        equal(table.get(), [7, 7, 7])
+    table.add([1, 1, 1])
+    equal(table.get(), [7 + mv.num_workers()] * 3)
+
+
+@case(sync=True)
+def table_smaller_than_the_number_of_workers():
+    table = mv.ArrayTableHandler(1)
+    for number in range(1, 500):
+        equal(table.add_get([1]), [number * mv.num_workers()])
+
+
+@case(sync=True)
+def wrong_arguments_take_no_part_in_a_round():
+    matrix = mv.MatrixTableHandler(4, 2)
+    if mv.is_master_worker():
+        raises(ValueError, lambda: matrix.add(np.ones((3, 2))))
+        raises(IndexError, lambda: matrix.add(np.ones((1, 2)), [4]))
+        raises(TypeError, lambda: matrix.get([0.5]))
+        raises(ValueError, lambda: matrix.add_get(np.ones((4, 2)), out=np.ones(3, np.float32)))
+    matrix.add(np.ones((4, 2)))
+    equal(matrix.get(), np.full((4, 2), mv.num_workers()))
+
+
+@case(sync=True)
+def learning_rate_set_between_get_and_add_holds_from_that_round_on():
+    n = mv.num_workers()
+    table = mv.ArrayTableHandler(30_000, dtype="float64", updater="sgd", learning_rate=1.0)
+    expected = 0.0
+    for number in range(1, 50):
+        if mv.is_master_worker():
+            table.set_option(learning_rate=number)
+        table.add(np.ones(30_000))
+        expected -= number * n
+        equal(table.get(), np.full(30_000, expected))
+
+
+@case(sync=True)
+def tables_can_be_freed_at_different_times():
+    for number in range(20):
+        table = mv.ArrayTableHandler(5000, number)
+        table.add(np.ones(5000))
+        equal(table.get(), np.full(5000, number + mv.num_workers()))
+        if mv.rank() % 2:
+            del table
+    mv.barrier()
+
+
+@case(sync=True)
+def modes_of_the_ranks_are_compared():
+    mv.shutdown()
+    if worker.SIZE > 1:
+        last = worker.RANK == worker.SIZE - 1
+        raises(mv.MismatchError, lambda: mv.init(sync=last), "sync", "async", "rank 0")
+        raises(mv.MismatchError, lambda: mv.init(staleness=3 + last), "staleness=3", "staleness=4")
+    mv.init(sync=True, timeout=TIMEOUT)
+
+
+# ---- Finishing -------------------------------------------------------------------------------
+
+
+@case(sync=True)
+def finish_lets_the_others_go_on_exactly():
+    batches = 3 * (mv.worker_id() + 1)  # less data on the first
+    rounds = 3 * mv.num_workers()
+    total = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
+                       for r in range(rounds)])  # fmt: skip
+    table = mv.ArrayTableHandler(33_000)
+    for number in range(batches):
+        equal(table.add_get(np.ones(33_000)), np.full(33_000, total[number]))
+    mv.finish()
+    mv.barrier()
+    equal(table.get(), np.full(33_000, total[-1]))
+
+
+@case(sync=True)
+def worker_that_has_finished_can_get_but_not_add():
+    table, matrix = mv.ArrayTableHandler(3), mv.MatrixTableHandler(2, 2)
+    table.add([1, 1, 1])
+    mv.finish()
+    mv.finish()
+    raises(mv.StateError, lambda: table.add([1, 1, 1]), "finish")
+    raises(mv.StateError, lambda: table.add_get([1, 1, 1]), "finish")
+    raises(mv.StateError, lambda: matrix.add([[1, 1]], [0]), "finish")
+    late = mv.ArrayTableHandler(3, 5)
+    raises(mv.StateError, lambda: late.add([1, 1, 1]), "finish")
+    mv.barrier()
+    equal(table.get(), [mv.num_workers()] * 3)
+    equal(table.get(sync=True), [mv.num_workers()] * 3)
+    equal(matrix.get([1]), [[0, 0]])
+    equal(late.get(), [5, 5, 5])
+    equal(mv.aggregate(np.ones(2)), [mv.num_workers()] * 2)
+
+
+@case(sync=True)
+def finished_worker_sees_whole_rounds_while_they_go_on():
+    table = mv.ArrayTableHandler(50_000)
+    rounds = 200
+    if mv.rank() == mv.size() - 1 and mv.size() > 1:
+        mv.finish()
+        last = 0.0
+        while last < rounds * (mv.size() - 1):
+            got = table.get()
+            assert (got == got[0]).all(), "a round in part"
+            assert got[0] >= last
+            last = got[0]
+    else:
+        for number in range(1, rounds + 1):
+            assert table.add_get(np.ones(50_000))[-1] == number * max(1, mv.size() - 1)
+    mv.barrier()

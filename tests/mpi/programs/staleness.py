@@ -1,0 +1,108 @@
+"""Bounded staleness, and get(sync=True) in all modes."""
+
+import hashlib
+import random
+
+import numpy as np
+from modes import case, dawdle
+
+import multiverso as mv
+from cases import TIMEOUT, equal, everywhere, raises
+
+
+def _within_bound(staleness, pace):
+    """Each worker counts its adds in an element of its own; no two counts may be too far apart."""
+    rng = random.Random(f"{pace} {mv.rank()}")
+    me, n = mv.worker_id(), mv.num_workers()
+    table, matrix = mv.ArrayTableHandler(n, dtype="int64"), mv.MatrixTableHandler(n, 3)
+    mine = np.zeros(n, np.int64)
+    mine[me] = 1
+    for made in range(1, 60):
+        for _ in range(rng.choice((0, 0, 0, 3))):
+            dawdle(rng)
+        if rng.random() < 0.5:
+            seen = table.add_get(mine)
+        else:
+            table.add(mine)
+            seen = table.get()
+        matrix.add([[1, 2, 3]], [me])
+        assert seen[me] == made, "not its own adds"
+        assert seen.max() - seen.min() <= staleness, f"{seen} with staleness {staleness}"
+        rows = matrix.get()[:, 0]
+        assert rows[me] == made
+        assert rows.max() - rows.min() <= staleness, f"{rows} with staleness {staleness}"
+    mv.barrier()
+    equal(table.get(), np.full(n, 59))
+    equal(matrix.get([me, me]), [[59, 118, 177]] * 2)
+
+
+@case()
+def staleness_is_never_exceeded_and_the_sum_is_exact():
+    mv.shutdown()
+    for staleness in (1, 2, 5):
+        with mv.session(staleness=staleness, timeout=TIMEOUT):
+            for pace in range(3):
+                _within_bound(staleness, pace)
+    mv.init(timeout=TIMEOUT)
+
+
+@case(staleness=0)
+def staleness_of_0_is_sync_mode():
+    table = mv.ArrayTableHandler(100)
+    rng = np.random.default_rng(mv.rank())
+    for _ in range(30):
+        got = table.add_get(rng.standard_normal(100))
+        bits = everywhere(hashlib.sha256(got.tobytes()).hexdigest())
+        equal(bits, [bits[0]] * mv.size())
+
+
+@case(staleness=1)
+def finish_lets_the_others_go_on_with_staleness():
+    table = mv.ArrayTableHandler(10)
+    for _ in range(4 * (mv.rank() + 1)):
+        table.add(np.ones(10))
+        table.get()
+    mv.finish()
+    raises(mv.StateError, lambda: table.add(np.ones(10)), "finish")
+    raises(mv.StateError, lambda: table.add_get(np.ones(10)), "finish")
+    table.get()
+    mv.barrier()
+    equal(table.get(), np.full(10, sum(4 * (r + 1) for r in range(mv.size()))))
+
+
+# ---- Collective gets -------------------------------------------------------------------------
+
+
+def _collective_gets():
+    table, matrix = mv.ArrayTableHandler(300), mv.MatrixTableHandler(9, 4)
+    n = mv.num_workers()
+    late = random.Random(mv.rank())
+    for number in range(1, 40):
+        dawdle(late)
+        table.add(np.ones(300))
+        equal(table.get(sync=True), np.full(300, number * n))
+        matrix.add(np.ones((9, 4)))
+        rows = [late.randrange(9) for _ in range(3)]
+        equal(matrix.get(rows, sync=True), np.full((3, 4), number * n))
+
+
+@case()
+def collective_get_in_all_modes():
+    mv.shutdown()
+    for mode in ({}, {"sync": True}, {"staleness": 1}, {"staleness": 3}):
+        with mv.session(**mode, timeout=TIMEOUT):
+            _collective_gets()
+    mv.init(timeout=TIMEOUT)
+
+
+@case(staleness=3)
+def collective_get_of_workers_that_are_not_equally_far():
+    me, n = mv.worker_id(), mv.num_workers()
+    table = mv.ArrayTableHandler(n)
+    mine = np.eye(n)[me]
+    for number in range(1, 30):
+        for _ in range(2 + (me + number) % 2):
+            table.add(mine)
+        if number % 2 == 0:
+            got = table.get(sync=True)
+            equal(got, np.full(n, 5 * number / 2))
