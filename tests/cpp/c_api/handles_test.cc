@@ -23,9 +23,13 @@ class Handles : public ::testing::Test {
  protected:
   int* Get(uintptr_t handle) { return Table::Use(&table_, handle).get(); }
 
-  // On the heap, as a table has room for 65 536 of them.
-  std::unique_ptr<Table> owner_ = std::make_unique<Table>();
-  Table& table_ = *owner_;
+  // One for all tests: a table keeps its slots as long as the process lives.
+  static Table& OnlyTable() {
+    static auto* const table = new Table;
+    return *table;
+  }
+
+  Table& table_ = OnlyTable();
   int first_ = 1;
   int second_ = 2;
 };

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -11,7 +11,8 @@ namespace {
 
 TEST(Library, TellsItsVersion) {
   EXPECT_EQ(MV_AbiVersion(), MV_ABI_VERSION);
-  EXPECT_TRUE(std::regex_match(MV_VersionString(), std::regex(R"(\d+\.\d+\.\d+.*)")));
+  const std::string version = MV_VersionString();
+  EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;
 }
 
 TEST(Library, DescribesItsBuildAsJson) {
