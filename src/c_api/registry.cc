@@ -73,6 +73,16 @@ Status WatchForks() {
   return CheckNotForked();
 }
 
+Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session) {
+  SessionUse use = Using(session);
+  if (!use) return WhyStale("session");
+  SessionEntry* const entry = use.get();
+  auto together = std::make_shared<CollectiveUse>(
+      CollectiveUse{std::move(use), Turn(&entry->in_collective_call)});
+  MV_RETURN_IF_NOT_OK(together->turn.Check("session"));
+  return together;
+}
+
 Status CheckNotForked() {
   if (!forked.load(std::memory_order_relaxed)) return Status::Ok();
   return Status(Code::kForked,

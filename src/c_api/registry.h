@@ -2,6 +2,7 @@
 #ifndef MULTIVERSO_C_API_REGISTRY_H_
 #define MULTIVERSO_C_API_REGISTRY_H_
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 
 #include "base/status.h"
 #include "c_api/handles.h"
+#include "c_api/turn.h"
 #include "multiverso/c_api.h"
 #include "session/session.h"
 
@@ -20,6 +22,7 @@ struct SessionEntry {
   std::unique_ptr<Session> session;
   MV_Session handle = nullptr;
   std::chrono::milliseconds slice{0};  // 0: calls block
+  std::atomic<bool> in_collective_call{false};
   // The handles to make stale when the session ends.
   std::mutex tables_mutex;
   std::vector<uintptr_t> tables;
@@ -28,6 +31,7 @@ struct SessionEntry {
 struct TableEntry {
   SessionEntry* session;
   Table* table;
+  std::atomic<bool> in_round_call{false};
 };
 
 using SessionUse = HandleTable<SessionEntry>::Use;
@@ -39,6 +43,14 @@ HandleTable<TableEntry>& Tables();
 
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
+
+// A session in use for a collective call, which one thread makes at a time. The turn ends before the
+// use does.
+struct CollectiveUse {
+  SessionUse use;
+  Turn turn;
+};
+Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session);
 
 // Why a handle is not valid: closed, never valid, or of the parent of a forked process.
 Status WhyStale(const char* what);

@@ -140,20 +140,20 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
 int32_t MV_SessionBarrier(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto use = std::make_shared<SessionUse>(Using(session));
-    if (!*use) return WhyStale("session");
-    SessionEntry* const entry = use->get();
+    auto together = UsingTogether(session);
+    if (!together.ok()) return together.status();
+    SessionEntry* const entry = together.value()->use.get();
     return Drive(Call{entry->session->StartBarrier(), entry->slice,
-                      [use](const Status& status) { return status; }});
+                      [held = together.value()](const Status& status) { return status; }});
   });
 }
 
 int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto use = std::make_shared<SessionUse>(Using(session));
-    if (!*use) return WhyStale("session");
-    SessionEntry* const entry = use->get();
+    auto together = UsingTogether(session);
+    if (!together.ok()) return together.status();
+    SessionEntry* const entry = together.value()->use.get();
     if (!entry->session->members().is_worker()) {
       return Status(Code::kState, "aggregate: this rank is a server and no worker");
     }
@@ -166,7 +166,7 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
                                          count));
     }
     return Drive(Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count),
-                      entry->slice, [use](const Status& status) { return status; }});
+                      entry->slice, [held = together.value()](const Status& status) { return status; }});
   });
 }
 
@@ -183,14 +183,16 @@ int32_t MV_SessionFinish(MV_Session session) {
 int32_t MV_SessionClose(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto use = std::make_shared<SessionUse>(Using(session));
-    if (!*use) return WhyStale("session");
-    SessionEntry* const entry = use->get();
+    auto together = UsingTogether(session);
+    if (!together.ok()) return together.status();
+    SessionEntry* const entry = together.value()->use.get();
     std::unique_ptr<Operation> meeting = entry->session->StartClose();
     return Drive(Call{std::move(meeting), entry->slice,
-                      // Withdraw waits until nobody uses the handle, which includes this call.
-                      [use = std::move(use), session](const Status& status) mutable {
-                        use.reset();
+                      // Withdraw waits until nobody uses the handle, which includes this call. No
+                      // collective call comes after this one.
+                      [held = std::move(together.value()), session](const Status& status) mutable {
+                        held->turn.Keep();
+                        held.reset();
                         const Status withdrawn = Withdraw(session);
                         return status.ok() ? withdrawn : status;
                       }});

@@ -45,10 +45,18 @@ class TableCall final : public Operation {
   Progress progress_;
 };
 
+// A table in use for a call that one thread makes at a time. The turn ends before the use does.
+struct ExclusiveUse {
+  TableUse use;
+  Turn turn;
+};
+
 // Makes a checked call on a table: at once if no lock is held for long, which is the usual case
 // and costs no clock and no allocation, otherwise as an operation that waits.
 template <class Body>
 Status Make(TableUse use, const char* name, Body body) {
+  Turn turn(use->table->HasRounds() ? &use->in_round_call : nullptr);
+  MV_RETURN_IF_NOT_OK(turn.Check("table"));
   Progress progress;
   const WaitLimit no_wait{Instant::max(), Instant::min()};
   const Status status = body(&progress, no_wait);
@@ -58,7 +66,7 @@ Status Make(TableUse use, const char* name, Body body) {
   auto call =
       std::make_unique<TableCall>(table, std::move(body), progress,
                                   session->session->NextDeadline());
-  auto held = std::make_shared<TableUse>(std::move(use));
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
   return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
                     }});
@@ -66,10 +74,12 @@ Status Make(TableUse use, const char* name, Body body) {
 
 Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, void* out) {
   SessionEntry* const session = use->session;
+  Turn turn(&session->in_collective_call);
+  MV_RETURN_IF_NOT_OK(turn.Check("session"));
   Table* const table = use->table;
   auto get = std::make_unique<CollectiveGet>(table, row_ids, num_ids, out,
                                              session->session->NextDeadline());
-  auto held = std::make_shared<TableUse>(std::move(use));
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
   return Drive(Call{std::move(get), session->slice, [held, table](const Status& result) {
                       return result.ok() ? result : result.In(table->Where("get"));
                     }});
@@ -119,13 +129,13 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     const Result<TableSpec> spec = SpecOf(options);
     if (!spec.ok()) return spec.status();
-    auto use = std::make_shared<SessionUse>(Using(session));
-    if (!*use) return WhyStale("session");
-    SessionEntry* const entry = use->get();
+    auto together = UsingTogether(session);
+    if (!together.ok()) return together.status();
+    SessionEntry* const entry = together.value()->use.get();
     auto creation = entry->session->StartTable(spec.value(), options->init_value);
     TableCreation* const created = creation.get();
     return Drive(Call{std::move(creation), entry->slice,
-                      [use, entry, created, table](const Status& status) {
+                      [held = together.value(), entry, created, table](const Status& status) {
                         MV_RETURN_IF_NOT_OK(status);
                         Result<MV_Table> handle = Publish(entry, created->TakeTable());
                         if (handle.ok()) *table = handle.value();

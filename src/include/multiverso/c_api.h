@@ -12,7 +12,8 @@
  *   no longer returns MV_PENDING, or MV_Cancel(). That is how a binding stays responsive to
  *   signals without the library knowing about them.
  * - Every function may be called from any thread; collective calls of one session must be made in
- *   the same order on every rank.
+ *   the same order on every rank, so one thread at a time makes them, and with MV_MODE_SYNC and
+ *   MV_MODE_STALE one thread at a time calls a table: another gets MV_ERR_STATE.
  */
 #ifndef MULTIVERSO_C_API_H_
 #define MULTIVERSO_C_API_H_

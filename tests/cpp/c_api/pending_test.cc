@@ -20,15 +20,10 @@ using testing::kSoon;
 using testing::LastErrorHas;
 using testing::OpenAlone;
 using testing::RunApiJob;
+using testing::WaitToEnd;
 
 constexpr auto kSlice = std::chrono::milliseconds(2);
 constexpr auto kNoSlice = std::chrono::milliseconds(0);
-
-// Goes on with a pending call until it is none.
-int32_t WaitToEnd(int32_t status) {
-  while (status == MV_PENDING) status = MV_Wait();
-  return status;
-}
 
 TEST(Pending, BarrierGoesOnUntilTheOthersHaveCome) {
   std::atomic<bool> was_pending{false};
@@ -90,6 +85,28 @@ TEST(Pending, CallKeepsItsThreadFromOtherCallsUntilItIsOver) {
     EXPECT_EQ(MV_SessionOpen(&session_options, &other), MV_ERR_STATE);
     EXPECT_EQ(MV_Cancel("enough"), MV_OK);
     EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
+  });
+}
+
+TEST(Pending, CollectiveCallKeepsOtherThreadsFromOthersButNotFromTheTables) {
+  std::atomic<bool> tried{false};
+  RunApiJob(2, kSlice, kPatience, [&](MV_Session session, int rank) {
+    const MV_Table table = CreateArray(session, 3);
+    if (rank == 1) {
+      EXPECT_TRUE(Eventually([&] { return tried.load(); }));
+      EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_OK) << MV_LastError();
+      return;
+    }
+    ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
+    std::thread([&] {
+      float data[3] = {1, 1, 1};
+      EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_STATE);
+      EXPECT_EQ(MV_SessionClose(session), MV_ERR_STATE);
+      EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_STATE);
+      EXPECT_EQ(MV_TableAddGet(table, data, data, 3), MV_OK) << MV_LastError();
+    }).join();
+    tried.store(true);
+    EXPECT_EQ(WaitToEnd(MV_PENDING), MV_OK) << MV_LastError();
   });
 }
 

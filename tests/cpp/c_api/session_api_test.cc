@@ -183,6 +183,50 @@ TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
   }
 }
 
+TEST(Session, MakesCollectiveCallsOfManyThreadsOneAtATime) {
+  const MV_Session session = OpenAlone();
+  const MV_Table table = CreateArray(session, 3);
+  OnThreads(4, [&](int me) {
+    int done = 0;
+    for (int i = 0; i < 2000 || done == 0; ++i) {
+      float data[3] = {1, 1, 1};
+      const int32_t status =
+          me % 2 == 0 ? MV_SessionBarrier(session) : MV_TableGet(table, data, 3, MV_COLLECTIVE);
+      if (status == MV_OK) {
+        ++done;
+      } else {
+        ASSERT_EQ(status, MV_ERR_STATE);
+        ASSERT_TRUE(LastErrorHas("another thread is in a call on this session"));
+      }
+    }
+  });
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+}
+
+TEST(Session, InSyncModeMakesCallsOnATableOneAtATime) {
+  MV_SessionOptions options = SessionOptionsOf();
+  options.mode = MV_MODE_SYNC;
+  MV_Session session = nullptr;
+  ASSERT_EQ(MV_SessionOpen(&options, &session), MV_OK) << MV_LastError();
+  const MV_Table table = CreateArray(session, 3);
+  std::atomic<int> added{0};
+  OnThreads(4, [&](int /*me*/) {
+    const float ones[] = {1, 1, 1};
+    for (int i = 0; i < 2000; ++i) {
+      const int32_t status = MV_TableAdd(table, ones, 3);
+      if (status == MV_OK) {
+        added.fetch_add(1);
+      } else {
+        ASSERT_EQ(status, MV_ERR_STATE);
+      }
+    }
+  });
+  float out[3] = {};
+  ASSERT_EQ(MV_TableGet(table, out, 3, 0), MV_OK) << MV_LastError();
+  EXPECT_EQ(out[2], static_cast<float>(added.load()));
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+}
+
 // Whichever comes first: the session takes its tables with it, and nobody touches it afterwards.
 TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
   for (int round = 0; round < 100; ++round) {

@@ -30,6 +30,12 @@ inline MV_Session OpenAlone(int64_t wait_slice_ms = 0) {
   return session;
 }
 
+// Goes on with a pending call until it is none.
+inline int32_t WaitToEnd(int32_t status) {
+  while (status == MV_PENDING) status = MV_Wait();
+  return status;
+}
+
 // float32.
 inline MV_Table CreateMatrix(MV_Session session, int64_t rows, int64_t columns) {
   MV_TableOptions options;
@@ -38,7 +44,7 @@ inline MV_Table CreateMatrix(MV_Session session, int64_t rows, int64_t columns) 
   options.num_row = rows;
   options.num_col = columns;
   MV_Table table = nullptr;
-  EXPECT_EQ(MV_TableCreate(session, &options, &table), MV_OK) << MV_LastError();
+  EXPECT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
   return table;
 }
 
@@ -47,7 +53,7 @@ inline MV_Table CreateArray(MV_Session session, int64_t size) {
   EXPECT_EQ(MV_TableOptionsInit(&options), MV_OK);
   options.num_row = size;
   MV_Table table = nullptr;
-  EXPECT_EQ(MV_TableCreate(session, &options, &table), MV_OK) << MV_LastError();
+  EXPECT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
   return table;
 }
 
