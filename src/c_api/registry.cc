@@ -107,7 +107,7 @@ Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
   return handle;
 }
 
-Result<MV_Table> Publish(SessionEntry* session, std::unique_ptr<Table> table) {
+Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table) {
   auto entry = std::make_unique<TableEntry>();
   entry->session = session;
   entry->table = session->session->KeepTable(std::move(table));

@@ -57,7 +57,7 @@ Status WhyStale(const char* what);
 
 // Makes a handle for a new session or table.
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry);
-Result<MV_Table> Publish(SessionEntry* session, std::unique_ptr<Table> table);
+Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table);
 
 // Takes a table's handle back and releases the table.
 Status Withdraw(MV_Table table);

@@ -72,6 +72,33 @@ Status Make(TableUse use, const char* name, Body body) {
                     }});
 }
 
+// Makes a checked call on a table whose rows lie on several nodes.
+Status MakeSpanning(TableUse use, const char* name, const TableRequest& request) {
+  SessionEntry* const session = use->session;
+  Table* const table = use->table;
+  auto call = table->Start(request, session->session->NextDeadline());
+  auto held = std::make_shared<TableUse>(std::move(use));
+  return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
+                      return result.ok() ? result : result.In(table->Where(name));
+                    }});
+}
+
+TableRequest Request(RequestKind kind, const void* delta, void* out) {
+  TableRequest request;
+  request.kind = kind;
+  request.delta = delta;
+  request.out = out;
+  return request;
+}
+
+TableRequest RowRequest(RequestKind kind, const int64_t* row_ids, int64_t num_ids,
+                        const void* delta, void* out) {
+  TableRequest request = Request(kind, delta, out);
+  request.row_ids = row_ids;
+  request.num_ids = num_ids;
+  return request;
+}
+
 Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, void* out) {
   SessionEntry* const session = use->session;
   Turn turn(&session->in_collective_call);
@@ -183,6 +210,9 @@ int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
     if (flags != 0 && !target->EveryGetIsCollective()) {
       return MakeCollectiveGet(std::move(use), nullptr, 0, out);
     }
+    if (target->spans_nodes()) {
+      return MakeSpanning(std::move(use), "get", Request(RequestKind::kGet, nullptr, out));
+    }
     return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
       return target->Get(out, progress, limit);
     });
@@ -196,6 +226,9 @@ int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
     if (!use) return WhyStale("table");
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add", delta, count));
+    if (target->spans_nodes()) {
+      return MakeSpanning(std::move(use), "add", Request(RequestKind::kAdd, delta, nullptr));
+    }
     return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
       return target->Add(delta, progress, limit);
     });
@@ -210,6 +243,9 @@ int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t cou
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", delta, count));
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", out, count));
+    if (target->spans_nodes()) {
+      return MakeSpanning(std::move(use), "add_get", Request(RequestKind::kAddGet, delta, out));
+    }
     return Make(std::move(use), "add_get", [=](Progress* progress, const WaitLimit& limit) {
       return target->AddGet(delta, out, progress, limit);
     });
@@ -230,6 +266,10 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
       static constexpr int64_t kNoRows[1] = {0};
       return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);
     }
+    if (target->spans_nodes()) {
+      return MakeSpanning(std::move(use), "get", RowRequest(RequestKind::kGetRows, row_ids, num_ids,
+                                                            nullptr, out));
+    }
     return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
       return target->GetRows(row_ids, num_ids, out, progress, limit);
     });
@@ -244,6 +284,10 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
     if (!use) return WhyStale("table");
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckRows("add", row_ids, num_ids, delta, count));
+    if (target->spans_nodes()) {
+      return MakeSpanning(std::move(use), "add", RowRequest(RequestKind::kAddRows, row_ids, num_ids,
+                                                            delta, nullptr));
+    }
     return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
       return target->AddRows(row_ids, num_ids, delta, progress, limit);
     });
@@ -252,8 +296,14 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 
 int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
   return Guard([&]() -> Status {
-    const TableUse use = Using(table);
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    TableUse use = Using(table);
     if (!use) return WhyStale("table");
-    return use->table->SetHyper(hyper, value);
+    MV_RETURN_IF_NOT_OK(use->table->SetHyperHere(hyper, value));
+    if (!use->table->spans_nodes()) return Status::Ok();
+    TableRequest request = Request(RequestKind::kSetHyper, nullptr, nullptr);
+    request.hyper = hyper;
+    request.value = value;
+    return MakeSpanning(std::move(use), "set_hyper", request);
   });
 }

@@ -44,11 +44,13 @@ class ClosingMeeting final : public Meeting {
 }  // namespace
 
 Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
-                 Membership members, std::unique_ptr<NodeGroup> group)
+                 Membership members, std::unique_ptr<NodeGroup> group,
+                 std::unique_ptr<NodeService> service)
     : options_(options),
       transport_(std::move(transport)),
       members_(std::move(members)),
-      group_(std::move(group)) {}
+      group_(std::move(group)),
+      service_(std::move(service)) {}
 
 Session::~Session() = default;
 
@@ -78,7 +80,7 @@ void Session::Finish() {
   for (const auto& table : tables_) table->Finish();
 }
 
-Table* Session::KeepTable(std::unique_ptr<Table> table) {
+Table* Session::KeepTable(std::shared_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   ++next_table_;
   if (has_finished_) table->Finish();
@@ -90,7 +92,9 @@ void Session::ReleaseTable(Table* table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   const auto found = std::find_if(tables_.begin(), tables_.end(),
                                   [&](const auto& kept) { return kept.get() == table; });
-  if (found != tables_.end()) tables_.erase(found);
+  if (found == tables_.end()) return;
+  if (table->spans_nodes()) service_->shards()->Release(table);
+  tables_.erase(found);
 }
 
 }  // namespace multiverso

@@ -11,6 +11,7 @@
 #include "base/operation.h"
 #include "base/status.h"
 #include "consistency/aggregation.h"
+#include "session/node_service.h"
 #include "table/table.h"
 #include "table/table_creation.h"
 #include "transport/membership.h"
@@ -28,14 +29,16 @@ struct SessionOptions {
 // Collective calls are made by one thread at a time; everything else is thread-safe.
 class Session {
  public:
+  // `service` is null unless the session spans nodes.
   Session(const SessionOptions& options, std::unique_ptr<Transport> transport, Membership members,
-          std::unique_ptr<NodeGroup> group);
+          std::unique_ptr<NodeGroup> group, std::unique_ptr<NodeService> service);
   ~Session();
 
   const Membership& members() const { return members_; }
   NodeGroup* group() const { return group_.get(); }
   TableContext table_context() const {
-    return TableContext{&members_, group_.get(), options_.mode};
+    return TableContext{&members_, group_.get(), options_.mode,
+                        service_ == nullptr ? nullptr : service_->shards()};
   }
   // The deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
@@ -52,7 +55,7 @@ class Session {
   void Leave(const std::string& reason) { group_->Leave(reason); }
 
   // Keeps the table until ReleaseTable or the end of the session.
-  Table* KeepTable(std::unique_ptr<Table> table);
+  Table* KeepTable(std::shared_ptr<Table> table);
   void ReleaseTable(Table* table);
 
  private:
@@ -60,9 +63,10 @@ class Session {
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<NodeService> service_;  // ends before the group
   int64_t next_table_ = 0;
   std::mutex tables_mutex_;
-  std::vector<std::unique_ptr<Table>> tables_;
+  std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for
   AggregationTurn next_aggregation_;
 };

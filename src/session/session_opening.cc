@@ -63,7 +63,15 @@ Status SessionOpening::Step(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kControl:
       MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
-      MV_RETURN_IF_NOT_OK(BeginMapped(all).In("init"));
+      MV_RETURN_IF_NOT_OK(MapControl(all).In("init"));
+      if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->BeginConnect().In("init"));
+      phase_ = Phase::kConnect;
+      [[fallthrough]];
+    case Phase::kConnect:
+      if (members_.spans_nodes()) {
+        MV_RETURN_IF_NOT_OK(transport_->PollConnect(limit, &messenger_).In("init"));
+      }
+      MV_RETURN_IF_NOT_OK(BeginMapped().In("init"));
       phase_ = Phase::kMapped;
       [[fallthrough]];
     case Phase::kMapped:
@@ -75,7 +83,7 @@ Status SessionOpening::Step(const WaitLimit& limit) {
       MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit).In("init"));
   }
   session_ = std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
-                                       std::move(group_));
+                                       std::move(group_), std::move(service_));
   return Status::Ok();
 }
 
@@ -91,7 +99,7 @@ Status SessionOpening::BeginHello() {
   hello.staleness = options_.mode.staleness;
   hello.role = static_cast<int32_t>(options_.role);
   hello.timeout_ms = options_.timeout.count();
-  DescribeThisPlace(&hello);
+  MV_RETURN_IF_NOT_OK(DescribeThisPlace(&hello, transport_->rank()));
   return transport_->BeginExchange(
       std::string(reinterpret_cast<const char*>(&hello), sizeof(hello)));
 }
@@ -100,21 +108,20 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   Result<Membership> members = Membership::FromHellos(hellos, transport_->rank());
   if (!members.ok()) return members.status();
   members_ = std::move(members.value());
-  if (members_.num_nodes() > 1) {
-    std::string hosts = members_.node_hosts()[0];
-    for (int i = 1; i < members_.num_nodes(); ++i) {
-      hosts += ", " + members_.node_hosts()[static_cast<size_t>(i)];
-    }
-    return Status(Code::kUnsupported,
-                  StrCat("the ranks run on ", members_.num_nodes(), " nodes (", hosts,
-                         ") that share no memory; this version connects the ranks of one"));
-  }
   Status status;
+  if (members_.spans_nodes()) status = transport_->CheckCanConnect();
   SegmentLocator locator;
-  if (members_.local_rank() == 0) {
-    const int ranks = static_cast<int>(members_.node_ranks().size());
+  if (members_.spans_nodes() && options_.mode.mode != Mode::kAsync) {
+    return Status(Code::kUnsupported,
+                  StrCat("the ranks run on ", members_.num_nodes(), " nodes (",
+                         members_.NameNode(0), " and others), and this version has the sync mode "
+                         "and bounded staleness on one node only: use the asynchronous mode"));
+  }
+  if (status.ok() && members_.local_rank() == 0) {
+    const auto ranks = static_cast<int>(members_.node_ranks().size());
     const auto create = ranks == 1 ? Segment::CreatePrivate : Segment::CreateShared;
-    Result<Segment> made = create(NodeGroup::ControlBytes(ranks), NodeGroup::ScratchBytes(ranks));
+    Result<Segment> made =
+        create(NodeGroup::ControlBytes(members_.size()), NodeGroup::ScratchBytes(ranks));
     status = made.status();
     if (made.ok()) {
       control_ = std::move(made.value());
@@ -124,26 +131,34 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   return transport_->BeginExchange(Bytes(status, locator));
 }
 
-Status SessionOpening::BeginMapped(const std::vector<std::string>& outcomes) {
+Status SessionOpening::MapControl(const std::vector<std::string>& outcomes) {
   std::vector<Outcome> read;
   MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
-  Status status;
   if (members_.local_rank() != 0) {
     const auto first = static_cast<size_t>(members_.node_ranks()[0]);
     Result<Segment> mapped = Segment::OpenShared(read[first].locator);
-    status = mapped.status();
+    mapped_ = mapped.status();
     if (mapped.ok()) control_ = std::move(mapped.value());
   }
-  return transport_->BeginExchange(Bytes(status, SegmentLocator()));
+  return Status::Ok();
+}
+
+Status SessionOpening::BeginMapped() {
+  return transport_->BeginExchange(Bytes(mapped_, SegmentLocator()));
 }
 
 Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
   std::vector<Outcome> read;
   MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
   control_.Unlink();
-  auto group = NodeGroup::Join(std::move(control_), members_);
+  auto group = NodeGroup::Join(std::move(control_), members_, std::move(messenger_));
   if (!group.ok()) return group.status();
   group_ = std::move(group.value());
+  if (members_.spans_nodes()) {
+    Result<std::unique_ptr<NodeService>> service = NodeService::Start(group_.get());
+    if (!service.ok()) return service.status();
+    service_ = std::move(service.value());
+  }
   group_->everybody()->Arrive(CallKind::kJoin);
   return Status::Ok();
 }

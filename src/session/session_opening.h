@@ -2,7 +2,8 @@
 //
 // Everybody tells everybody who it is, over the transport; those who can map each other's memory
 // are a node; the first rank of the node makes the control segment and the others map it; then
-// they meet in it for the first time, and from there on need the transport no more.
+// they meet in it for the first time, and from there on need the transport no more. If there are
+// several nodes the transport also gives them a messenger, and the service threads are started.
 #ifndef MULTIVERSO_SESSION_SESSION_OPENING_H_
 #define MULTIVERSO_SESSION_SESSION_OPENING_H_
 
@@ -12,6 +13,7 @@
 
 #include "base/operation.h"
 #include "memory/segment.h"
+#include "session/node_service.h"
 #include "session/session.h"
 
 namespace multiverso {
@@ -27,13 +29,15 @@ class SessionOpening final : public Operation {
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
 
  private:
-  enum class Phase { kStart, kHello, kControl, kMapped, kMeet };
+  enum class Phase { kStart, kHello, kControl, kConnect, kMapped, kMeet };
 
   Status BeginHello();
   // Knows who is where; makes the control segment on the first rank of the node.
   Status BeginControl(const std::vector<std::string>& hellos);
-  // Maps the control segment on the others, and tells everybody how that went.
-  Status BeginMapped(const std::vector<std::string>& outcomes);
+  // Maps the control segment on the others.
+  Status MapControl(const std::vector<std::string>& outcomes);
+  // Tells everybody how that went.
+  Status BeginMapped();
   Status Join(const std::vector<std::string>& outcomes);
 
   SessionOptions options_;
@@ -41,7 +45,10 @@ class SessionOpening final : public Operation {
   Phase phase_ = Phase::kStart;
   Membership members_;
   Segment control_;
+  Status mapped_;
+  std::unique_ptr<Messenger> messenger_;
   std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<NodeService> service_;
   std::unique_ptr<Session> session_;
 };
 

@@ -164,6 +164,61 @@ Status Shard::Store(const void* values, Progress* progress, const WaitLimit& lim
   });
 }
 
+template <StripeUse kFor, class Body>
+Status Shard::ForEachStripeOf(int64_t first, int64_t count, Progress* progress,
+                              const WaitLimit& limit, Body body) {
+  const int64_t element_bytes = layout_.row_bytes() / columns_;
+  while (progress->done < count) {
+    const int64_t at = first + progress->done;
+    const int64_t stripe = layout_.stripe_of(at / columns_);
+    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
+    const StripeHold<kFor> holding(storage_.lock(stripe));
+    const int64_t elements =
+        std::min(layout_.end_row(stripe) * columns_ - at, count - progress->done);
+    body(at * element_bytes, progress->done * element_bytes, elements);
+    progress->done += elements;
+  }
+  return Status::Ok();
+}
+
+Status Shard::GetRange(int64_t first, int64_t count, void* out, Progress* progress,
+                       const WaitLimit& limit) {
+  const int64_t element_bytes = layout_.row_bytes() / columns_;
+  return ForEachStripeOf<StripeUse::kReading>(
+      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+        std::memcpy(static_cast<char*>(out) + in_range, storage_.parameters() + at,
+                    static_cast<size_t>(elements * element_bytes));
+      });
+}
+
+Status Shard::AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
+                       const WaitLimit& limit) {
+  return ForEachStripeOf<StripeUse::kWriting>(
+      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+        updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + in_range, nullptr,
+                                           elements));
+      });
+}
+
+Status Shard::AddGetRange(int64_t first, int64_t count, const void* delta, void* out,
+                          Progress* progress, const WaitLimit& limit) {
+  return ForEachStripeOf<StripeUse::kWriting>(
+      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+        updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + in_range,
+                                           static_cast<char*>(out) + in_range, elements));
+      });
+}
+
+Status Shard::StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
+                         const WaitLimit& limit) {
+  const int64_t element_bytes = layout_.row_bytes() / columns_;
+  return ForEachStripeOf<StripeUse::kWriting>(
+      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+        std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + in_range,
+                    static_cast<size_t>(elements * element_bytes));
+      });
+}
+
 Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit) {
   const auto row_bytes = static_cast<size_t>(layout_.row_bytes());

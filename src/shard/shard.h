@@ -43,6 +43,7 @@ class Shard {
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
+  Holders* holders() const { return storage_.holders(); }
 
   // The whole shard, row by row.
   Status Get(void* out, Progress* progress, const WaitLimit& limit);
@@ -58,6 +59,16 @@ class Shard {
   // than they are taken over one by one to be changed.
   void Apply(int64_t first, const void* delta, void* out, int64_t count, char* scratch) const;
   const char* parameters() const { return storage_.parameters(); }
+  // The same for `count` elements from number `first` on, where `out`, `delta` and `values` are of
+  // these alone. What is asked for in pieces may change between them.
+  Status GetRange(int64_t first, int64_t count, void* out, Progress* progress,
+                  const WaitLimit& limit);
+  Status AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
+                  const WaitLimit& limit);
+  Status AddGetRange(int64_t first, int64_t count, const void* delta, void* out,
+                     Progress* progress, const WaitLimit& limit);
+  Status StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
+                    const WaitLimit& limit);
 
   // Rows by number within the shard, in the order given, checked by the caller.
   Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
@@ -69,6 +80,10 @@ class Shard {
   // Calls body(byte offset, elements, bytes) for each stripe, under its lock or, reading, without.
   template <StripeUse kFor, class Body>
   Status ForEachStripe(Progress* progress, const WaitLimit& limit, Body body);
+  // Calls body(byte offset in the shard, byte offset in the range, elements) under each lock.
+  template <StripeUse kFor, class Body>
+  Status ForEachStripeOf(int64_t first, int64_t count, Progress* progress, const WaitLimit& limit,
+                         Body body);
   // Calls body(index into rows, address of the row) for each, under the lock of its stripe.
   template <StripeUse kFor, class Body>
   Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress,

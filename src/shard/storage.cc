@@ -9,8 +9,10 @@ namespace multiverso {
 namespace {
 
 constexpr int64_t kPage = 4096;
+constexpr int64_t kHoldersOffset = 1024;
 constexpr int64_t kLocksOffset = kPage;
-static_assert(sizeof(Hyper) <= kLocksOffset);
+static_assert(sizeof(Hyper) <= kHoldersOffset);
+static_assert(kHoldersOffset + sizeof(Holders) <= kLocksOffset);
 
 }  // namespace
 
@@ -38,6 +40,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
 
 void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
+  holders_ = reinterpret_cast<Holders*>(base + kHoldersOffset);
   locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
   parameters_ = base + parameters_offset_;
   state_ = base + state_offset_;

@@ -1,11 +1,12 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
-//   hyper-parameters | one lock per stripe | parameters | updater state
+//   hyper-parameters, holders | one lock per stripe | parameters | updater state
 //
 // All of it is valid when zero-filled, so creating a shard of any size touches no page of it.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
 #define MULTIVERSO_SHARD_STORAGE_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/status.h"
@@ -15,6 +16,12 @@
 #include "shard/updater.h"
 
 namespace multiverso {
+
+// Who still has the shard's table, in a session that spans nodes.
+struct Holders {
+  std::atomic<uint32_t> ranks;       // of this node
+  std::atomic<uint32_t> nodes_done;  // other nodes that have released it
+};
 
 class ShardStorage {
  public:
@@ -30,6 +37,7 @@ class ShardStorage {
   void Attach(char* base);
 
   Hyper* hyper() const { return hyper_; }
+  Holders* holders() const { return holders_; }
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
   char* parameters() const { return parameters_; }
   char* state() const { return state_; }
@@ -41,6 +49,7 @@ class ShardStorage {
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
   Hyper* hyper_ = nullptr;
+  Holders* holders_ = nullptr;
   StripeLock* locks_ = nullptr;
   char* parameters_ = nullptr;
   char* state_ = nullptr;

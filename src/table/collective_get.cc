@@ -12,7 +12,10 @@ CollectiveGet::CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_i
   Arrive();
 }
 
-void CollectiveGet::Cancel(const std::string& reason) { table_->group()->Abort(Status(Code::kAborted, reason)); }
+void CollectiveGet::Cancel(const std::string& reason) {
+  if (reading_ != nullptr) reading_->Cancel(reason);
+  table_->group()->Abort(Status(Code::kAborted, reason));
+}
 
 void CollectiveGet::Arrive() {
   const int64_t id = table_->id();
@@ -29,9 +32,25 @@ Status CollectiveGet::CheckSameTable() const {
     return Status(Code::kMismatch,
                   StrCat("the ranks did not make the same call: rank ", group->rank(),
                          " called get(sync=True) of table number ", table_->id(), ", rank ",
-                         group->rank_of(member), " of table number ", id));
+                         member, " of table number ", id));
   }
   return Status::Ok();
+}
+
+Status CollectiveGet::Read(const WaitLimit& limit) {
+  if (!table_->spans_nodes()) {
+    return row_ids_ == nullptr ? table_->Get(out_, &progress_, limit)
+                               : table_->GetRows(row_ids_, num_ids_, out_, &progress_, limit);
+  }
+  if (reading_ == nullptr) {
+    TableRequest request;
+    request.kind = row_ids_ == nullptr ? RequestKind::kGet : RequestKind::kGetRows;
+    request.row_ids = row_ids_;
+    request.num_ids = num_ids_;
+    request.out = out_;
+    reading_ = table_->Start(request, deadline());
+  }
+  return reading_->Step(limit);
 }
 
 Status CollectiveGet::Step(const WaitLimit& limit) {
@@ -43,9 +62,8 @@ Status CollectiveGet::Step(const WaitLimit& limit) {
       phase_ = Phase::kRead;
       [[fallthrough]];
     case Phase::kRead:
-      MV_RETURN_IF_NOT_OK(row_ids_ == nullptr
-                              ? table_->Get(out_, &progress_, limit)
-                              : table_->GetRows(row_ids_, num_ids_, out_, &progress_, limit));
+      MV_RETURN_IF_NOT_OK(Read(limit));
+      reading_.reset();
       Arrive();
       phase_ = Phase::kAfter;
       [[fallthrough]];

@@ -3,6 +3,7 @@
 #define MULTIVERSO_TABLE_COLLECTIVE_GET_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "base/operation.h"
@@ -26,6 +27,7 @@ class CollectiveGet final : public Operation {
   // A call on one table is not the same call on another.
   void Arrive();
   Status CheckSameTable() const;
+  Status Read(const WaitLimit& limit);
 
   Table* table_;
   const int64_t* row_ids_;
@@ -33,6 +35,7 @@ class CollectiveGet final : public Operation {
   void* out_;
   Phase phase_ = Phase::kBefore;
   Progress progress_;
+  std::unique_ptr<Operation> reading_;  // if the table's rows lie on several nodes
 };
 
 }  // namespace multiverso

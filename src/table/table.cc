@@ -4,50 +4,53 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "table/spanning_call.h"
 
 namespace multiverso {
 namespace {
 
 constexpr int64_t kPage = 4096;
 
-StripeLayout LayoutOf(const TableSpec& spec) {
-  return StripeLayout(spec.num_row, spec.num_col * SizeOf(spec.type()));
+// Of the rows on this node.
+StripeLayout LayoutOf(const TableSpec& spec, const Membership& members) {
+  return StripeLayout(Partition(members, spec.num_row).node_rows().count(),
+                      spec.num_col * SizeOf(spec.type()));
 }
 
-StagedShape ShapeOf(const TableSpec& spec) {
-  return StagedShape{LayoutOf(spec), spec.num_col, spec.type()};
+StagedShape ShapeOf(const TableSpec& spec, const Membership& members) {
+  return StagedShape{LayoutOf(spec, members), spec.num_col, spec.type()};
 }
 
-Result<ShardStorage> StorageOf(const TableSpec& spec) {
+Result<ShardStorage> StorageOf(const TableSpec& spec, const Membership& members) {
   auto updater = MakeUpdater(static_cast<UpdaterKind>(spec.updater), spec.type());
   if (!updater.ok()) return updater.status();
-  return ShardStorage::Plan(LayoutOf(spec), updater.value()->state_slots());
+  return ShardStorage::Plan(LayoutOf(spec, members), updater.value()->state_slots());
 }
 
 }  // namespace
 
 Result<TableBytes> Table::BytesOf(const TableSpec& spec, const TableContext& context) {
-  Result<ShardStorage> storage = StorageOf(spec);
+  Result<ShardStorage> storage = StorageOf(spec, *context.members);
   if (!storage.ok()) return storage.status();
   Result<int64_t> consistency =
-      Consistency::BytesFor(context.mode, ShapeOf(spec), context.members->num_workers());
+      Consistency::BytesFor(context.mode, ShapeOf(spec, *context.members), context.members->num_workers());
   if (!consistency.ok()) return consistency.status();
   return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
 }
 
 Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, Segment segment,
                                              TableContext context) {
-  Result<ShardStorage> storage = StorageOf(spec);
+  Result<ShardStorage> storage = StorageOf(spec, *context.members);
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(static_cast<UpdaterKind>(spec.updater), spec.type());
   if (!updater.ok()) return updater.status();
   std::unique_ptr<Table> table(new Table(spec, id, std::move(segment), context));
   storage->Attach(table->segment_.data());
   table->shard_ = std::make_unique<Shard>(
-      LayoutOf(spec), spec.num_col, storage.value(), std::move(updater.value()),
+      LayoutOf(spec, *context.members), spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{context.group->local_rank(), context.group});
   table->consistency_ = Consistency::Make(
-      context.mode, ShapeOf(spec),
+      context.mode, ShapeOf(spec, *context.members),
       table->segment_.data() + RoundUp(storage->segment_bytes(), kPage), table->shard_.get(),
       context.group, spec.name, context.members->is_worker());
   // Every rank writes the same values before anybody can use the table.
@@ -58,7 +61,11 @@ Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, 
 }
 
 Table::Table(const TableSpec& spec, int64_t id, Segment segment, TableContext context)
-    : spec_(spec), id_(id), segment_(std::move(segment)), context_(context) {}
+    : spec_(spec),
+      id_(id),
+      segment_(std::move(segment)),
+      context_(context),
+      partition_(*context.members, spec.num_row) {}
 
 std::string Table::Where(const char* call) const {
   return StrCat("rank ", context_.members->rank(), ", table '", spec_.name, "', ", call);
@@ -139,7 +146,7 @@ Status Table::Store(const void* values, Progress* progress, const WaitLimit& lim
   return shard_->Store(values, progress, limit);
 }
 
-Status Table::SetHyper(int32_t index, double value) {
+Status Table::SetHyperHere(int32_t index, double value) {
   MV_RETURN_IF_NOT_OK(CheckHyper(index, value));
   shard_->hyper()->value[index].store(value, std::memory_order_relaxed);
   return Status::Ok();
@@ -147,6 +154,70 @@ Status Table::SetHyper(int32_t index, double value) {
 
 double Table::GetHyper(int32_t index) const {
   return shard_->hyper()->value[index].load(std::memory_order_relaxed);
+}
+
+std::unique_ptr<Operation> Table::Start(const TableRequest& request, Instant deadline) {
+  return std::make_unique<SpanningCall>(this, request, deadline);
+}
+
+Status Table::CheckRequest(const RequestHeader& header) const {
+  if (header.kind == RequestKind::kSetHyper) {
+    return CheckHyper(static_cast<int32_t>(header.first), header.value);
+  }
+  const int64_t element_bytes = SizeOf(spec_.type());
+  const bool of_rows = IsOfRows(header.kind);
+  const int64_t unit = of_rows ? spec_.num_col * element_bytes : element_bytes;
+  if (header.count > kChunkBytes / unit || header.bytes != header.count * unit) {
+    return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
+                                           " bytes, with ", header.bytes));
+  }
+  if (of_rows) return Status::Ok();
+  const RowRange rows = partition_.node_rows();
+  if (header.first < rows.first * spec_.num_col ||
+      header.first > rows.end * spec_.num_col - header.count) {
+    return Status(Code::kTransport, StrCat("a request for ", header.count, " elements from ",
+                                           header.first, " on; rows ", rows.first, " to ",
+                                           rows.end - 1, " are here"));
+  }
+  return Status::Ok();
+}
+
+Status Table::CheckRowsHere(const std::vector<int64_t>& row_ids) const {
+  const RowRange rows = partition_.node_rows();
+  for (const int64_t row : row_ids) {
+    if (rows.Contains(row)) continue;
+    return Status(Code::kTransport, StrCat("a request for row ", row, "; rows ", rows.first,
+                                           " to ", rows.end - 1, " are here"));
+  }
+  return Status::Ok();
+}
+
+void Table::CountFromShard(Chunk* chunk) const {
+  const int64_t first = partition_.node_rows().first;
+  chunk->first -= first * spec_.num_col;
+  for (int64_t& row : chunk->ids) row -= first;
+}
+
+Status Table::Operate(Chunk* chunk, Progress* progress, const WaitLimit& limit) {
+  switch (chunk->kind) {
+    case RequestKind::kGet:
+      return shard_->GetRange(chunk->first, chunk->count, chunk->out, progress, limit);
+    case RequestKind::kAdd:
+      return shard_->AddRange(chunk->first, chunk->count, chunk->delta, progress, limit);
+    case RequestKind::kAddGet:
+      return shard_->AddGetRange(chunk->first, chunk->count, chunk->delta, chunk->out, progress,
+                                 limit);
+    case RequestKind::kStore:
+      return shard_->StoreRange(chunk->first, chunk->count, chunk->delta, progress, limit);
+    case RequestKind::kGetRows:
+      return shard_->GetRows(chunk->ids.data(), chunk->count, chunk->out, progress, limit);
+    case RequestKind::kAddRows:
+      return shard_->AddRows(chunk->ids.data(), chunk->count, chunk->delta, progress, limit);
+    case RequestKind::kSetHyper:
+    case RequestKind::kReleased:
+      break;
+  }
+  return Status(Code::kInternal, "a chunk of no operation");
 }
 
 }  // namespace multiverso

@@ -1,33 +1,42 @@
 // Table: what a worker holds in its hand. Checks a call, splits it over the shards, and makes it.
 //
-// All servers of this release live on the caller's node, so there is one shard, and a call on the
-// table ends as a call on memory that this process has mapped.
+// The rows of this node's servers lie in one shard, in memory that this process has mapped. If that
+// is all rows, a call on the table ends as a call on the shard. If not, it is an operation that also
+// asks the servers of other nodes (SpanningCall).
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/operation.h"
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
+#include "table/chunk_source.h"
+#include "table/partition.h"
+#include "table/request.h"
 #include "table/table_spec.h"
 #include "transport/membership.h"
 #include "transport/node_group.h"
 
 namespace multiverso {
 
+class ShardService;
+
 // What a table needs of its session; outlives the table.
 struct TableContext {
   const Membership* members = nullptr;
   NodeGroup* group = nullptr;
   ModeOptions mode;
+  ShardService* service = nullptr;  // if the session spans nodes
 };
 
-// What a table's segment holds: the shard, and what the mode needs beside it.
+// What a table's segment holds on this node: the shard, and what the mode needs beside it.
 struct TableBytes {
   int64_t shard = 0;
   int64_t consistency = 0;  // sparse: mostly address space
@@ -51,6 +60,10 @@ class Table {
   Status CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids, const void* data,
                    int64_t count) const;
 
+  // Whether calls are made by Start; if not, by the functions after it.
+  bool spans_nodes() const { return context_.service != nullptr; }
+  std::unique_ptr<Operation> Start(const TableRequest& request, Instant deadline);
+
   // Checked by the above.
   Status Get(void* out, Progress* progress, const WaitLimit& limit);
   Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
@@ -70,8 +83,21 @@ class Table {
   // Past the updater, by the master, before the table is handed out.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
-  Status SetHyper(int32_t index, double value);
+  // On this node.
+  Status SetHyperHere(int32_t index, double value);
   double GetHyper(int32_t index) const;
+
+  // ---- In a session that spans nodes, about this node's rows.
+  const Partition& partition() const { return partition_; }
+  ShardService* service() const { return context_.service; }
+  Holders* holders() const { return shard_->holders(); }
+  // Whether a request from another node can be met; not yet which rows it names.
+  Status CheckRequest(const RequestHeader& header) const;
+  Status CheckRowsHere(const std::vector<int64_t>& row_ids) const;
+  // Makes what counts from the table's first row count from the shard's.
+  void CountFromShard(Chunk* chunk) const;
+  // Does what the chunk asks for on the shard.
+  Status Operate(Chunk* chunk, Progress* progress, const WaitLimit& limit);
 
   // "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;
@@ -83,6 +109,7 @@ class Table {
   int64_t id_;
   Segment segment_;
   TableContext context_;
+  Partition partition_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Consistency> consistency_;  // null in async mode
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "table/shard_service.h"
 
 namespace multiverso {
 namespace {
@@ -52,7 +53,10 @@ TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init
   context_.group->everybody()->Arrive(CallKind::kCreateTable, &proposal, sizeof(proposal));
 }
 
-void TableCreation::Cancel(const std::string& reason) { context_.group->Abort(Status(Code::kAborted, reason)); }
+void TableCreation::Cancel(const std::string& reason) {
+  if (storing_ != nullptr) storing_->Cancel(reason);
+  context_.group->Abort(Status(Code::kAborted, reason));
+}
 
 Status TableCreation::Step(const WaitLimit& limit) {
   Circle* const meeting = context_.group->everybody();
@@ -77,7 +81,7 @@ Status TableCreation::Step(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kStore:
       if (context_.members->rank() == context_.members->master_rank()) {
-        MV_RETURN_IF_NOT_OK(table_->Store(init_value_, &stored_, limit));
+        MV_RETURN_IF_NOT_OK(Store(limit));
       }
       meeting->Arrive(CallKind::kFillTable);
       phase_ = Phase::kFilled;
@@ -89,22 +93,19 @@ Status TableCreation::Step(const WaitLimit& limit) {
 }
 
 Status TableCreation::CompareSpecs() {
-  NodeGroup* const group = context_.group;
-  Circle* const meeting = group->everybody();
+  const Membership& members = *context_.members;
+  Circle* const meeting = context_.group->everybody();
   // The first pair that differs, in rank order, so that all ranks say the same.
   const auto first = Read<Proposal>(meeting->deposit(0));
-  for (int i = 0; i < group->size(); ++i) {
+  for (int i = 0; i < members.size(); ++i) {
     const auto other = Read<Proposal>(meeting->deposit(i));
-    if (group->rank_of(i) == context_.members->master_rank()) {
-      master_fills_ = other.has_init_value != 0;
-    }
-    if (!failure_.ok()) return failure_.In(StrCat("rank ", group->rank()));
+    if (i == members.master_rank()) master_fills_ = other.has_init_value != 0;
+    if (!failure_.ok()) return failure_.In(StrCat("rank ", members.rank()));
     if (other.code == first.code && other.spec == first.spec) continue;
     return Status(Code::kMismatch,
-                  StrCat("the ranks did not create the same table: rank ", group->rank_of(0),
-                         " asked for ", first.spec.Describe(), first.code != 0 ? " (invalid)" : "",
-                         ", rank ", group->rank_of(i), " for ", other.spec.Describe(),
-                         other.code != 0 ? " (invalid)" : ""));
+                  StrCat("the ranks did not create the same table: rank 0 asked for ",
+                         first.spec.Describe(), first.code != 0 ? " (invalid)" : "", ", rank ", i,
+                         " for ", other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
   }
   return Status::Ok();
 }
@@ -133,13 +134,14 @@ void TableCreation::ArriveWithSegment() {
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
   Circle* const meeting = group->everybody();
-  const auto made = Read<Outcome>(meeting->deposit(0));
-  if (made.code != 0) {
+  for (int i = 0; i < context_.members->size(); ++i) {
+    const auto made = Read<Outcome>(meeting->deposit(i));
+    if (made.code == 0) continue;
     return Status(static_cast<Code>(made.code),
-                  StrCat("rank ", group->rank_of(0), ", ", spec_.Describe(), ": ", made.text));
+                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
   }
   if (group->local_rank() != 0) {
-    Result<Segment> mapped = Segment::OpenShared(made.locator);
+    Result<Segment> mapped = Segment::OpenShared(Read<Outcome>(meeting->deposit(maker())).locator);
     failure_ = mapped.status();
     if (mapped.ok()) segment_ = std::move(mapped.value());
   }
@@ -148,24 +150,40 @@ Status TableCreation::MapAndArrive() {
     failure_ = table.status();
     if (table.ok()) table_ = std::move(table.value());
   }
+  if (failure_.ok() && context_.service != nullptr) {
+    // Before anybody can ask for it.
+    table_->holders()->ranks.fetch_add(1);
+    context_.service->Keep(table_);
+  }
   const Outcome outcome = OutcomeOf(failure_);
   meeting->Arrive(CallKind::kMapTable, &outcome, sizeof(outcome));
   return Status::Ok();
 }
 
 Status TableCreation::ConfirmAllMapped() {
-  NodeGroup* const group = context_.group;
-  Circle* const meeting = group->everybody();
-  for (int i = 0; i < group->size(); ++i) {
+  Circle* const meeting = context_.group->everybody();
+  for (int i = 0; i < context_.members->size(); ++i) {
     const auto mapped = Read<Outcome>(meeting->deposit(i));
     if (mapped.code == 0) continue;
+    if (context_.service != nullptr) context_.service->Forget(id_);
     table_.reset();
     return Status(static_cast<Code>(mapped.code),
-                  StrCat("rank ", group->rank_of(i), ", ", spec_.Describe(), ": ", mapped.text));
+                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", mapped.text));
   }
   // Everybody has it: from here on it needs neither name nor descriptor.
   table_->segment()->Seal();
   return Status::Ok();
+}
+
+Status TableCreation::Store(const WaitLimit& limit) {
+  if (!table_->spans_nodes()) return table_->Store(init_value_, &stored_, limit);
+  if (storing_ == nullptr) {
+    TableRequest request;
+    request.kind = RequestKind::kStore;
+    request.delta = init_value_;
+    storing_ = table_->Start(request, deadline());
+  }
+  return storing_->Step(limit);
 }
 
 }  // namespace multiverso

@@ -1,7 +1,7 @@
 // TableCreation: how the ranks make one table together.
 //
 // Three or four meetings. First everybody brings its spec; they must be equal. Then the first
-// rank of the node has made the segment and brings its locator, or the reason why not. Then
+// rank of each node has made the segment and brings its locator, or the reason why not. Then
 // everybody has mapped it, or brings the reason why not. Last, if the master has an initial value,
 // it has stored it. So whatever fails on one rank fails on all of them, with the same words, and
 // leaves nothing behind.
@@ -29,17 +29,21 @@ class TableCreation final : public Operation {
   void Cancel(const std::string& reason) override;
 
   // After Step returned ok.
-  std::unique_ptr<Table> TakeTable() { return std::move(table_); }
+  std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
  private:
   enum class Phase { kCompare, kMap, kConfirm, kStore, kFilled };
 
   Status CompareSpecs();
+  // The number of the first rank of this node, which makes the segment.
+  int maker() const { return context_.members->node_ranks().front(); }
   // Makes the segment (on the first rank of the node) and says so.
   void ArriveWithSegment();
-  // Maps what the first rank made and says so.
+  // Maps what the first rank of the node made and says so.
   Status MapAndArrive();
   Status ConfirmAllMapped();
+  // The master's part.
+  Status Store(const WaitLimit& limit);
 
   TableSpec spec_;
   int64_t id_;
@@ -50,7 +54,8 @@ class TableCreation final : public Operation {
   Status failure_;  // of this rank
   bool master_fills_ = false;
   Progress stored_;
-  std::unique_ptr<Table> table_;
+  std::unique_ptr<Operation> storing_;
+  std::shared_ptr<Table> table_;
 };
 
 }  // namespace multiverso

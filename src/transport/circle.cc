@@ -1,8 +1,11 @@
 #include "transport/circle.h"
 
+#include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "transport/node_group.h"
@@ -13,6 +16,10 @@ namespace {
 
 // How often a waiting rank looks after those it waits for.
 constexpr auto kLook = std::chrono::milliseconds(50);
+// Longest sleep of a leader that waits for other nodes.
+constexpr auto kLongestNap = std::chrono::milliseconds(5);
+// How long messages of a rank that has gone may take to arrive.
+constexpr auto kOnItsWay = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -20,10 +27,22 @@ Circle::Circle(NodeGroup* group, int index, std::vector<int> members)
     : group_(group),
       index_(index),
       members_(std::move(members)),
-      words_(&group->control()->circle[index]) {}
+      words_(&group->control()->circle[index]) {
+  for (const int rank : members_) members_here_ += group->is_local(rank) ? 1 : 0;
+  if (members_here_ < members_.size()) bridge_ = std::make_unique<Bridge>(group, index, members_);
+}
 
-std::atomic<uint64_t>& Circle::arrivals(int local_rank) const {
-  return group_->slot(local_rank).circle[index_].arrivals;
+std::atomic<uint64_t>& Circle::arrivals(int rank) const {
+  return group_->slot(rank).circle[index_].arrivals;
+}
+
+bool Circle::HasArrived(int rank) const {
+  return arrivals(rank).load(std::memory_order_acquire) >= meetings_;
+}
+
+bool Circle::IsCompleted() const {
+  const uint32_t last = words_->completed.load(std::memory_order_acquire);
+  return static_cast<int32_t>(last - static_cast<uint32_t>(meetings_)) >= 0;
 }
 
 void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
@@ -32,7 +51,9 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   aborted_before_ = group_->IsAborted();
   if (aborted_before_) return;
   ++meetings_;
-  RankSlot::InCircle& mine = group_->slot(group_->local_rank()).circle[index_];
+  inquiry_.reset();
+  leader_gone_at_.reset();
+  RankSlot::InCircle& mine = group_->slot(group_->rank()).circle[index_];
   RankSlot::Deposit& deposit = mine.deposit[meetings_ % 2];
   deposit.kind = kind;
   deposit.bytes = static_cast<uint32_t>(bytes);
@@ -41,38 +62,48 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   const uint64_t total = words_->total_arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   // The sum is never too small when all are here, but it also counts those who gave up a meeting
   // that a lost rank will never come to, and went on to the next.
-  if (total >= meetings_ * members_.size() && LateMembers().empty()) {
-    words_->completed.store(static_cast<uint32_t>(meetings_), std::memory_order_seq_cst);
-    // A system call only if somebody sleeps.
-    if (words_->sleepers.load(std::memory_order_seq_cst) != 0) {
-      WakeWord(&words_->completed, kWakeAll);
-    }
+  if (total < meetings_ * members_here_ || !LateMembers(/*only_here=*/true).empty()) return;
+  if (bridge_ == nullptr) {
+    Announce(&words_->completed, &words_->sleepers);
+  } else {
+    Announce(&words_->gathered, &words_->sleeping_leaders);
   }
+}
+
+void Circle::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const {
+  word->store(static_cast<uint32_t>(meetings_), std::memory_order_seq_cst);
+  // A system call only if somebody sleeps.
+  if (sleepers->load(std::memory_order_seq_cst) != 0) WakeWord(word, kWakeAll);
 }
 
 Status Circle::Meet(const WaitLimit& limit) {
   if (aborted_before_) return group_->CheckAborted(/*was_waiting=*/false);
-  const auto number = static_cast<uint32_t>(meetings_);
-  const auto completed = [&] {
-    const uint32_t last = words_->completed.load(std::memory_order_acquire);
-    return static_cast<int32_t>(last - number) >= 0;
-  };
+  const bool leads = bridge_ != nullptr && bridge_->leader() == group_->rank();
+  const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
     const Instant until = std::min(limit.first(), Clock::now() + kLook);
-    if (AwaitWord(&words_->completed, &words_->sleepers, until, completed)) break;
+    if (leads) {
+      const Status carried = CarryAcross(until);
+      if (carried.ok()) break;
+      if (!carried.pending()) return carried;
+    } else if (AwaitWord(&words_->completed, &words_->sleepers, until, completed)) {
+      break;
+    }
     // Before asking who has gone: those who know of it may have gone for that reason.
     MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
-    const std::vector<int> late = LateMembers();
-    // The last to arrive may have died before it could say that it was the last.
-    if (late.empty()) break;
+    const std::vector<int> late = LateMembers(/*only_here=*/false);
+    // The last to arrive may have died before it could say that it was the last. What the ranks of
+    // other nodes brought is here only when their leader says so.
+    if (late.empty() && bridge_ == nullptr) break;
     MV_RETURN_IF_NOT_OK(CheckPeers(late));
     MV_RETURN_IF_NOT_OK(CheckElsewhere(late));
     const Instant now = Clock::now();
-    if (now >= limit.deadline) {
+    std::string late_ones;
+    if (now >= limit.deadline && FindLate(&late_ones)) {
       const Status timeout(Code::kTimeout,
                            StrCat("rank ", group_->rank(), " waited ",
                                   SecondsBetween(arrived_at_, now), " s in ", NameOf(MyKind()),
-                                  " for ", NameMembers(late), ", which did not call it"));
+                                  " for ", late_ones));
       // Whoever comes later would wait for this rank in vain.
       group_->Abort(timeout);
       return timeout;
@@ -82,24 +113,77 @@ Status Circle::Meet(const WaitLimit& limit) {
   return CheckKinds();
 }
 
-const RankSlot::Deposit& Circle::deposit(int local_rank) const {
-  return group_->slot(local_rank).circle[index_].deposit[meetings_ % 2];
+Status Circle::CarryAcross(Instant until) {
+  const auto gathered = [&] {
+    const uint32_t last = words_->gathered.load(std::memory_order_acquire);
+    return static_cast<int32_t>(last - static_cast<uint32_t>(meetings_)) >= 0;
+  };
+  // As in Meet, the last to arrive may not have been able to say so.
+  if (!AwaitWord(&words_->gathered, &words_->sleeping_leaders, until, gathered) &&
+      !LateMembers(/*only_here=*/true).empty()) {
+    return Status::Pending();
+  }
+  // As long as others take their time it does not pay to look often.
+  const Backoff backoff(kLongestNap, arrived_at_);
+  for (;;) {
+    const Status exchanged = bridge_->Exchange(meetings_);
+    if (exchanged.ok()) break;
+    if (!exchanged.pending()) return exchanged;
+    const Instant now = Clock::now();
+    if (now >= until) return exchanged;
+    const auto nap = backoff.Next(now);
+    if (nap.count() == 0) {
+      YieldCore();
+    } else {
+      std::this_thread::sleep_for(nap);
+    }
+  }
+  Announce(&words_->completed, &words_->sleepers);
+  return Status::Ok();
 }
 
-CallKind Circle::MyKind() const { return deposit(group_->local_rank()).kind; }
+const RankSlot::Deposit& Circle::deposit(int rank) const {
+  return group_->slot(rank).circle[index_].deposit[meetings_ % 2];
+}
 
-std::vector<int> Circle::LateMembers() const {
+CallKind Circle::MyKind() const { return deposit(group_->rank()).kind; }
+
+std::vector<int> Circle::LateMembers(bool only_here) const {
   std::vector<int> late;
   for (const int member : members_) {
-    if (arrivals(member).load(std::memory_order_acquire) < meetings_) late.push_back(member);
+    if ((!only_here || group_->is_local(member)) && !HasArrived(member)) late.push_back(member);
   }
   return late;
 }
 
-std::string Circle::NameMembers(const std::vector<int>& members) const {
-  std::vector<int> ranks;
-  for (const int member : members) ranks.push_back(group_->rank_of(member));
-  return NameRanks(ranks);
+bool Circle::FindLate(std::string* who) {
+  std::vector<int> late = LateMembers(/*only_here=*/true);
+  *who = NameRanks(late);
+  if (bridge_ != nullptr) {
+    Intercom* const intercom = group_->intercom();
+    if (!inquiry_.has_value()) inquiry_ = intercom->AskWhoIsLate(index_, meetings_);
+    const bool all_answered = intercom->TakeAnswers(index_, meetings_, &*inquiry_);
+    late.insert(late.end(), inquiry_->late_ranks.begin(), inquiry_->late_ranks.end());
+    // If nobody is late, the last has just come and the news of it are on their way.
+    if ((!all_answered || late.empty()) && Clock::now() < inquiry_->until) {
+      std::this_thread::sleep_for(kLongestNap);
+      return false;
+    }
+    std::sort(late.begin(), late.end());
+    *who = NameRanks(late);
+    std::string silent;
+    for (const int node : inquiry_->silent_nodes) {
+      silent += StrCat(silent.empty() ? "" : ", ", group_->members().NameNode(node));
+    }
+    if (!silent.empty() && late.empty()) {
+      *who = silent + ", which does not answer";
+      return true;
+    }
+    if (!silent.empty()) silent += ", which does not answer, and for ";
+    *who = silent + *who;
+  }
+  *who += ", which did not call it";
+  return true;
 }
 
 Status Circle::CheckKinds() const {
@@ -108,34 +192,51 @@ Status Circle::CheckKinds() const {
   for (const int other : members_) {
     if (deposit(other).kind == deposit(first).kind) continue;
     return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", group_->rank_of(first),
-                         " called ", NameOf(deposit(first).kind), ", rank ",
-                         group_->rank_of(other), " called ", NameOf(deposit(other).kind)));
+                  StrCat("the ranks did not make the same call: rank ", first, " called ",
+                         NameOf(deposit(first).kind), ", rank ", other, " called ",
+                         NameOf(deposit(other).kind)));
   }
   return Status::Ok();
 }
 
-Status Circle::CheckPeers(const std::vector<int>& late) const {
+Status Circle::CheckPeers(const std::vector<int>& late) {
   for (const int member : late) {
     const std::string gone = group_->WhyGone(member);
     if (gone.empty()) continue;
     // It may have arrived and gone between the two looks.
-    if (arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;
+    if (HasArrived(member)) continue;
     return Status(Code::kPeerLost,
-                  StrCat("rank ", group_->rank_of(member), " ", gone, " while rank ",
+                  StrCat(group_->members().NameRank(member), " ", gone, " while rank ",
                          group_->rank(), " waited for it in ", NameOf(MyKind())));
+  }
+  return bridge_ == nullptr ? Status::Ok() : CheckLeaders();
+}
+
+Status Circle::CheckLeaders() {
+  for (const int leader : bridge_->leaders()) {
+    const std::string gone = group_->WhyGone(leader);
+    if (gone.empty()) continue;
+    // What it sent last may be on its way.
+    const Instant now = Clock::now();
+    if (!leader_gone_at_.has_value()) leader_gone_at_ = now;
+    if (now < *leader_gone_at_ + kOnItsWay || IsCompleted()) return Status::Ok();
+    return Status(Code::kPeerLost,
+                  StrCat(group_->members().NameRank(leader), " ", gone, " while rank ",
+                         group_->rank(), " waited in ", NameOf(MyKind()),
+                         " for its node to meet the others"));
   }
   return Status::Ok();
 }
 
 Status Circle::CheckElsewhere(const std::vector<int>& late) const {
   for (const int member : late) {
+    if (!group_->is_local(member)) continue;
     const char* const call = group_->MeetingAheadOf(member);
     // If it is still late now, it went there without having come here.
     if (call == nullptr || arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;
-    const bool is_first = member < group_->local_rank();
-    const int first = is_first ? group_->rank_of(member) : group_->rank();
-    const int second = is_first ? group_->rank() : group_->rank_of(member);
+    const bool is_first = member < group_->rank();
+    const int first = is_first ? member : group_->rank();
+    const int second = is_first ? group_->rank() : member;
     const Status mismatch(Code::kMismatch,
                           StrCat("the ranks did not make the same call: rank ", first, " called ",
                                  is_first ? call : NameOf(MyKind()), ", rank ", second, " called ",

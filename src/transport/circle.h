@@ -1,18 +1,26 @@
-// Circle: a set of ranks of one node that meet in shared memory.
+// Circle: a set of ranks of the session that meet in shared memory.
 //
 // A meeting (every collective call is made of them) goes like this: each rank writes what it
 // brings into its own slot, counts itself in, and sleeps on a word that the last to arrive
 // changes; then each reads what the others brought. No server and no message is involved. While a
 // rank waits it looks now and then whether those it waits for are still there, so that a dead, a
 // departed or an aborting rank ends the wait with its name.
+//
+// If the circle spans nodes, the last of a node to arrive wakes the leader of the node, which
+// exchanges what was brought with the other nodes (Bridge) and then lets its node go on. So the
+// other ranks wait in memory all the same.
 #ifndef MULTIVERSO_TRANSPORT_CIRCLE_H_
 #define MULTIVERSO_TRANSPORT_CIRCLE_H_
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/bridge.h"
+#include "transport/intercom.h"
 #include "transport/node_control.h"
 
 namespace multiverso {
@@ -22,7 +30,7 @@ class NodeGroup;
 // Used by one thread at a time, by members only.
 class Circle {
  public:
-  // Circle number `index` of the group, of these local ranks.
+  // Circle number `index` of the group, of these ranks of the session.
   Circle(NodeGroup* group, int index, std::vector<int> members);
 
   const std::vector<int>& members() const { return members_; }
@@ -34,27 +42,40 @@ class Circle {
   // ones come.
   Status Meet(const WaitLimit& limit);
   // What a member brought to the meeting just held: valid until this rank's next but one Arrive.
-  const RankSlot::Deposit& deposit(int local_rank) const;
+  const RankSlot::Deposit& deposit(int rank) const;
 
  private:
-  std::atomic<uint64_t>& arrivals(int local_rank) const;
+  std::atomic<uint64_t>& arrivals(int rank) const;
+  void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
+  bool HasArrived(int rank) const;
+  bool IsCompleted() const;
   CallKind MyKind() const;
   Status CheckKinds() const;
-  // PeerLost if one of these will never come.
-  Status CheckPeers(const std::vector<int>& late) const;
-  // Mismatch, on every rank, if one of these waits for this one in a meeting of another circle.
+  // Mismatch, on every rank, if one of these, of this node, waits for this one in a meeting of
+  // another circle.
   Status CheckElsewhere(const std::vector<int>& late) const;
   // Those who have not arrived at this rank's meeting.
-  std::vector<int> LateMembers() const;
-  std::string NameMembers(const std::vector<int>& members) const;
+  std::vector<int> LateMembers(bool only_here) const;
+  // PeerLost if one of these will never come.
+  Status CheckPeers(const std::vector<int>& late);
+  // A leader that has arrived and then gone cannot carry anything any more.
+  Status CheckLeaders();
+  // The leader's part: until the meeting is completed, or that instant.
+  Status CarryAcross(Instant until);
+  // Who is late, and which nodes do not even say. False while other nodes are being asked.
+  bool FindLate(std::string* who);
 
   NodeGroup* group_;
   int index_;
   std::vector<int> members_;
+  size_t members_here_ = 0;         // on this node
+  std::unique_ptr<Bridge> bridge_;  // if not all are
   NodeControl::CircleWords* words_;
   uint64_t meetings_ = 0;  // that this rank arrived at
   Instant arrived_at_{};
   bool aborted_before_ = false;  // the session was given up before this rank arrived
+  std::optional<LateInquiry> inquiry_;
+  std::optional<Instant> leader_gone_at_;
 };
 
 }  // namespace multiverso

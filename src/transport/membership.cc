@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -49,7 +51,7 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
 
 }  // namespace
 
-void DescribeThisPlace(Hello* hello) {
+Status DescribeThisPlace(Hello* hello, int rank) {
   char host[sizeof(hello->host)] = {};
   if (gethostname(host, sizeof(host) - 1) != 0) CopyText(host, "unknown host");
   CopyText(hello->host, host);
@@ -59,7 +61,19 @@ void DescribeThisPlace(Hello* hello) {
   // All machines number their first namespace alike: without an identity of its own, the kernel is
   // that of the host.
   if (kernel.empty()) kernel = host;
-  CopyText(hello->memory, StrCat(kernel, "/", pid_namespace.st_ino, "/", geteuid()));
+  std::string memory = StrCat(kernel, "/", pid_namespace.st_ino, "/", geteuid());
+  if (const char* setting = std::getenv("MULTIVERSO_RANKS_PER_NODE")) {
+    char* end = nullptr;
+    errno = 0;
+    const long ranks = std::strtol(setting, &end, 10);  // NOLINT: the type of strtol
+    if (end == setting || *end != '\0' || errno != 0 || ranks < 1) {
+      return Status(Code::kValue, StrCat("MULTIVERSO_RANKS_PER_NODE: expected a number above 0, "
+                                         "received '", setting, "'"));
+    }
+    memory += StrCat("/", rank / ranks);
+  }
+  CopyText(hello->memory, memory);
+  return Status::Ok();
 }
 
 Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos, int rank) {
@@ -97,6 +111,27 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
                          " servers"));
   }
   return members;
+}
+
+std::vector<int> Membership::service_ranks(int node) const {
+  std::vector<int> ranks;
+  int first = -1;
+  for (int i = 0; i < size(); ++i) {
+    if (node_of(i) != node) continue;
+    if (first < 0) first = i;
+    if (is_server(i)) ranks.push_back(i);
+  }
+  if (ranks.empty()) ranks.push_back(first);
+  return ranks;
+}
+
+std::string Membership::NameRank(int rank) const {
+  if (!spans_nodes()) return StrCat("rank ", rank);
+  return StrCat("rank ", rank, " on ", node_hosts_[static_cast<size_t>(node_of(rank))]);
+}
+
+std::string Membership::NameNode(int node) const {
+  return StrCat("node ", node, " (", node_hosts_[static_cast<size_t>(node)], ")");
 }
 
 void Membership::AssignRoles() {

@@ -27,8 +27,10 @@ struct Hello {
 };
 
 // Where this process runs: host name, and the identity of the kernel and process-id namespace
-// within which /proc/<pid>/fd leads to another rank's memory.
-void DescribeThisPlace(Hello* hello);
+// within which /proc/<pid>/fd leads to another rank's memory. With MULTIVERSO_RANKS_PER_NODE=k
+// every k ranks say that they share memory with each other alone, so that one machine stands in
+// for several; ValueError if that is no number above 0.
+Status DescribeThisPlace(Hello* hello, int rank);
 
 class Membership {
  public:
@@ -45,14 +47,23 @@ class Membership {
   int master_rank() const { return master_rank_; }
   bool is_worker() const { return is_worker(rank_); }
   bool is_worker(int rank) const { return worker_ids_[static_cast<size_t>(rank)] >= 0; }
+  bool is_server(int rank) const { return server_ids_[static_cast<size_t>(rank)] >= 0; }
 
   int node() const { return nodes_[static_cast<size_t>(rank_)]; }
+  int node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
   int num_nodes() const { return num_nodes_; }
+  bool spans_nodes() const { return num_nodes_ > 1; }
   // The ranks of this rank's node, in order, and this rank's place among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
+  // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
+  // has none. In rank order, never empty.
+  std::vector<int> service_ranks(int node) const;
   // One host name per node, for messages.
   const std::vector<std::string>& node_hosts() const { return node_hosts_; }
+  // "rank 3 on host b", and "node 1 (host b)"; the host only if there are several nodes.
+  std::string NameRank(int rank) const;
+  std::string NameNode(int node) const;
 
  private:
   void AssignRoles();

@@ -8,77 +8,11 @@
 #include <utility>
 
 #include "base/text.h"
+#include "transport/mpi_functions.h"
+#include "transport/mpi_messenger.h"
 
 namespace multiverso {
 namespace {
-
-constexpr int kThreadMultiple = 3;  // in both families
-constexpr int kSuccess = 0;
-
-// A status is at most 64 bytes in both families, and nothing in it is read here but by MPI itself.
-struct alignas(16) OpaqueStatus {
-  char bytes[64];
-};
-
-// What differs between the families, for a given handle type.
-template <class Handle>
-struct Constants {
-  Handle world;
-  Handle byte;
-  int any_source;
-};
-
-Constants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
-  return {library.Symbol("ompi_mpi_comm_world"), library.Symbol("ompi_mpi_byte"), -1};
-}
-
-Constants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
-  return {0x44000000, 0x4c00010d, -2};
-}
-
-// The functions, declared here because there is no mpi.h at build time.
-template <class Handle>
-struct Functions {
-  int (*Initialized)(int*);
-  int (*Finalized)(int*);
-  int (*Init_thread)(int*, char***, int, int*);
-  int (*Finalize)();
-  int (*Get_library_version)(char*, int*);
-  int (*Error_string)(int, char*, int*);
-  int (*Comm_rank)(Handle, int*);
-  int (*Comm_size)(Handle, int*);
-  int (*Isend)(const void*, int, Handle, int, int, Handle, Handle*);
-  int (*Improbe)(int, int, Handle, int*, Handle*, OpaqueStatus*);
-  int (*Imrecv)(void*, int, Handle, Handle*, Handle*);
-  int (*Get_count)(const OpaqueStatus*, Handle, int*);
-  int (*Test)(Handle*, int*, OpaqueStatus*);
-
-  Status Load(const MpiLibrary& library) {
-    Status status;
-    const auto load = [&](auto* function, const char* name) {
-      *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(
-          library.Symbol(name));
-      if (*function == nullptr && status.ok()) {
-        status = Status(Code::kLauncher, StrCat(library.path(), " has no ", name,
-                                                ": MPI 3.0 or later is needed"));
-      }
-    };
-    load(&Initialized, "MPI_Initialized");
-    load(&Finalized, "MPI_Finalized");
-    load(&Init_thread, "MPI_Init_thread");
-    load(&Finalize, "MPI_Finalize");
-    load(&Get_library_version, "MPI_Get_library_version");
-    load(&Error_string, "MPI_Error_string");
-    load(&Comm_rank, "MPI_Comm_rank");
-    load(&Comm_size, "MPI_Comm_size");
-    load(&Isend, "MPI_Isend");
-    load(&Improbe, "MPI_Improbe");
-    load(&Imrecv, "MPI_Imrecv");
-    load(&Get_count, "MPI_Get_count");
-    load(&Test, "MPI_Test");
-    return status;
-  }
-};
 
 // Whether this process is the one that asked first, and not a forked child of it.
 bool IsInitialiser() {
@@ -94,7 +28,7 @@ void FinalizeAtExit() {
   const Result<MpiLibrary> library = MpiLibrary::Find("");
   Functions<Handle> mpi{};
   int finalized = 1;
-  if (library.ok() && mpi.Load(library.value()).ok() && mpi.Finalized(&finalized) == kSuccess &&
+  if (library.ok() && mpi.Load(library.value()).ok() && mpi.Finalized(&finalized) == kMpiSuccess &&
       finalized == 0) {
     mpi.Finalize();
   }
@@ -120,7 +54,7 @@ class CommunicatorOf final : public MpiCommunicator {
     }
     char text[8192] = {};
     int length = 0;
-    if (mpi_.Get_library_version(text, &length) == kSuccess) {
+    if (mpi_.Get_library_version(text, &length) == kMpiSuccess) {
       description_ = std::string(text).substr(0, std::string(text).find_first_of("\r\n"));
     }
     description_ += " (" + library.path() + ")";
@@ -179,23 +113,49 @@ class CommunicatorOf final : public MpiCommunicator {
 
   bool AllSent() const override { return outgoing_.empty(); }
 
+  Status CheckThreadLevel() const override {
+    int level = 0;
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Query_thread(&level), "MPI_Query_thread"));
+    if (level == kThreadMultiple) return Status::Ok();
+    static constexpr const char* kNames[] = {"SINGLE", "FUNNELED", "SERIALIZED"};
+    return Status(Code::kUnsupported,
+                  StrCat("a job that spans nodes needs MPI_THREAD_MULTIPLE, and MPI was initialised "
+                         "with MPI_THREAD_", level >= 0 && level < 3 ? kNames[level] : "?",
+                         ": initialise it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE), which is "
+                         "mpi4py's default"));
+  }
+
+  Status BeginDuplicate() override {
+    return Check(mpi_.Comm_idup(comm_, &duplicate_, &duplication_), "MPI_Comm_idup");
+  }
+
+  Status PollDuplicate(std::unique_ptr<Messenger>* messenger) override {
+    int flag = 0;
+    OpaqueStatus status{};
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&duplication_, &flag, &status), "MPI_Test"));
+    if (flag == 0) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_set_errhandler(duplicate_, constants_.errors_return),
+                              "MPI_Comm_set_errhandler"));
+    auto made =
+        std::make_unique<MpiMessenger<Handle>>(mpi_, constants_, duplicate_, rank_, size_);
+    MV_RETURN_IF_NOT_OK(made->WatchForTheEnd());
+    *messenger = std::move(made);
+    return Status::Ok();
+  }
+
  private:
   struct Outgoing {
     std::string bytes;
     Handle request;
   };
 
-  Status Check(int code, const char* function) {
-    if (code == kSuccess) return Status::Ok();
-    char text[1024] = {};
-    int length = 0;
-    mpi_.Error_string(code, text, &length);
-    return Status(Code::kTransport, StrCat(function, ": ", text));
-  }
+  Status Check(int code, const char* function) const { return mpi_.Check(code, function); }
 
   Functions<Handle> mpi_{};
   Constants<Handle> constants_{};
   Handle comm_{};
+  Handle duplicate_{};
+  Handle duplication_{};  // the request
   int rank_ = 0;
   int size_ = 1;
   std::string description_;

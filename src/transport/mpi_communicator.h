@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/messenger.h"
 #include "transport/mpi_library.h"
 
 namespace multiverso {
@@ -33,6 +34,12 @@ class MpiCommunicator {
   virtual Status Advance() = 0;
   // Whether all messages have left.
   virtual bool AllSent() const = 0;
+
+  // Unsupported if other threads may not use MPI while this one does.
+  virtual Status CheckThreadLevel() const = 0;
+  // Collective: a messenger over a communicator of its own. Poll is pending until all take part.
+  virtual Status BeginDuplicate() = 0;
+  virtual Status PollDuplicate(std::unique_ptr<Messenger>* messenger) = 0;
 };
 
 }  // namespace multiverso

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/backoff.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -193,6 +194,20 @@ Status MpiTransport::PollExchange(const WaitLimit& limit, std::vector<std::strin
     all->push_back(list.substr(at + sizeof(length), length));
   }
   return Status::Ok();
+}
+
+Status MpiTransport::PollConnect(const WaitLimit& limit, std::unique_ptr<Messenger>* messenger) {
+  Backoff backoff(std::chrono::milliseconds(2));
+  for (;;) {
+    const Status status = communicator_->PollDuplicate(messenger);
+    if (!status.pending()) return status;
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout, "a rank stopped in the middle of the start");
+    }
+    if (now >= limit.slice_end) return status;
+    std::this_thread::sleep_for(backoff.Next(now));
+  }
 }
 
 }  // namespace multiverso

@@ -29,6 +29,9 @@ class MpiTransport final : public Transport {
   std::string Describe() const override { return communicator_->Describe(); }
   Status BeginExchange(const std::string& mine) override;
   Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) override;
+  Status CheckCanConnect() const override { return communicator_->CheckThreadLevel(); }
+  Status BeginConnect() override { return communicator_->BeginDuplicate(); }
+  Status PollConnect(const WaitLimit& limit, std::unique_ptr<Messenger>* messenger) override;
 
  private:
   MpiTransport(std::unique_ptr<MpiCommunicator> communicator, int64_t session)

@@ -26,16 +26,26 @@ const char* NameOf(CallKind kind);
 // only the first.
 constexpr int kCircles = 2;
 
-// Of one rank. The rank writes it, all others read it.
+// Of one rank of the session. The rank writes it, all others read it. That of a rank of another node
+// is written by those who bring its news: the leader of a circle (Bridge) and the service threads
+// (Intercom).
 struct alignas(64) RankSlot {
   static constexpr int64_t kMostBytes = 512;
 
-  enum State : uint32_t { kAbsent = 0, kHere = 1, kClosed = 2, kLeft = 3 };
+  enum State : uint32_t {
+    kAbsent = 0,
+    kHere = 1,
+    kClosed = 2,
+    kLeft = 3,
+    // Of ranks of other nodes only, which are absent otherwise.
+    kWritingNews = 4,
+    kDied = 5,
+  };
 
   std::atomic<uint32_t> state;
   int32_t rank;
   int64_t pid;
-  char reason[256];  // why it left; written before state becomes kLeft
+  char reason[256];  // why it left; written before state becomes kLeft (or how it died)
 
   // What the rank brings to a meeting.
   struct Deposit {
@@ -54,10 +64,14 @@ struct alignas(64) RankSlot {
 
 struct alignas(64) NodeControl {
   struct alignas(64) CircleWords {
-    std::atomic<uint64_t> total_arrivals;  // of all its members
+    std::atomic<uint64_t> total_arrivals;  // of all its members on this node
     // The number of the last meeting at which all have arrived, modulo 2^32. Sleepers sleep here.
     alignas(64) std::atomic<uint32_t> completed;
     std::atomic<uint32_t> sleepers;
+    // The same for the members on this node alone, in a circle that spans nodes. Its leader sleeps
+    // here.
+    alignas(64) std::atomic<uint32_t> gathered;
+    std::atomic<uint32_t> sleeping_leaders;
   } circle[kCircles];
 
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };

@@ -1,5 +1,9 @@
 // NodeGroup: the ranks of one node, as they know each other through their control segment: who is
 // there, who has gone and why, and whether somebody gave the session up.
+//
+// In a session that spans nodes the control segment of each node has a slot for every rank of the
+// session, and what happens on the other nodes is written there by those who bring the news. So
+// whoever waits looks at memory, wherever those are that it waits for.
 #ifndef MULTIVERSO_TRANSPORT_NODE_GROUP_H_
 #define MULTIVERSO_TRANSPORT_NODE_GROUP_H_
 
@@ -11,7 +15,9 @@
 #include "memory/robust_lock.h"
 #include "memory/segment.h"
 #include "transport/circle.h"
+#include "transport/intercom.h"
 #include "transport/membership.h"
+#include "transport/messenger.h"
 #include "transport/node_control.h"
 
 namespace multiverso {
@@ -19,27 +25,39 @@ namespace multiverso {
 // Thread-safe but for its circles.
 class NodeGroup final : public OwnerProbe {
  public:
-  // Takes this rank's place in the control segment of its node.
-  static Result<std::unique_ptr<NodeGroup>> Join(Segment control, const Membership& members);
+  // Takes this rank's place in the control segment of its node. The messenger is for sessions that
+  // span nodes, and null in others.
+  static Result<std::unique_ptr<NodeGroup>> Join(Segment control, const Membership& members,
+                                                 std::unique_ptr<Messenger> messenger = nullptr);
   // Leaves, if it has not closed.
   ~NodeGroup() override;
 
+  // Of this node.
   int local_rank() const { return local_rank_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int rank() const { return rank_of(local_rank_); }
   // The session's number of a rank of this node.
   int rank_of(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
 
+  const Membership& members() const { return members_; }
+  int num_nodes() const { return members_.num_nodes(); }
+  bool is_local(int rank) const { return members_.node_of(rank) == members_.node(); }
+  // Null in a session of one node.
+  Intercom* intercom() const { return intercom_.get(); }
+
+  // The circles are of all ranks of the session.
   Circle* everybody() { return &circles_.front(); }
   // Only for workers.
   Circle* workers() { return &circles_.back(); }
 
-  // Ends every wait of the node's ranks, now and later: with AbortedError, or, where `why` is a
+  // Ends every wait of the session's ranks, now and later: with AbortedError, or, where `why` is a
   // mismatch, with the same mismatch, or, where it is a timeout, with the same timeout for those
   // that are waiting already.
   void Abort(const Status& why);
+  // The same for the ranks of this node alone: a rank of another node has done it.
+  void NoteAbort(int by, const Status& why);
   bool IsAborted() const;
-  // The error if a rank of this node has done that. `was_waiting`: since before it happened.
+  // The error if a rank has done that. `was_waiting`: since before it happened.
   Status CheckAborted(bool was_waiting);
   // Whether this rank's caller has been told, or did it.
   bool AbortIsKnown() const { return abort_is_known_.load(std::memory_order_relaxed); }
@@ -48,16 +66,19 @@ class NodeGroup final : public OwnerProbe {
   // The orderly end, after everybody met for it.
   void Close();
 
-  // Whether the process of that rank exists.
+  // Whether the process of that rank of this node exists.
   bool IsAlive(int local_rank) const override;
   // The name of the collective call in which that rank waits for this one, or null: it has come to
-  // a meeting, of everybody or of the workers, to which this rank has not.
-  const char* MeetingAheadOf(int local_rank) const;
+  // a meeting, of everybody or of the workers, to which this rank has not. Of ranks of this node.
+  const char* MeetingAheadOf(int rank) const;
   // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
-  std::string WhyGone(int local_rank) const;
+  std::string WhyGone(int rank) const;
+  // A rank of another node left or died, and how.
+  void NoteGone(int rank, RankSlot::State state, const std::string& reason,
+                const uint64_t (&arrivals)[kCircles]);
 
-  // The control segment's bytes for the words of `ranks` ranks, and for their scratch memory, which
-  // takes no pages before it is used.
+  // The control segment's bytes for the words of `ranks` ranks of the session, and for the scratch
+  // memory of `ranks` of the node, which takes no pages before it is used.
   static int64_t ControlBytes(int ranks);
   static int64_t ScratchBytes(int ranks);
   // Memory of that rank for passing things on, readable by all: two areas to use in turn. Small enough
@@ -66,17 +87,17 @@ class NodeGroup final : public OwnerProbe {
   char* scratch(int local_rank, int area) const;
 
   NodeControl* control() const { return control_; }
-  RankSlot& slot(int local_rank) const {
-    return control_->slots()[static_cast<size_t>(local_rank)];
-  }
+  RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
 
  private:
-  NodeGroup(Segment control, const Membership& members);
+  NodeGroup(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger);
 
   Segment segment_;
+  Membership members_;
   NodeControl* control_;
   std::vector<int> ranks_;
   int local_rank_;
+  std::unique_ptr<Intercom> intercom_;
   std::vector<Circle> circles_;
   std::atomic<bool> abort_is_known_{false};
   std::atomic<bool> leaving_{false};

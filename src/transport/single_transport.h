@@ -2,6 +2,7 @@
 #ifndef MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_SINGLE_TRANSPORT_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,15 @@ class SingleTransport final : public Transport {
     return Status::Ok();
   }
 
+  Status CheckCanConnect() const override { return NobodyThere(); }
+  Status BeginConnect() override { return NobodyThere(); }
+  Status PollConnect(const WaitLimit& /*limit*/, std::unique_ptr<Messenger>* /*m*/) override {
+    return NobodyThere();
+  }
+
  private:
+  static Status NobodyThere() { return Status(Code::kInternal, "one rank has nobody to write to"); }
+
   std::string mine_;
 };
 

@@ -4,7 +4,9 @@
 
 namespace multiverso {
 
-ThreadHub::ThreadHub(int size) : rounds_(static_cast<size_t>(size), 0) {
+ThreadHub::ThreadHub(int size, int longest_delay, uint64_t seed)
+    : rounds_(static_cast<size_t>(size), 0),
+      mail_(std::make_shared<MailRoom>(size, longest_delay, seed)) {
   for (auto& round : bytes_) round.resize(static_cast<size_t>(size));
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/thread_messenger.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -16,11 +17,13 @@ namespace multiverso {
 // What the ranks of one such job share. Thread-safe.
 class ThreadHub {
  public:
-  explicit ThreadHub(int size);
+  // Messages between nodes are delayed by up to `longest_delay` looks, at random.
+  explicit ThreadHub(int size, int longest_delay = 0, uint64_t seed = 0);
 
   int size() const { return static_cast<int>(rounds_.size()); }
   void Deposit(int rank, const std::string& bytes);
   Status Collect(int rank, const WaitLimit& limit, std::vector<std::string>* all);
+  const std::shared_ptr<MailRoom>& mail() const { return mail_; }
 
  private:
   std::mutex mutex_;
@@ -28,6 +31,7 @@ class ThreadHub {
   std::vector<int64_t> rounds_;  // exchanges each rank has begun
   // Two rounds are enough: nobody begins round n + 2 before all have collected round n.
   std::vector<std::string> bytes_[2];
+  std::shared_ptr<MailRoom> mail_;
 };
 
 class ThreadTransport final : public Transport {
@@ -39,6 +43,12 @@ class ThreadTransport final : public Transport {
   std::string Describe() const override { return "threads of one process"; }
   Status BeginExchange(const std::string& mine) override;
   Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) override;
+  Status CheckCanConnect() const override { return Status::Ok(); }
+  Status BeginConnect() override { return Status::Ok(); }
+  Status PollConnect(const WaitLimit& /*limit*/, std::unique_ptr<Messenger>* messenger) override {
+    *messenger = std::make_unique<ThreadMessenger>(hub_->mail(), rank_);
+    return Status::Ok();
+  }
 
  private:
   std::shared_ptr<ThreadHub> hub_;

@@ -2,11 +2,13 @@
 #ifndef MULTIVERSO_TRANSPORT_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_TRANSPORT_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/messenger.h"
 
 namespace multiverso {
 
@@ -26,6 +28,12 @@ class Transport {
   static constexpr size_t kMostBytes = 1024;
   virtual Status BeginExchange(const std::string& mine) = 0;
   virtual Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) = 0;
+
+  // For jobs that span nodes. Whether this rank can have a messenger, and, collective, getting it:
+  // PollConnect is pending at the end of the slice, and a timeout at the deadline.
+  virtual Status CheckCanConnect() const = 0;
+  virtual Status BeginConnect() = 0;
+  virtual Status PollConnect(const WaitLimit& limit, std::unique_ptr<Messenger>* messenger) = 0;
 };
 
 // "rank 2", "ranks 1 and 3", "ranks 1, 2, 3 and 5 more".

@@ -1,0 +1,119 @@
+#include "table/chunk_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace multiverso {
+
+ChunkSource::ChunkSource(const TableSpec& spec, const TableRequest& request, RowRange rows)
+    : request_(request),
+      columns_(spec.num_col),
+      element_bytes_(SizeOf(spec.type())),
+      of_rows_(false),
+      next_(rows.first * spec.num_col),
+      end_(rows.end * spec.num_col) {}
+
+ChunkSource::ChunkSource(const TableSpec& spec, const TableRequest& request,
+                         std::vector<int64_t> positions)
+    : request_(request),
+      columns_(spec.num_col),
+      element_bytes_(SizeOf(spec.type())),
+      of_rows_(true),
+      positions_(std::move(positions)) {}
+
+ChunkSource ChunkSource::OfOne(const TableSpec& spec, const TableRequest& request) {
+  ChunkSource source(spec, request, RowRange{});
+  source.is_single_ = true;
+  return source;
+}
+
+bool ChunkSource::Next(Chunk* chunk) {
+  if (stopped_) return false;
+  chunk->kind = request_.kind;
+  chunk->delta = nullptr;
+  chunk->out = nullptr;
+  chunk->positions = nullptr;
+  chunk->first = chunk->count = chunk->bytes = 0;
+  if (is_single_) {
+    stopped_ = true;
+    return true;
+  }
+  if (!of_rows_) return NextOfRange(chunk);
+  return columns_ * element_bytes_ > kChunkBytes ? NextOfLongRow(chunk) : NextRows(chunk);
+}
+
+bool ChunkSource::NextOfRange(Chunk* chunk) {
+  if (next_ >= end_) return false;
+  chunk->first = next_;
+  chunk->count = std::min(end_ - next_, kChunkBytes / element_bytes_);
+  chunk->bytes = chunk->count * element_bytes_;
+  const int64_t at = chunk->first * element_bytes_;
+  if (request_.delta != nullptr) chunk->delta = static_cast<const char*>(request_.delta) + at;
+  if (request_.out != nullptr) chunk->out = static_cast<char*>(request_.out) + at;
+  next_ += chunk->count;
+  return true;
+}
+
+bool ChunkSource::NextOfLongRow(Chunk* chunk) {
+  if (next_position_ >= positions_.size()) return false;
+  const int64_t position = positions_[next_position_];
+  chunk->kind = request_.kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
+  chunk->first = request_.row_ids[position] * columns_ + next_;
+  chunk->count = std::min(columns_ - next_, kChunkBytes / element_bytes_);
+  chunk->bytes = chunk->count * element_bytes_;
+  const int64_t at = (position * columns_ + next_) * element_bytes_;
+  if (request_.delta != nullptr) chunk->delta = static_cast<const char*>(request_.delta) + at;
+  if (request_.out != nullptr) chunk->out = static_cast<char*>(request_.out) + at;
+  next_ += chunk->count;
+  if (next_ == columns_) {
+    next_ = 0;
+    ++next_position_;
+  }
+  return true;
+}
+
+bool ChunkSource::NextRows(Chunk* chunk) {
+  const auto left = static_cast<int64_t>(positions_.size() - next_position_);
+  if (left == 0) return false;
+  const int64_t row_bytes = columns_ * element_bytes_;
+  chunk->count = std::min({left, kChunkIds, kChunkBytes / row_bytes});
+  chunk->bytes = chunk->count * row_bytes;
+  const int64_t* const positions = positions_.data() + next_position_;
+  next_position_ += static_cast<size_t>(chunk->count);
+  chunk->ids.resize(static_cast<size_t>(chunk->count));
+  for (int64_t i = 0; i < chunk->count; ++i) {
+    chunk->ids[static_cast<size_t>(i)] = request_.row_ids[positions[i]];
+  }
+  const int64_t at = positions[0] * row_bytes;
+  const auto* const delta = static_cast<const char*>(request_.delta);
+  auto* const out = static_cast<char*>(request_.out);
+  if (positions[chunk->count - 1] - positions[0] == chunk->count - 1) {
+    if (delta != nullptr) chunk->delta = delta + at;
+    if (out != nullptr) chunk->out = out + at;
+    return true;
+  }
+  chunk->positions = positions;
+  chunk->scratch.resize(static_cast<size_t>(chunk->bytes));
+  if (delta != nullptr) {
+    for (int64_t i = 0; i < chunk->count; ++i) {
+      std::memcpy(chunk->scratch.data() + i * row_bytes, delta + positions[i] * row_bytes,
+                  static_cast<size_t>(row_bytes));
+    }
+    chunk->delta = chunk->scratch.data();
+  }
+  if (out != nullptr) chunk->out = chunk->scratch.data();
+  return true;
+}
+
+void ChunkSource::Finish(const Chunk& chunk) const {
+  if (chunk.positions == nullptr || chunk.out == nullptr) return;
+  const int64_t row_bytes = columns_ * element_bytes_;
+  auto* const out = static_cast<char*>(request_.out);
+  for (int64_t i = 0; i < chunk.count; ++i) {
+    std::memcpy(out + chunk.positions[i] * row_bytes, chunk.scratch.data() + i * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,39 @@
+#include "table/partition.h"
+
+#include <algorithm>
+
+namespace multiverso {
+
+Partition::Partition(const Membership& members, int64_t num_row) {
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.is_server(rank)) servers_.push_back(rank);
+  }
+  std::stable_sort(servers_.begin(), servers_.end(), [&](int a, int b) {
+    return members.node_of(a) < members.node_of(b);
+  });
+  const auto servers = static_cast<int64_t>(servers_.size());
+  narrow_rows_ = num_row / servers;
+  wide_ = num_row % servers;
+  bool any = false;
+  for (size_t place = 0; place < servers_.size(); ++place) {
+    if (members.node_of(servers_[place]) != members.node()) continue;
+    const RowRange rows = RowsOf(place);
+    if (!any) node_rows_.first = rows.first;
+    node_rows_.end = rows.end;
+    any = true;
+  }
+}
+
+RowRange Partition::RowsOf(size_t place) const {
+  const auto number = static_cast<int64_t>(place);
+  const int64_t first = number * narrow_rows_ + std::min(number, wide_);
+  return RowRange{first, first + narrow_rows_ + (number < wide_ ? 1 : 0)};
+}
+
+size_t Partition::OwnerOf(int64_t row) const {
+  const int64_t in_wide = wide_ * (narrow_rows_ + 1);
+  if (row < in_wide) return static_cast<size_t>(row / (narrow_rows_ + 1));
+  return static_cast<size_t>(wide_ + (row - in_wide) / narrow_rows_);
+}
+
+}  // namespace multiverso

@@ -1,0 +1,47 @@
+// Partition: which server owns which rows of a table.
+//
+// The rows are cut over the servers as evenly as whole rows allow. The servers are ordered by node
+// and then by rank, so that the rows of a node are consecutive and lie in one segment.
+#ifndef MULTIVERSO_TABLE_PARTITION_H_
+#define MULTIVERSO_TABLE_PARTITION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/membership.h"
+
+namespace multiverso {
+
+// Rows first to end - 1.
+struct RowRange {
+  int64_t first = 0;
+  int64_t end = 0;
+
+  int64_t count() const { return end - first; }
+  bool Contains(int64_t row) const { return row >= first && row < end; }
+};
+
+class Partition {
+ public:
+  Partition(const Membership& members, int64_t num_row);
+
+  // The ranks that are servers, in the order of their rows.
+  const std::vector<int>& servers() const { return servers_; }
+  // Of the server at that place in servers(); empty if there are more servers than rows.
+  RowRange RowsOf(size_t place) const;
+  // The place of the server that owns a row of the table.
+  size_t OwnerOf(int64_t row) const;
+  // Of this rank's node; empty if it has no servers.
+  RowRange node_rows() const { return node_rows_; }
+
+ private:
+  std::vector<int> servers_;
+  // The first `wide_` servers own `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
+  int64_t narrow_rows_;
+  int64_t wide_;
+  RowRange node_rows_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_PARTITION_H_

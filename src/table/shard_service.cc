@@ -1,0 +1,288 @@
+#include "table/shard_service.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/text.h"
+#include "table/table.h"
+
+namespace multiverso {
+namespace {
+
+// How long a job may wait for a lock before the others get their turn.
+constexpr auto kTurn = std::chrono::milliseconds(25);
+constexpr auto kCleanUp = std::chrono::milliseconds(200);
+
+}  // namespace
+
+ShardService::ShardService(NodeGroup* group)
+    : group_(group), messenger_(group->intercom()->messenger()) {}
+
+ShardService::~ShardService() {
+  for (Job& job : jobs_) Abandon(&job);
+}
+
+void ShardService::Keep(std::shared_ptr<Table> table) {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  const int64_t id = table->id();
+  tables_[id] = std::move(table);
+}
+
+void ShardService::Forget(int64_t table) {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  tables_.erase(table);
+}
+
+void ShardService::Release(Table* table) {
+  if (table->holders()->ranks.fetch_sub(1) != 1) return;
+  // At the end of the session everything goes, and nobody listens any more.
+  if (group_->slot(group_->rank()).state.load() != RankSlot::kHere) return;
+  // The last of this node tells the others.
+  RequestHeader header;
+  header.kind = RequestKind::kReleased;
+  header.sender = group_->rank();
+  header.table = table->id();
+  for (int node = 0; node < group_->num_nodes(); ++node) {
+    if (node == group_->members().node()) continue;
+    (void)messenger_->Post(group_->intercom()->ServiceRankOf(node), kRequestTag,
+                           EncodeRequest(header));
+  }
+}
+
+size_t ShardService::tables() const {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  return tables_.size();
+}
+
+std::shared_ptr<Table> ShardService::Find(int64_t id) const {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  const auto found = tables_.find(id);
+  return found == tables_.end() ? nullptr : found->second;
+}
+
+bool ShardService::Poll() {
+  const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
+  if (!guard.owns_lock()) return false;
+  bool any = false;
+  Status status = TakeRequests(&any);
+  for (auto job = jobs_.begin(); status.ok() && job != jobs_.end();) {
+    if (job->phase == Job::Phase::kWork && HasPredecessor(job)) {
+      ++job;
+      continue;
+    }
+    const Status gone_on = GoOn(&*job, &any);
+    if (gone_on.ok()) {
+      free_buffers_.push_back(job->buffer);
+      job = jobs_.erase(job);
+    } else {
+      if (!gone_on.pending()) status = gone_on;
+      ++job;
+    }
+  }
+  // Without its transport this rank can serve nobody; whoever waits is told.
+  if (!status.ok() && !group_->IsAborted()) group_->Abort(status);
+  CleanUp();
+  return any;
+}
+
+Status ShardService::TakeRequests(bool* any) {
+  while (jobs_.size() < kMostJobs) {
+    std::string bytes;
+    bool got = false;
+    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kRequestTag, sizeof(RequestHeader),
+                                         &bytes, &got));
+    if (!got) return Status::Ok();
+    *any = true;
+    RequestHeader header;
+    if (!DecodeRequest(bytes, messenger_->size(), &header) || group_->is_local(header.sender)) {
+      group_->intercom()->Drop("a request", -1);
+      continue;
+    }
+    MV_RETURN_IF_NOT_OK(Begin(header));
+  }
+  return Status::Ok();
+}
+
+Status ShardService::Begin(const RequestHeader& header) {
+  std::shared_ptr<Table> table = Find(header.table);
+  if (header.kind == RequestKind::kReleased) {
+    if (table != nullptr) table->holders()->nodes_done.fetch_add(1);
+    return Status::Ok();
+  }
+  Job job;
+  job.header = header;
+  job.table = std::move(table);
+  if (job.table == nullptr) {
+    job.failure = Status(Code::kTransport, StrCat("rank ", group_->rank(),
+                                                  " has no table number ", header.table));
+  } else {
+    job.failure = job.table->CheckRequest(header);
+  }
+  if (free_buffers_.empty()) {
+    // Empty until it is needed, and then of the size of the largest chunk so far.
+    buffers_.push_back(std::make_unique<std::vector<char>>());
+    free_buffers_.push_back(buffers_.back().get());
+  }
+  job.buffer = free_buffers_.back();
+  free_buffers_.pop_back();
+  jobs_.push_back(std::move(job));
+  return ReceiveValues(&jobs_.back());
+}
+
+Status ShardService::ReceiveValues(Job* job) {
+  const RequestHeader& header = job->header;
+  const int64_t id_bytes =
+      IsOfRows(header.kind) ? header.count * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  if (static_cast<int64_t>(job->buffer->size()) < id_bytes + header.bytes) {
+    job->buffer->resize(static_cast<size_t>(id_bytes + header.bytes));
+  }
+  job->chunk.kind = header.kind;
+  job->chunk.first = header.first;
+  job->chunk.count = header.count;
+  job->chunk.bytes = header.bytes;
+  char* const values = job->buffer->data() + id_bytes;
+  job->chunk.delta = values;
+  job->chunk.out = values;
+  // Also of a request that cannot be met, so that its messages do not get in the way of others.
+  if (id_bytes > 0) {
+    MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), job->buffer->data(),
+                                            id_bytes, &job->receives[0]));
+  }
+  if (!CarriesData(header.kind)) return Status::Ok();
+  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.bytes, &job->receives[1]);
+}
+
+bool ShardService::HasPredecessor(const std::list<Job>::iterator& job) {
+  return std::any_of(jobs_.begin(), job, [&](const Job& other) {
+    return other.phase != Job::Phase::kReply && other.header.sender == job->header.sender &&
+           other.header.tag == job->header.tag;
+  });
+}
+
+Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
+  *done = true;
+  for (int i = 0; i < 2; ++i) {
+    if (!tickets[i].is_open) continue;
+    bool over = false;
+    int64_t bytes = 0;
+    MV_RETURN_IF_NOT_OK(messenger_->Test(&tickets[i], &over, &bytes));
+    if (over) job->received += bytes;
+    *done = *done && over;
+  }
+  return Status::Ok();
+}
+
+Status ShardService::GoOn(Job* job, bool* any) {
+  const RequestHeader& header = job->header;
+  bool done = false;
+  switch (job->phase) {
+    case Job::Phase::kReceive: {
+      const Status received = TestAll(job->receives, job, &done);
+      if (!received.ok()) job->failure = received;
+      if (received.ok() && !done) return Status::Pending();
+      *any = true;
+      const int64_t expected = job->chunk.out - job->buffer->data() +
+                               (CarriesData(header.kind) ? header.bytes : 0);
+      if (job->failure.ok() && job->received != expected) {
+        job->failure = Status(Code::kTransport, StrCat("a request of ", job->received,
+                                                       " bytes, expected ", expected));
+      }
+      job->phase = Job::Phase::kWork;
+      return Status::Pending();  // others of the same call may come first
+    }
+    case Job::Phase::kWork: {
+      const Status worked = job->failure.ok() ? Work(job) : job->failure;
+      if (worked.pending()) return worked;
+      *any = true;
+      job->failure = worked;
+      job->phase = Job::Phase::kReply;
+      MV_RETURN_IF_NOT_OK(SendReply(job));
+      [[fallthrough]];
+    }
+    case Job::Phase::kReply:
+      MV_RETURN_IF_NOT_OK(TestAll(job->sends, job, &done));
+      *any = *any || done;
+      return done ? Status::Ok() : Status::Pending();
+  }
+  return Status(Code::kInternal, "a request in no phase");
+}
+
+Status ShardService::Work(Job* job) {
+  if (job->header.kind == RequestKind::kSetHyper) {
+    return job->table->SetHyperHere(static_cast<int32_t>(job->header.first), job->header.value);
+  }
+  if (!job->is_of_shard) {
+    if (IsOfRows(job->header.kind)) {
+      const auto* const ids = reinterpret_cast<const int64_t*>(job->buffer->data());
+      job->chunk.ids.assign(ids, ids + job->header.count);
+      MV_RETURN_IF_NOT_OK(job->table->CheckRowsHere(job->chunk.ids));
+    }
+    job->table->CountFromShard(&job->chunk);
+    job->is_of_shard = true;
+  }
+  return job->table->Operate(&job->chunk, &job->progress,
+                             WaitLimit{Instant::max(), Clock::now() + kTurn});
+}
+
+Status ShardService::SendReply(Job* job) {
+  const RequestHeader& header = job->header;
+  if (!ReturnsData(header.kind)) {
+    const Reply reply = Reply::Of(job->failure);
+    job->reply.assign(reinterpret_cast<const char*>(&reply), sizeof(reply));
+    return messenger_->Send(header.sender, header.tag, job->reply.data(),
+                            static_cast<int64_t>(job->reply.size()), &job->sends[0]);
+  }
+  if (job->failure.ok()) {
+    return messenger_->Send(header.sender, header.tag, job->chunk.out, header.bytes,
+                            &job->sends[0]);
+  }
+  ErrorMessage error;
+  error.tag = header.tag;
+  error.reply = Reply::Of(job->failure);
+  job->reply.assign(reinterpret_cast<const char*>(&error), sizeof(error));
+  MV_RETURN_IF_NOT_OK(messenger_->Send(header.sender, kErrorTag, job->reply.data(),
+                                       static_cast<int64_t>(job->reply.size()), &job->sends[0]));
+  return messenger_->Send(header.sender, header.tag, job->reply.data(), 0, &job->sends[1]);
+}
+
+void ShardService::Abandon(Job* job) {
+  bool in_use = job->sends[0].is_open || job->sends[1].is_open;
+  for (Messenger::Ticket& ticket : job->receives) {
+    in_use = !messenger_->Withdraw(&ticket) || in_use;
+  }
+  if (!in_use) {
+    free_buffers_.push_back(job->buffer);
+    return;
+  }
+  // The transport may still use them: better lost than used twice.
+  const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
+                                   [&](const auto& one) { return one.get() == job->buffer; });
+  (void)buffer->release();  // NOLINT: see above
+  buffers_.erase(buffer);
+  (void)new std::string(std::move(job->reply));  // NOLINT
+}
+
+void ShardService::CleanUp() {
+  const Instant now = Clock::now();
+  if (now < cleaned_ + kCleanUp) return;
+  cleaned_ = now;
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    if (group_->WhyGone(job->header.sender).empty()) {
+      ++job;
+      continue;
+    }
+    Abandon(&*job);
+    job = jobs_.erase(job);
+  }
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  for (auto kept = tables_.begin(); kept != tables_.end();) {
+    const Holders* const holders = kept->second->holders();
+    const bool unused =
+        holders->ranks.load() == 0 &&
+        holders->nodes_done.load() >= static_cast<uint32_t>(group_->num_nodes() - 1);
+    kept = unused ? tables_.erase(kept) : std::next(kept);
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,198 @@
+#include "table/spanning_call.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "memory/futex.h"
+#include "table/shard_service.h"
+#include "transport/intercom.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+namespace {
+
+// Longest sleep between two looks for answers.
+constexpr auto kLongestNap = std::chrono::milliseconds(2);
+// How often a waiting call looks after those it waits for.
+constexpr auto kLook = std::chrono::milliseconds(50);
+// How long a call that failed waits for what is under way; its receivers are polling.
+constexpr auto kWindDown = std::chrono::seconds(2);
+// The same if the other side is known to have gone.
+constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
+
+}  // namespace
+
+SpanningCall::SpanningCall(Table* table, const TableRequest& request, Instant deadline)
+    : Operation(deadline),
+      table_(table),
+      request_(request),
+      messenger_(table->group()->intercom()->messenger()),
+      tag_(table->group()->intercom()->tags()->Take()),
+      began_(Clock::now()),
+      backoff_(kLongestNap),
+      looked_(began_) {
+  if (tag_ >= 0) OpenLanes();
+}
+
+SpanningCall::~SpanningCall() {
+  const bool over = std::all_of(lanes_.begin(), lanes_.end(),
+                                [](RemoteLane& lane) { return lane.WindDown(); });
+  if (over && tag_ >= 0) table_->group()->intercom()->tags()->GiveBack(tag_);
+}
+
+void SpanningCall::AddLane(int server, ChunkSource source, RowRange rows) {
+  lanes_.emplace_back(messenger_, server, tag_, table_->id(), request_, std::move(source), rows);
+  answered_.push_back(false);
+}
+
+void SpanningCall::OpenLanes() {
+  const TableSpec& spec = table_->spec();
+  const Partition& partition = table_->partition();
+  const NodeGroup* const group = table_->group();
+  if (request_.kind == RequestKind::kSetHyper || request_.kind == RequestKind::kReleased) {
+    for (int node = 0; node < group->num_nodes(); ++node) {
+      if (node == group->members().node()) continue;
+      AddLane(group->intercom()->ServiceRankOf(node), ChunkSource::OfOne(spec, request_), {});
+    }
+    return;
+  }
+  const bool of_rows = IsOfRows(request_.kind);
+  std::vector<std::vector<int64_t>> by_owner(partition.servers().size() + 1);
+  if (of_rows) SplitRows(&by_owner);
+  for (size_t place = 0; place < partition.servers().size(); ++place) {
+    const int server = partition.servers()[place];
+    const RowRange rows = partition.RowsOf(place);
+    if (group->is_local(server)) continue;
+    if (of_rows && !by_owner[place].empty()) {
+      AddLane(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);
+    } else if (!of_rows && rows.count() > 0) {
+      AddLane(server, ChunkSource(spec, request_, rows), rows);
+    }
+  }
+  if (of_rows) {
+    here_ = std::make_unique<ChunkSource>(spec, request_, std::move(by_owner.back()));
+  } else {
+    here_ = std::make_unique<ChunkSource>(spec, request_, partition.node_rows());
+  }
+}
+
+void SpanningCall::SplitRows(std::vector<std::vector<int64_t>>* by_owner) const {
+  const Partition& partition = table_->partition();
+  const RowRange here = partition.node_rows();
+  for (int64_t i = 0; i < request_.num_ids; ++i) {
+    const int64_t row = request_.row_ids[i];
+    const size_t owner = here.Contains(row) ? by_owner->size() - 1 : partition.OwnerOf(row);
+    (*by_owner)[owner].push_back(i);
+  }
+}
+
+Status SpanningCall::StepHere(const WaitLimit& limit, bool* progressed) {
+  if (here_ == nullptr) return Status::Ok();
+  if (!has_chunk_) {
+    has_chunk_ = here_->Next(&chunk_);
+    progress_ = Progress();
+    if (!has_chunk_) {
+      here_.reset();
+      return Status::Ok();
+    }
+    table_->CountFromShard(&chunk_);
+  }
+  MV_RETURN_IF_NOT_OK(table_->Operate(&chunk_, &progress_, limit));
+  here_->Finish(chunk_);
+  has_chunk_ = false;
+  *progressed = true;
+  return Status::Pending();
+}
+
+Status SpanningCall::StepLanes(bool* progressed) {
+  bool all_answered = true;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (answered_[i]) continue;
+    const Status status = lanes_[i].Step(progressed);
+    if (!status.ok() && !status.pending()) return status;
+    answered_[i] = status.ok();
+    all_answered = all_answered && answered_[i];
+  }
+  return all_answered ? Status::Ok() : Status::Pending();
+}
+
+Status SpanningCall::Step(const WaitLimit& limit) {
+  if (tag_ < 0) return Status(Code::kState, "too many calls at once");
+  const WaitLimit no_wait{limit.deadline, Instant::min()};
+  for (;;) {
+    bool progressed = false;
+    const Status there = StepLanes(&progressed);
+    if (!there.ok() && !there.pending()) return Fail(there);
+    // A lock of this node may be waited for while nothing else is to be done.
+    const Status here = StepHere(there.ok() ? limit : no_wait, &progressed);
+    if (!here.ok() && !here.pending()) return Fail(here);
+    if (there.ok() && here.ok()) return Status::Ok();
+    const Instant now = Clock::now();
+    if (progressed) {
+      backoff_.Reset();
+    } else {
+      if (now >= limit.deadline) return Fail(TooLate());
+      if (now >= looked_ + kLook) {
+        looked_ = now;
+        const Status lost = LookAfterServers();
+        if (!lost.ok()) return Fail(lost);
+      }
+    }
+    if (now >= limit.slice_end) return Status::Pending();
+    // While it waits this thread does the service thread's work, which saves a change of threads.
+    if (progressed || table_->service()->Poll()) continue;
+    const auto nap = backoff_.Next(now);
+    if (nap.count() == 0) {
+      YieldCore();
+    } else {
+      std::this_thread::sleep_for(nap);
+    }
+  }
+}
+
+Status SpanningCall::LookAfterServers() {
+  NodeGroup* const group = table_->group();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (answered_[i]) continue;
+    const std::string gone = group->WhyGone(lanes_[i].server());
+    if (gone.empty()) continue;
+    const RowRange rows = lanes_[i].rows();
+    return Status(Code::kPeerLost,
+                  StrCat(group->members().NameRank(lanes_[i].server()), " ", gone, " with rows ",
+                         rows.first, " to ", rows.end - 1));
+  }
+  return Status::Ok();
+}
+
+Status SpanningCall::TooLate() const {
+  std::vector<int> silent;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (!answered_[i]) silent.push_back(lanes_[i].server());
+  }
+  return Status(Code::kTimeout,
+                StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ",
+                       NameRanks(silent), " to answer"));
+}
+
+Status SpanningCall::Fail(const Status& status) {
+  const bool lost = status.code() == Code::kPeerLost || status.code() == Code::kTimeout;
+  const Instant until = Clock::now() + (lost ? kWindDownFromLost : kWindDown);
+  for (;;) {
+    bool over = true;
+    for (RemoteLane& lane : lanes_) over = lane.WindDown() && over;
+    if (over) return status;
+    if (Clock::now() >= until) break;
+    (void)table_->service()->Poll();
+    YieldCore();
+  }
+  for (RemoteLane& lane : lanes_) lane.Abandon();
+  return status;
+}
+
+void SpanningCall::Cancel(const std::string& /*reason*/) {
+  (void)Fail(Status(Code::kAborted, "given up"));
+}
+
+}  // namespace multiverso

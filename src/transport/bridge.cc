@@ -1,0 +1,171 @@
+#include "transport/bridge.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/node_group.h"
+
+namespace multiverso {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d564d54;
+
+struct Header {
+  uint32_t magic;
+  int32_t circle;
+  uint64_t meeting;
+  int64_t count;
+};
+
+struct Entry {
+  int32_t rank;
+  uint32_t kind;
+  uint32_t bytes;
+};
+
+constexpr int64_t kMostPerRank = sizeof(Entry) + RankSlot::kMostBytes;
+
+template <class T>
+void Append(const T& value, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+template <class T>
+bool Read(const std::string& bytes, size_t* at, T* value) {
+  if (bytes.size() - *at < sizeof(T)) return false;
+  std::memcpy(value, bytes.data() + *at, sizeof(T));
+  *at += sizeof(T);
+  return true;
+}
+
+}  // namespace
+
+std::string PackBrought(int circle, uint64_t meeting, const std::vector<Brought>& all) {
+  std::string bytes;
+  Append(Header{kMagic, circle, meeting, static_cast<int64_t>(all.size())}, &bytes);
+  for (const Brought& one : all) {
+    Append(Entry{one.rank, static_cast<uint32_t>(one.kind), static_cast<uint32_t>(one.data.size())},
+           &bytes);
+    bytes += one.data;
+  }
+  return bytes;
+}
+
+bool UnpackBrought(const std::string& bytes, int circle, uint64_t meeting,
+                   const std::vector<int>& ranks, std::vector<Brought>* all) {
+  Header header{};
+  size_t at = 0;
+  if (!Read(bytes, &at, &header) || header.magic != kMagic || header.circle != circle ||
+      header.meeting != meeting || header.count != static_cast<int64_t>(ranks.size())) {
+    return false;
+  }
+  all->clear();
+  for (const int rank : ranks) {
+    Entry entry{};
+    if (!Read(bytes, &at, &entry) || entry.rank != rank ||
+        entry.bytes > static_cast<uint32_t>(RankSlot::kMostBytes) ||
+        bytes.size() - at < entry.bytes) {
+      return false;
+    }
+    all->push_back(
+        Brought{rank, static_cast<CallKind>(entry.kind), bytes.substr(at, entry.bytes)});
+    at += entry.bytes;
+  }
+  return at == bytes.size();
+}
+
+Bridge::Bridge(NodeGroup* group, int circle, const std::vector<int>& members)
+    : group_(group), circle_(circle), members_(members) {
+  std::vector<int> place(static_cast<size_t>(group->num_nodes()), -1);
+  for (const int rank : members_) {
+    int& node_place = place[static_cast<size_t>(group->members().node_of(rank))];
+    if (node_place < 0) {
+      node_place = static_cast<int>(leaders_.size());
+      leaders_.push_back(rank);
+      ranks_.emplace_back();
+    }
+    ranks_[static_cast<size_t>(node_place)].push_back(rank);
+  }
+  const int here = place[static_cast<size_t>(group->members().node())];
+  if (here < 0) return;
+  mine_ = static_cast<size_t>(here);
+  leader_ = leaders_[mine_];
+}
+
+std::vector<Brought> Bridge::BroughtHere(const std::vector<int>& ranks, uint64_t meeting) const {
+  std::vector<Brought> all;
+  for (const int rank : ranks) {
+    const RankSlot::Deposit& deposit = group_->slot(rank).circle[circle_].deposit[meeting % 2];
+    all.push_back(Brought{rank, deposit.kind, std::string(deposit.data, deposit.bytes)});
+  }
+  return all;
+}
+
+void Bridge::Keep(const std::vector<Brought>& all, uint64_t meeting) const {
+  for (const Brought& one : all) {
+    if (group_->is_local(one.rank)) continue;
+    RankSlot::InCircle& theirs = group_->slot(one.rank).circle[circle_];
+    RankSlot::Deposit& deposit = theirs.deposit[meeting % 2];
+    deposit.kind = one.kind;
+    deposit.bytes = static_cast<uint32_t>(one.data.size());
+    std::memcpy(deposit.data, one.data.data(), one.data.size());
+    if (theirs.arrivals.load(std::memory_order_relaxed) < meeting) {
+      theirs.arrivals.store(meeting, std::memory_order_release);
+    }
+  }
+}
+
+Status Bridge::TakeFrom(size_t node, const std::vector<int>& ranks, uint64_t meeting, bool* came) {
+  const int64_t most = static_cast<int64_t>(sizeof(Header)) +
+                       static_cast<int64_t>(ranks.size()) * kMostPerRank;
+  for (bool got = true; got && !*came;) {
+    std::string bytes;
+    std::vector<Brought> all;
+    MV_RETURN_IF_NOT_OK(group_->intercom()->messenger()->Take(
+        leaders_[node], kMeetingTag + circle_, most, &bytes, &got));
+    if (!got) break;
+    if (UnpackBrought(bytes, circle_, meeting, ranks, &all)) {
+      Keep(all, meeting);
+      *came = true;
+    } else {
+      group_->intercom()->Drop("a meeting", leaders_[node]);
+    }
+  }
+  return Status::Ok();
+}
+
+Status Bridge::Exchange(uint64_t meeting) {
+  Messenger* const messenger = group_->intercom()->messenger();
+  if (begun_ != meeting) {
+    begun_ = meeting;
+    came_.assign(leaders_.size(), false);
+    came_[mine_] = true;
+    if (mine_ != 0) {
+      MV_RETURN_IF_NOT_OK(
+          messenger->Post(leaders_[0], kMeetingTag + circle_,
+                          PackBrought(circle_, meeting, BroughtHere(ranks_[mine_], meeting))));
+    }
+  }
+  messenger->Advance();
+  if (mine_ != 0) {
+    bool came = false;
+    MV_RETURN_IF_NOT_OK(TakeFrom(0, members_, meeting, &came));
+    return came ? Status::Ok() : Status::Pending();
+  }
+  for (size_t i = 1; i < leaders_.size(); ++i) {
+    if (came_[i]) continue;
+    bool came = false;
+    MV_RETURN_IF_NOT_OK(TakeFrom(i, ranks_[i], meeting, &came));
+    came_[i] = came;
+  }
+  if (std::count(came_.begin(), came_.end(), false) > 0) return Status::Pending();
+  const std::string bytes = PackBrought(circle_, meeting, BroughtHere(members_, meeting));
+  for (size_t i = 1; i < leaders_.size(); ++i) {
+    MV_RETURN_IF_NOT_OK(messenger->Post(leaders_[i], kMeetingTag + circle_, bytes));
+  }
+  messenger->Advance();
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,41 @@
+// CallTags: which message tags this rank's calls under way use, so that the replies to two calls
+// that threads make at once do not mix.
+#ifndef MULTIVERSO_TRANSPORT_CALL_TAGS_H_
+#define MULTIVERSO_TRANSPORT_CALL_TAGS_H_
+
+#include <mutex>
+#include <vector>
+
+#include "transport/messenger.h"
+
+namespace multiverso {
+
+// Thread-safe.
+class CallTags {
+ public:
+  // A tag that no call holds, or -1 if all are held. One whose call was abandoned with messages
+  // under way is never given back, so that those cannot be taken for another call's.
+  int Take() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (!free_.empty()) {
+      const int tag = free_.back();
+      free_.pop_back();
+      return tag;
+    }
+    return next_ <= kLastCallTag ? next_++ : -1;
+  }
+
+  void GiveBack(int tag) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    free_.push_back(tag);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<int> free_;
+  int next_ = kFirstCallTag;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_CALL_TAGS_H_

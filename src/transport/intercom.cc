@@ -1,0 +1,241 @@
+#include "transport/intercom.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "transport/node_group.h"
+
+namespace multiverso {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d564e57;
+enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3 };
+
+// How often the ranks of this node are looked after.
+constexpr auto kLookAfter = std::chrono::milliseconds(200);
+// How long a node has to say who is late.
+constexpr auto kAnswerWithin = std::chrono::seconds(1);
+
+// The answer to kWhoIsLate, before the ranks.
+struct Answered {
+  uint32_t magic;
+  int32_t node;
+  int32_t circle;
+  int32_t count;
+  uint64_t meeting;
+};
+
+}  // namespace
+
+// Travels as bytes.
+struct Intercom::News {
+  uint32_t magic = kMagic;
+  uint32_t kind = 0;
+  int32_t sender = 0;
+  int32_t rank = 0;    // whom it is about
+  int32_t code = 0;    // kAborted: why; kGone: a RankSlot::State
+  int32_t circle = 0;  // kWhoIsLate
+  uint64_t meeting = 0;
+  uint64_t arrivals[kCircles] = {};  // kGone: at how many meetings the rank had arrived
+  char text[512] = {};
+};
+
+Intercom::Intercom(std::unique_ptr<Messenger> messenger, NodeGroup* group)
+    : messenger_(std::move(messenger)),
+      group_(group),
+      known_dead_(static_cast<size_t>(group->members().size()), false) {
+  for (int node = 0; node < group->num_nodes(); ++node) {
+    service_ranks_.push_back(group->members().service_ranks(node));
+  }
+}
+
+bool Intercom::Poll() {
+  const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
+  if (!guard.owns_lock()) return false;
+  bool any = false;
+  messenger_->Advance();
+  for (bool got = true; got;) {
+    std::string bytes;
+    const Status status =
+        messenger_->Take(Messenger::kAnyRank, kNewsTag, sizeof(News), &bytes, &got);
+    if (!status.ok()) {
+      group_->NoteAbort(group_->rank(), status);
+      return any;
+    }
+    if (!got) break;
+    News news;
+    if (bytes.size() == sizeof(news)) std::memcpy(&news, bytes.data(), sizeof(news));
+    const int size = group_->members().size();
+    const bool sound = bytes.size() == sizeof(news) && news.magic == kMagic && news.sender >= 0 &&
+                       news.sender < size && !group_->is_local(news.sender) && news.rank >= 0 &&
+                       news.rank < size && news.circle >= 0 && news.circle < kCircles;
+    if (!sound) {
+      Drop("news", -1);
+      continue;
+    }
+    news.text[sizeof(news.text) - 1] = '\0';
+    TakeIn(news);
+    any = true;
+  }
+  LookAfterNeighbours();
+  return any;
+}
+
+void Intercom::TakeIn(const News& news) {
+  switch (news.kind) {
+    case kAborted:
+      if (news.code < 0) {
+        group_->NoteAbort(news.sender, Status(static_cast<Code>(news.code), news.text));
+        return;
+      }
+      break;
+    case kGone:
+      if (!group_->is_local(news.rank) &&
+          (news.code == RankSlot::kLeft || news.code == RankSlot::kDied)) {
+        group_->NoteGone(news.rank, static_cast<RankSlot::State>(news.code), news.text,
+                         news.arrivals);
+        return;
+      }
+      break;
+    case kWhoIsLate:
+      Answer(news);
+      return;
+    default:
+      break;
+  }
+  Drop("news", news.sender);
+}
+
+void Intercom::Answer(const News& question) {
+  std::vector<int32_t> late;
+  const Membership& members = group_->members();
+  for (const int rank : members.node_ranks()) {
+    if (question.circle == 1 && !members.is_worker(rank)) continue;
+    const auto& arrivals = group_->slot(rank).circle[question.circle].arrivals;
+    if (arrivals.load(std::memory_order_acquire) < question.meeting) late.push_back(rank);
+  }
+  const Answered answered{kMagic, members.node(), question.circle,
+                          static_cast<int32_t>(late.size()), question.meeting};
+  std::string bytes(reinterpret_cast<const char*>(&answered), sizeof(answered));
+  bytes.append(reinterpret_cast<const char*>(late.data()), late.size() * sizeof(late[0]));
+  (void)messenger_->Post(question.sender, kAnswerTag, std::move(bytes));
+}
+
+void Intercom::TellOtherNodes(const News& news) {
+  const std::string bytes(reinterpret_cast<const char*>(&news), sizeof(news));
+  for (int node = 0; node < group_->num_nodes(); ++node) {
+    if (node == group_->members().node()) continue;
+    for (const int rank : service_ranks_[static_cast<size_t>(node)]) {
+      // Who cannot be told has a deadline of its own.
+      (void)messenger_->Post(rank, kNewsTag, bytes);
+    }
+  }
+}
+
+void Intercom::TellAbort(const Status& why) {
+  News news;
+  news.kind = kAborted;
+  news.sender = group_->rank();
+  news.code = static_cast<int32_t>(why.code());
+  CopyText(news.text, why.text());
+  TellOtherNodes(news);
+}
+
+void Intercom::TellGone(int rank, RankSlot::State state, const std::string& reason) {
+  News news;
+  news.kind = kGone;
+  news.sender = group_->rank();
+  news.rank = rank;
+  news.code = static_cast<int32_t>(state);
+  for (int i = 0; i < kCircles; ++i) {
+    news.arrivals[i] = group_->slot(rank).circle[i].arrivals.load(std::memory_order_acquire);
+  }
+  CopyText(news.text, reason);
+  TellOtherNodes(news);
+}
+
+void Intercom::LookAfterNeighbours() {
+  const Instant now = Clock::now();
+  if (now < looked_ + kLookAfter) return;
+  looked_ = now;
+  const Membership& members = group_->members();
+  // One of the node does it: the first that is there.
+  if (ServiceRankOf(members.node()) != group_->rank()) return;
+  for (const int rank : members.node_ranks()) {
+    if (known_dead_[static_cast<size_t>(rank)] ||
+        group_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kHere) {
+      continue;
+    }
+    const std::string gone = group_->WhyGone(rank);
+    // A rank that left has told everybody itself.
+    if (gone.empty() || group_->slot(rank).state.load() != RankSlot::kHere) continue;
+    known_dead_[static_cast<size_t>(rank)] = true;
+    TellGone(rank, RankSlot::kDied, gone);
+  }
+}
+
+int Intercom::ServiceRankOf(int node) const {
+  const std::vector<int>& ranks = service_ranks_[static_cast<size_t>(node)];
+  for (const int rank : ranks) {
+    if (group_->WhyGone(rank).empty()) return rank;
+  }
+  return ranks.front();
+}
+
+LateInquiry Intercom::AskWhoIsLate(int circle, uint64_t meeting) {
+  LateInquiry inquiry;
+  inquiry.until = Clock::now() + kAnswerWithin;
+  News news;
+  news.kind = kWhoIsLate;
+  news.sender = group_->rank();
+  news.rank = group_->rank();
+  news.circle = circle;
+  news.meeting = meeting;
+  const std::string bytes(reinterpret_cast<const char*>(&news), sizeof(news));
+  for (int node = 0; node < group_->num_nodes(); ++node) {
+    if (node == group_->members().node()) continue;
+    inquiry.silent_nodes.push_back(node);
+    (void)messenger_->Post(ServiceRankOf(node), kNewsTag, bytes);
+  }
+  return inquiry;
+}
+
+bool Intercom::TakeAnswers(int circle, uint64_t meeting, LateInquiry* inquiry) {
+  const Membership& members = group_->members();
+  const auto most = static_cast<int64_t>(sizeof(Answered)) + members.size() * int64_t{4};
+  messenger_->Advance();
+  for (bool got = true; got;) {
+    std::string bytes;
+    if (!messenger_->Take(Messenger::kAnyRank, kAnswerTag, most, &bytes, &got).ok() || !got) break;
+    Answered answered{};
+    if (bytes.size() < sizeof(answered)) continue;
+    std::memcpy(&answered, bytes.data(), sizeof(answered));
+    const size_t ranks = (bytes.size() - sizeof(answered)) / sizeof(int32_t);
+    const auto silent = std::find(inquiry->silent_nodes.begin(), inquiry->silent_nodes.end(),
+                                  answered.node);
+    // Others are answers to an earlier question.
+    if (answered.magic != kMagic || answered.circle != circle || answered.meeting != meeting ||
+        answered.count != static_cast<int64_t>(ranks) || silent == inquiry->silent_nodes.end()) {
+      continue;
+    }
+    inquiry->silent_nodes.erase(silent);
+    for (size_t i = 0; i < ranks; ++i) {
+      int32_t rank = 0;
+      std::memcpy(&rank, bytes.data() + sizeof(answered) + i * sizeof(rank), sizeof(rank));
+      if (rank >= 0 && rank < members.size()) inquiry->late_ranks.push_back(rank);
+    }
+  }
+  return inquiry->silent_nodes.empty();
+}
+
+void Intercom::Drop(const char* what, int from) {
+  if (dropped_.fetch_add(1, std::memory_order_relaxed) > 0) return;
+  LogWarning(StrCat("rank ", group_->rank(), " dropped a message that is not ", what, " of ",
+                    from < 0 ? std::string("another rank") : StrCat("rank ", from),
+                    "; further ones are counted and not logged"));
+}
+
+}  // namespace multiverso

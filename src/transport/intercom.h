@@ -1,0 +1,79 @@
+// Intercom: what the nodes of a session tell each other outside of meetings and of calls: that a
+// rank gave the session up, that one has left or died, and who has not come to a meeting.
+//
+// Every node has at least one rank with a service thread (Membership::service_ranks), and news goes
+// to all of them. They write it into their node's control segment, where waiting ranks look.
+#ifndef MULTIVERSO_TRANSPORT_INTERCOM_H_
+#define MULTIVERSO_TRANSPORT_INTERCOM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/call_tags.h"
+#include "transport/messenger.h"
+#include "transport/node_control.h"
+
+namespace multiverso {
+
+class NodeGroup;
+
+// Who has not come to a meeting, as far as the other nodes have answered.
+struct LateInquiry {
+  std::vector<int> silent_nodes;
+  std::vector<int> late_ranks;
+  Instant until;
+};
+
+// Thread-safe.
+class Intercom {
+ public:
+  Intercom(std::unique_ptr<Messenger> messenger, NodeGroup* group);
+
+  Messenger* messenger() const { return messenger_.get(); }
+  CallTags* tags() { return &tags_; }
+
+  // Takes in the news that have come, and looks now and then whether ranks of this node have died.
+  // One thread does it at a time, others return at once. True if there was any.
+  bool Poll();
+
+  void TellAbort(const Status& why);
+  void TellGone(int rank, RankSlot::State state, const std::string& reason);
+
+  // Asks the service threads of the other nodes which of their ranks have not come.
+  LateInquiry AskWhoIsLate(int circle, uint64_t meeting);
+  // Takes in the answers. True if everybody has answered.
+  bool TakeAnswers(int circle, uint64_t meeting, LateInquiry* inquiry);
+
+  // A message that makes no sense has come from there: it is counted, and logged the first time.
+  void Drop(const char* what, int from);
+  int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+  // The first of a node's service ranks that is there.
+  int ServiceRankOf(int node) const;
+
+ private:
+  struct News;
+  void TellOtherNodes(const News& news);
+  void TakeIn(const News& news);
+  void Answer(const News& question);
+  void LookAfterNeighbours();
+
+  std::unique_ptr<Messenger> messenger_;
+  NodeGroup* group_;
+  CallTags tags_;
+  std::vector<std::vector<int>> service_ranks_;  // by node
+  std::mutex polling_;
+  Instant looked_{};
+  std::vector<bool> known_dead_;  // by rank
+  std::atomic<int64_t> dropped_{0};
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_INTERCOM_H_

@@ -1,0 +1,45 @@
+#include "transport/messenger.h"
+
+#include <iterator>
+#include <thread>
+#include <utility>
+
+namespace multiverso {
+
+Status Messenger::Post(int to, int tag, std::string bytes) {
+  const std::lock_guard<std::mutex> guard(posted_mutex_);
+  posted_.push_back(Posted{std::move(bytes), Ticket{}});
+  Posted& message = posted_.back();
+  const Status status = Send(to, tag, message.bytes.data(),
+                             static_cast<int64_t>(message.bytes.size()), &message.ticket);
+  if (!status.ok()) posted_.pop_back();
+  return status;
+}
+
+bool Messenger::Advance() {
+  const std::lock_guard<std::mutex> guard(posted_mutex_);
+  for (auto message = posted_.begin(); message != posted_.end();) {
+    bool done = false;
+    int64_t bytes = 0;
+    // What cannot be sent is over too: who waits for an answer has a deadline.
+    const bool over = !Test(&message->ticket, &done, &bytes).ok() || done;
+    message = over ? posted_.erase(message) : std::next(message);
+  }
+  return posted_.empty();
+}
+
+bool Messenger::Drain(Instant until) {
+  while (!Advance()) {
+    if (Clock::now() >= until) {
+      // The transport may still read the bytes: better lost than freed under its hands.
+      const std::lock_guard<std::mutex> guard(posted_mutex_);
+      if (!posted_.empty()) (void)new std::list<Posted>(std::move(posted_));  // NOLINT: see above
+      posted_.clear();
+      return false;
+    }
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+}  // namespace multiverso

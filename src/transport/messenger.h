@@ -1,0 +1,82 @@
+// Messenger: messages between the ranks of a job that spans nodes.
+//
+// Two messages from one rank to another with the same tag are received in the order in which they
+// were sent; nothing else is ordered. Nothing here waits: messages are started and then tested.
+#ifndef MULTIVERSO_TRANSPORT_MESSENGER_H_
+#define MULTIVERSO_TRANSPORT_MESSENGER_H_
+
+#include <cstdint>
+#include <list>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace multiverso {
+
+// What a message is about. Calls take one of the tags from kFirstCallTag on, which they hold until
+// their last message has been received (CallTags).
+enum MessageTag : int {
+  kNewsTag = 1,     // to a service thread: Intercom
+  kMeetingTag = 2,  // between leaders, plus the number of the circle: Bridge
+  kAnswerTag = 4,   // to who asked for late ranks
+  kRequestTag = 5,  // to a service thread: ShardService
+  kErrorTag = 6,    // why a reply is empty
+  kFirstCallTag = 16,
+  kLastCallTag = 16383,
+};
+
+// Of what goes to the server with a request, which must not be taken for an answer to a call that
+// the server's own rank makes at the same time. Every MPI has tags up to 32767.
+constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
+
+// Thread-safe.
+class Messenger {
+ public:
+  // A message under way. Its bytes belong to it until Test or Withdraw says that it is over.
+  struct Ticket {
+    uint64_t handle = 0;
+    bool is_open = false;
+  };
+  static constexpr int kAnyRank = -1;
+
+  virtual ~Messenger() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Starts a message of less than 2^31 bytes.
+  virtual Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) = 0;
+  virtual Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) = 0;
+  // Whether it is over; *received is then what a receive got. A longer message than fits is an
+  // error, and then the receive is over too.
+  virtual Status Test(Ticket* ticket, bool* done, int64_t* received) = 0;
+  // Ends a receive for which nothing has come. False if something is coming: test it further.
+  virtual bool Withdraw(Ticket* ticket) = 0;
+  // A whole message, if there is one, of any rank or of that one; one of more than `most` bytes is
+  // dropped and not got.
+  virtual Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) = 0;
+  // After everybody has met for the end, so that no message is under way any more.
+  virtual void Close() {}
+
+  // Sends bytes that are kept here until they have left.
+  Status Post(int to, int tag, std::string bytes);
+  // Lets what was posted move on. True if all of it has left.
+  bool Advance();
+  // Until all of it has left, or that instant. False if not.
+  bool Drain(Instant until);
+
+ private:
+  struct Posted {
+    std::string bytes;
+    Ticket ticket;
+  };
+
+  std::mutex posted_mutex_;
+  std::list<Posted> posted_;  // addresses stay put: the transport holds pointers into it
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MESSENGER_H_

@@ -1,0 +1,117 @@
+// The MPI functions and constants that Multiverso uses, declared here because there is no mpi.h at
+// build time, for the two kinds of handles there are: pointers (Open MPI) and ints (MPICH and all
+// that share its binary interface).
+#ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
+#define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
+
+#include <type_traits>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "transport/mpi_library.h"
+
+namespace multiverso {
+
+constexpr int kThreadMultiple = 3;  // in both families
+constexpr int kMpiSuccess = 0;
+
+// A status is at most 64 bytes in both families, and nothing in it is read here but by MPI itself.
+struct alignas(16) OpaqueStatus {
+  char bytes[64];
+};
+
+// What differs between the families, for a given handle type.
+template <class Handle>
+struct Constants {
+  Handle world;
+  Handle self;
+  Handle byte;
+  Handle errors_return;
+  int any_source;
+};
+
+inline Constants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
+  return {library.Symbol("ompi_mpi_comm_world"), library.Symbol("ompi_mpi_comm_self"),
+          library.Symbol("ompi_mpi_byte"), library.Symbol("ompi_mpi_errors_return"), -1};
+}
+
+inline Constants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
+  return {0x44000000, 0x44000001, 0x4c00010d, 0x54000001, -2};
+}
+
+// The functions, each without its prefix.
+template <class Handle>
+struct Functions {
+  int (*Initialized)(int*);
+  int (*Finalized)(int*);
+  int (*Init_thread)(int*, char***, int, int*);
+  int (*Finalize)();
+  int (*Get_library_version)(char*, int*);
+  int (*Error_string)(int, char*, int*);
+  int (*Query_thread)(int*);
+  int (*Comm_rank)(Handle, int*);
+  int (*Comm_size)(Handle, int*);
+  int (*Comm_idup)(Handle, Handle*, Handle*);
+  int (*Comm_free)(Handle*);
+  int (*Comm_set_errhandler)(Handle, Handle);
+  int (*Comm_create_keyval)(int (*)(Handle, int, void*, void*, void*, int*),
+                            int (*)(Handle, int, void*, void*), int*, void*);
+  int (*Comm_free_keyval)(int*);
+  int (*Comm_set_attr)(Handle, int, void*);
+  int (*Comm_delete_attr)(Handle, int);
+  int (*Isend)(const void*, int, Handle, int, int, Handle, Handle*);
+  int (*Irecv)(void*, int, Handle, int, int, Handle, Handle*);
+  int (*Improbe)(int, int, Handle, int*, Handle*, OpaqueStatus*);
+  int (*Imrecv)(void*, int, Handle, Handle*, Handle*);
+  int (*Get_count)(const OpaqueStatus*, Handle, int*);
+  int (*Test)(Handle*, int*, OpaqueStatus*);
+  int (*Cancel)(Handle*);
+
+  Status Load(const MpiLibrary& library) {
+    Status status;
+    const auto load = [&](auto* function, const char* name) {
+      *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(
+          library.Symbol(name));
+      if (*function == nullptr && status.ok()) {
+        status = Status(Code::kLauncher, StrCat(library.path(), " has no ", name,
+                                                ": MPI 3.0 or later is needed"));
+      }
+    };
+    load(&Initialized, "MPI_Initialized");
+    load(&Finalized, "MPI_Finalized");
+    load(&Init_thread, "MPI_Init_thread");
+    load(&Finalize, "MPI_Finalize");
+    load(&Get_library_version, "MPI_Get_library_version");
+    load(&Error_string, "MPI_Error_string");
+    load(&Query_thread, "MPI_Query_thread");
+    load(&Comm_rank, "MPI_Comm_rank");
+    load(&Comm_size, "MPI_Comm_size");
+    load(&Comm_idup, "MPI_Comm_idup");
+    load(&Comm_free, "MPI_Comm_free");
+    load(&Comm_set_errhandler, "MPI_Comm_set_errhandler");
+    load(&Comm_create_keyval, "MPI_Comm_create_keyval");
+    load(&Comm_free_keyval, "MPI_Comm_free_keyval");
+    load(&Comm_set_attr, "MPI_Comm_set_attr");
+    load(&Comm_delete_attr, "MPI_Comm_delete_attr");
+    load(&Isend, "MPI_Isend");
+    load(&Irecv, "MPI_Irecv");
+    load(&Improbe, "MPI_Improbe");
+    load(&Imrecv, "MPI_Imrecv");
+    load(&Get_count, "MPI_Get_count");
+    load(&Test, "MPI_Test");
+    load(&Cancel, "MPI_Cancel");
+    return status;
+  }
+
+  Status Check(int code, const char* function) const {
+    if (code == kMpiSuccess) return Status::Ok();
+    char text[1024] = {};
+    int length = 0;
+    Error_string(code, text, &length);
+    return Status(Code::kTransport, StrCat(function, ": ", text));
+  }
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_

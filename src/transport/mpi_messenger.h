@@ -1,0 +1,213 @@
+// MpiMessenger: a Messenger over a communicator of its own, for one kind of MPI handles.
+#ifndef MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
+#define MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "transport/messenger.h"
+#include "transport/mpi_functions.h"
+
+namespace multiverso {
+
+// Between the threads that use MPI and whoever finalises it: MPI may not be called any more then.
+// MPI deletes the attributes of MPI_COMM_SELF before anything else when it is finalised, so an
+// attribute there closes the gate.
+struct MpiGate {
+  std::shared_timed_mutex mutex;  // held shared during a call
+  bool is_closed = false;
+
+  static Status Closed() {
+    return Status(Code::kState, "MPI was finalised while a session that spans nodes was open");
+  }
+
+  template <class Handle>
+  static int Copy(Handle, int, void*, void*, void*, int* copied) {
+    *copied = 0;
+    return kMpiSuccess;
+  }
+  // Takes over `value`, a std::shared_ptr<MpiGate>*.
+  template <class Handle>
+  static int Close(Handle, int, void* value, void*) {
+    const std::unique_ptr<std::shared_ptr<MpiGate>> gate(
+        static_cast<std::shared_ptr<MpiGate>*>(value));
+    // Calls are short; one that is stuck is better left than waited for.
+    const bool locked = (*gate)->mutex.try_lock_for(std::chrono::seconds(1));
+    (*gate)->is_closed = true;
+    if (locked) (*gate)->mutex.unlock();
+    return kMpiSuccess;
+  }
+};
+
+// MPI with MPI_THREAD_MULTIPLE does the locking.
+template <class Handle>
+class MpiMessenger final : public Messenger {
+ public:
+  // Takes `comm` over.
+  MpiMessenger(const Functions<Handle>& mpi, const Constants<Handle>& constants, Handle comm,
+               int rank, int size)
+      : mpi_(mpi), constants_(constants), comm_(comm), rank_(rank), size_(size) {}
+
+  // Before anything else.
+  Status WatchForTheEnd() {
+    MV_RETURN_IF_NOT_OK(mpi_.Check(
+        mpi_.Comm_create_keyval(&MpiGate::Copy<Handle>, &MpiGate::Close<Handle>, &keyval_, nullptr),
+        "MPI_Comm_create_keyval"));
+    auto value = std::make_unique<std::shared_ptr<MpiGate>>(gate_);
+    MV_RETURN_IF_NOT_OK(
+        mpi_.Check(mpi_.Comm_set_attr(constants_.self, keyval_, value.get()), "MPI_Comm_set_attr"));
+    (void)value.release();  // NOLINT: MpiGate::Close deletes it
+    return Status::Ok();
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) override {
+    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
+    if (gate_->is_closed) return MpiGate::Closed();
+    Handle request{};
+    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to,
+                                              tag, comm_, &request),
+                                   "MPI_Isend"));
+    return Open(request, ticket);
+  }
+
+  Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) override {
+    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
+    if (gate_->is_closed) return MpiGate::Closed();
+    Handle request{};
+    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Irecv(buffer, static_cast<int>(bytes), constants_.byte,
+                                              from, tag, comm_, &request),
+                                   "MPI_Irecv"));
+    return Open(request, ticket);
+  }
+
+  Status Test(Ticket* ticket, bool* done, int64_t* received) override {
+    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
+    if (gate_->is_closed) {
+      // MPI has let go of the bytes.
+      *done = true;
+      ticket->is_open = false;
+      return MpiGate::Closed();
+    }
+    Handle request = RequestOf(*ticket);
+    OpaqueStatus status{};
+    int flag = 0;
+    const int code = mpi_.Test(&request, &flag, &status);
+    *done = code != kMpiSuccess || flag != 0;
+    if (*done) {
+      ticket->is_open = false;
+      int count = 0;
+      if (code == kMpiSuccess && mpi_.Get_count(&status, constants_.byte, &count) == kMpiSuccess) {
+        *received = count;
+      }
+    } else {
+      (void)Open(request, ticket);
+    }
+    return mpi_.Check(code, "MPI_Test");
+  }
+
+  bool Withdraw(Ticket* ticket) override {
+    if (!ticket->is_open) return true;
+    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
+    if (gate_->is_closed) {
+      ticket->is_open = false;
+      return true;
+    }
+    Handle request = RequestOf(*ticket);
+    mpi_.Cancel(&request);
+    // Cancelling a receive is local: either it is over at once, or it has been matched.
+    OpaqueStatus status{};
+    int flag = 0;
+    for (int looks = 0; looks < 100 && flag == 0; ++looks) {
+      if (mpi_.Test(&request, &flag, &status) != kMpiSuccess) flag = 1;
+    }
+    if (flag != 0) {
+      ticket->is_open = false;
+    } else {
+      (void)Open(request, ticket);
+    }
+    return flag != 0;
+  }
+
+  Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) override {
+    *got = false;
+    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
+    if (gate_->is_closed) return MpiGate::Closed();
+    int flag = 0;
+    Handle message{};
+    OpaqueStatus status{};
+    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Improbe(from == kAnyRank ? constants_.any_source : from,
+                                                tag, comm_, &flag, &message, &status),
+                                   "MPI_Improbe"));
+    if (flag == 0) return Status::Ok();
+    int count = 0;
+    MV_RETURN_IF_NOT_OK(
+        mpi_.Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
+    // Received into nothing, a message that is too long is cut off, which is an error and is meant.
+    const bool fits = count >= 0 && count <= most;
+    bytes->resize(fits ? static_cast<size_t>(count) : 0);
+    Handle request{};
+    int code = mpi_.Imrecv(bytes->data(), fits ? count : 0, constants_.byte, &message, &request);
+    // It has been matched, so the sender is sending it: this does not wait for anybody's program.
+    const Instant deadline = Clock::now() + std::chrono::seconds(5);
+    for (flag = 0; code == kMpiSuccess && flag == 0;) {
+      code = mpi_.Test(&request, &flag, &status);
+      if (code != kMpiSuccess || flag != 0) break;
+      if (Clock::now() >= deadline) {
+        // MPI may still write to it.
+        (void)new std::string(std::move(*bytes));  // NOLINT: see above
+        return Status(Code::kTransport, "a message of another rank began to arrive and stopped");
+      }
+      std::this_thread::yield();
+    }
+    if (!fits) return Status::Ok();
+    *got = code == kMpiSuccess;
+    return mpi_.Check(code, "MPI_Imrecv");
+  }
+
+  void Close() override {
+    {
+      const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
+      if (gate_->is_closed) return;
+      mpi_.Comm_free(&comm_);
+    }
+    mpi_.Comm_delete_attr(constants_.self, keyval_);
+    mpi_.Comm_free_keyval(&keyval_);
+  }
+
+ private:
+  static_assert(sizeof(Handle) <= sizeof(Ticket::handle));
+
+  static Handle RequestOf(const Ticket& ticket) {
+    Handle request{};
+    std::memcpy(&request, &ticket.handle, sizeof(request));
+    return request;
+  }
+  static Status Open(Handle request, Ticket* ticket) {
+    ticket->handle = 0;
+    std::memcpy(&ticket->handle, &request, sizeof(request));
+    ticket->is_open = true;
+    return Status::Ok();
+  }
+
+  Functions<Handle> mpi_;
+  Constants<Handle> constants_;
+  Handle comm_;
+  int rank_;
+  int size_;
+  int keyval_ = 0;
+  std::shared_ptr<MpiGate> gate_ = std::make_shared<MpiGate>();
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
