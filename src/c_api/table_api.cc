@@ -299,7 +299,7 @@ int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     TableUse use = Using(table);
     if (!use) return WhyStale("table");
-    MV_RETURN_IF_NOT_OK(use->table->SetHyperHere(hyper, value));
+    MV_RETURN_IF_NOT_OK(use->table->SetHyper(hyper, value));
     if (!use->table->spans_nodes()) return Status::Ok();
     TableRequest request = Request(RequestKind::kSetHyper, nullptr, nullptr);
     request.hyper = hyper;

@@ -210,7 +210,7 @@ Status ShardService::GoOn(Job* job, bool* any) {
 
 Status ShardService::Work(Job* job) {
   if (job->header.kind == RequestKind::kSetHyper) {
-    return job->table->SetHyperHere(static_cast<int32_t>(job->header.first), job->header.value);
+    return job->table->SetHyper(static_cast<int32_t>(job->header.first), job->header.value);
   }
   if (!job->is_of_shard) {
     if (IsOfRows(job->header.kind)) {

@@ -146,7 +146,7 @@ Status Table::Store(const void* values, Progress* progress, const WaitLimit& lim
   return shard_->Store(values, progress, limit);
 }
 
-Status Table::SetHyperHere(int32_t index, double value) {
+Status Table::SetHyper(int32_t index, double value) {
   MV_RETURN_IF_NOT_OK(CheckHyper(index, value));
   shard_->hyper()->value[index].store(value, std::memory_order_relaxed);
   return Status::Ok();

@@ -84,7 +84,7 @@ class Table {
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
   // On this node.
-  Status SetHyperHere(int32_t index, double value);
+  Status SetHyper(int32_t index, double value);
   double GetHyper(int32_t index) const;
 
   // ---- In a session that spans nodes, about this node's rows.

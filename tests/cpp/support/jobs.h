@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -56,6 +57,39 @@ void RunJob(const Roles& roles, const Body& body) {
     const Status status = RunToEnd(session->StartClose().get());
     EXPECT_TRUE(status.ok()) << status.text();
   });
+}
+
+// While it lives, every `ranks` ranks of a job are a node of their own.
+class VirtualNodes {
+ public:
+  explicit VirtualNodes(int ranks) {
+    setenv("MULTIVERSO_RANKS_PER_NODE", std::to_string(ranks).c_str(), 1);
+  }
+  ~VirtualNodes() { unsetenv("MULTIVERSO_RANKS_PER_NODE"); }
+  VirtualNodes(const VirtualNodes&) = delete;
+  VirtualNodes& operator=(const VirtualNodes&) = delete;
+};
+
+// Runs body(session, rank) for each rank of a job that spans nodes, whose messages are delayed by
+// up to `delay` looks and overtake each other.
+template <class Body>
+void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t seed,
+                    const Body& body) {
+  const VirtualNodes nodes(ranks_per_node);
+  const int ranks = static_cast<int>(roles.size());
+  const auto hub = std::make_shared<ThreadHub>(ranks, delay, seed);
+  OnThreads(ranks, [&](int rank) {
+    auto session = OpenSession(hub, rank, OptionsOf(roles[static_cast<size_t>(rank)]));
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    body(session.value().get(), rank);
+    const Status status = RunToEnd(session.value()->StartClose().get());
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+}
+
+// A call on a table whose rows lie on several nodes.
+inline Status Call(Session* session, Table* table, const TableRequest& request) {
+  return RunToEnd(table->Start(request, session->NextDeadline()).get());
 }
 
 inline Status Barrier(Session* session) { return RunToEnd(session->StartBarrier().get()); }

@@ -112,8 +112,8 @@ TEST(Membership, RefusesHellosOfAnotherSize) {
 TEST(DescribeThisPlace, IsTheSameTwiceAndNotEmpty) {
   Hello first;
   Hello second;
-  DescribeThisPlace(&first);
-  DescribeThisPlace(&second);
+  ASSERT_TRUE(DescribeThisPlace(&first, 0).ok());
+  ASSERT_TRUE(DescribeThisPlace(&second, 1).ok());
   EXPECT_STREQ(first.memory, second.memory);
   EXPECT_GT(std::strlen(first.host), 0U);
   EXPECT_GT(std::strlen(first.memory), 10U);

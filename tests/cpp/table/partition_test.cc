@@ -1,0 +1,70 @@
+#include "table/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "base/text.h"
+#include "support/node_groups.h"
+
+namespace multiverso {
+namespace {
+
+// What `rank` knows of ranks with these roles on these nodes.
+Membership MembersOn(const std::vector<int>& nodes, const testing::Roles& roles, int rank) {
+  std::vector<std::string> hellos;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Hello hello;
+    hello.role = static_cast<int32_t>(roles[i]);
+    CopyText(hello.memory, StrCat("node ", nodes[i]));
+    CopyText(hello.host, StrCat("host", nodes[i]));
+    hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  }
+  return Membership::FromHellos(hellos, rank).value();
+}
+
+TEST(Partition, CutsRowsOverServersByNodeAndThenByRank) {
+  // Nodes 0 and 1 with ranks that take turns.
+  const Membership members = MembersOn({0, 1, 0, 1}, testing::AllOf(4), 1);
+  const Partition partition(members, 10);
+  EXPECT_EQ(partition.servers(), (std::vector<int>{0, 2, 1, 3}));
+  EXPECT_EQ(partition.RowsOf(0).first, 0);
+  EXPECT_EQ(partition.RowsOf(0).end, 3);
+  EXPECT_EQ(partition.RowsOf(1).end, 6);
+  EXPECT_EQ(partition.RowsOf(2).end, 8);
+  EXPECT_EQ(partition.RowsOf(3).end, 10);
+  EXPECT_EQ(partition.node_rows().first, 6);
+  EXPECT_EQ(partition.node_rows().end, 10);
+}
+
+TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
+  for (int servers = 1; servers <= 9; ++servers) {
+    const Membership members = MembersOn(std::vector<int>(static_cast<size_t>(servers), 0),
+                                         testing::AllOf(servers), 0);
+    for (const int64_t rows : {1, 2, 3, 8, 9, 10, 1000}) {
+      const Partition partition(members, rows);
+      int64_t next = 0;
+      for (size_t place = 0; place < partition.servers().size(); ++place) {
+        const RowRange range = partition.RowsOf(place);
+        EXPECT_EQ(range.first, next);
+        for (int64_t row = range.first; row < range.end; ++row) {
+          EXPECT_EQ(partition.OwnerOf(row), place) << servers << " servers, " << rows << " rows";
+        }
+        next = range.end;
+      }
+      EXPECT_EQ(next, rows);
+      EXPECT_EQ(partition.node_rows().count(), rows);
+    }
+  }
+}
+
+TEST(Partition, NodeWithoutServersHasNoRows) {
+  const Membership members =
+      MembersOn({0, 1}, {Role::kAll, Role::kWorker}, 1);
+  EXPECT_EQ(Partition(members, 5).node_rows().count(), 0);
+  EXPECT_EQ(members.service_ranks(1), std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace multiverso

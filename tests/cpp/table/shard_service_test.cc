@@ -1,0 +1,138 @@
+#include "table/shard_service.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "support/jobs.h"
+#include "transport/intercom.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::Barrier;
+using testing::Call;
+using testing::Create;
+using testing::RunSpanningJob;
+
+// Asks rank 1, as a program that is not this one might, and gives what comes back.
+Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_bytes) {
+  std::vector<char> answer(static_cast<size_t>(answer_bytes));
+  Messenger::Ticket ticket;
+  MV_RETURN_IF_NOT_OK(messenger->Receive(1, header.tag, answer.data(), answer_bytes, &ticket));
+  MV_RETURN_IF_NOT_OK(messenger->Post(1, kRequestTag, EncodeRequest(header)));
+  int64_t received = 0;
+  for (bool done = false; !done;) {
+    messenger->Advance();
+    MV_RETURN_IF_NOT_OK(messenger->Test(&ticket, &done, &received));
+    std::this_thread::yield();
+  }
+  if (received == answer_bytes) return Status::Ok();
+  std::string bytes;
+  for (bool got = false; !got;) {
+    MV_RETURN_IF_NOT_OK(
+        messenger->Take(1, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
+  }
+  ErrorMessage error;
+  std::memcpy(&error, bytes.data(), sizeof(error));
+  return error.reply.status();
+}
+
+TEST(ShardService, RefusesRequestsThatDoNotFitTheTable) {
+  RunSpanningJob(AllOf(2), 1, 0, 1, [&](Session* session, int rank) {
+    auto made = Create(session, testing::ArrayOf(10));  // rank 1 has 5 to 9
+    ASSERT_TRUE(made.ok());
+    if (rank == 0) {
+      Messenger* const messenger = session->group()->intercom()->messenger();
+      RequestHeader header;
+      header.kind = RequestKind::kGet;
+      header.tag = kLastCallTag;
+      header.first = 5;
+      header.count = 5;
+      header.bytes = 20;
+      EXPECT_TRUE(Ask(messenger, header, 20).ok());
+      header.first = 4;  // one of rank 0's
+      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      header.first = 6;  // one past the end
+      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      header.first = INT64_MAX;
+      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+      header.first = 5;
+      header.bytes = 24;  // elements of another size
+      EXPECT_EQ(Ask(messenger, header, 24).code(), Code::kTransport);
+      header.bytes = 20;
+      header.table = 77;
+      EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
+    }
+    ASSERT_TRUE(Barrier(session).ok());
+  });
+}
+
+TEST(ShardService, DropsGarbageAndGoesOn) {
+  RunSpanningJob(AllOf(2), 1, 2, 2, [&](Session* session, int rank) {
+    auto made = Create(session, testing::ArrayOf(10, DType::kInt64));
+    ASSERT_TRUE(made.ok());
+    setenv("MULTIVERSO_LOG", "off", 1);
+    Intercom* const intercom = session->group()->intercom();
+    if (rank == 0) {
+      std::mt19937_64 random(3);
+      for (int i = 0; i < 200; ++i) {
+        std::string bytes(random() % 200, '\0');
+        for (char& byte : bytes) byte = static_cast<char>(random());
+        const int tag = i % 3 == 0 ? kNewsTag : kRequestTag;
+        ASSERT_TRUE(intercom->messenger()->Post(1, tag, bytes).ok());
+      }
+    }
+    ASSERT_TRUE(Barrier(session).ok());
+    std::vector<int64_t> ones(10, 1);
+    TableRequest request;
+    request.kind = RequestKind::kAdd;
+    request.delta = ones.data();
+    ASSERT_TRUE(Call(session, made.value(), request).ok());
+    ASSERT_TRUE(Barrier(session).ok());
+    std::vector<int64_t> out(10);
+    request.kind = RequestKind::kGet;
+    request.delta = nullptr;
+    request.out = out.data();
+    ASSERT_TRUE(Call(session, made.value(), request).ok());
+    EXPECT_EQ(out, std::vector<int64_t>(10, 2));
+    if (rank == 1) {
+      EXPECT_GT(intercom->dropped(), 0);
+    }
+    ASSERT_TRUE(Barrier(session).ok());
+  });
+  unsetenv("MULTIVERSO_LOG");
+}
+
+TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
+  RunSpanningJob(AllOf(4), 2, 2, 4, [&](Session* session, int rank) {
+    auto made = Create(session, testing::ArrayOf(100));
+    ASSERT_TRUE(made.ok());
+    ShardService* const service = made.value()->service();
+    // Rank 3 still asks for what the others have released.
+    if (rank < 3) session->ReleaseTable(made.value());
+    ASSERT_TRUE(Barrier(session).ok());
+    EXPECT_EQ(service->tables(), 1U);
+    ASSERT_TRUE(Barrier(session).ok());
+    if (rank == 3) {
+      std::vector<float> out(100);
+      TableRequest request;
+      request.kind = RequestKind::kGet;
+      request.out = out.data();
+      ASSERT_TRUE(Call(session, made.value(), request).ok());
+      session->ReleaseTable(made.value());
+    }
+    const Instant until = Clock::now() + testing::kPatience;
+    while (service->tables() > 0 && Clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(service->tables(), 0U);
+    ASSERT_TRUE(Barrier(session).ok());
+  });
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,90 @@
+#include "transport/thread_messenger.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <vector>
+
+namespace multiverso {
+namespace {
+
+bool IsOver(Messenger* messenger, Messenger::Ticket* ticket) {
+  bool done = false;
+  int64_t bytes = 0;
+  EXPECT_TRUE(messenger->Test(ticket, &done, &bytes).ok());
+  return done;
+}
+
+TEST(ThreadMessenger, KeepsTheOrderOfALineAndMixesTheLines) {
+  const auto room = std::make_shared<MailRoom>(2, 5, 1);
+  ThreadMessenger zero(room, 0);
+  ThreadMessenger one(room, 1);
+  constexpr int kMessages = 50;
+  std::vector<int> sent(2 * kMessages);
+  std::iota(sent.begin(), sent.end(), 0);
+  std::vector<Messenger::Ticket> tickets(sent.size());
+  for (int i = 0; i < 2 * kMessages; ++i) {
+    const auto at = static_cast<size_t>(i);
+    ASSERT_TRUE(zero.Send(1, kFirstCallTag + i % 2, &sent[at], sizeof(int), &tickets[at]).ok());
+  }
+  int next[2] = {0, 1};
+  bool overtaken = false;
+  while (next[0] < 2 * kMessages || next[1] < 2 * kMessages) {
+    for (int line = 0; line < 2; ++line) {
+      std::string bytes;
+      bool got = false;
+      ASSERT_TRUE(one.Take(Messenger::kAnyRank, kFirstCallTag + line, 4, &bytes, &got).ok());
+      if (!got) continue;
+      EXPECT_EQ(*reinterpret_cast<const int*>(bytes.data()), next[line]);
+      next[line] += 2;
+      overtaken = overtaken || next[1] < next[0] - 1 || next[0] < next[1] - 1;
+    }
+  }
+  EXPECT_TRUE(overtaken);
+  for (Messenger::Ticket& ticket : tickets) EXPECT_TRUE(IsOver(&zero, &ticket));
+}
+
+TEST(ThreadMessenger, SaysHowMuchCameAndThatALongerMessageWasCut) {
+  const auto room = std::make_shared<MailRoom>(2, 0, 1);
+  ThreadMessenger zero(room, 0);
+  ThreadMessenger one(room, 1);
+  const char text[] = "abcdef";
+  char buffer[4] = {};
+  Messenger::Ticket sent;
+  Messenger::Ticket received;
+  bool done = false;
+  int64_t bytes = 0;
+  ASSERT_TRUE(one.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
+  ASSERT_TRUE(zero.Send(1, kFirstCallTag, text, 3, &sent).ok());
+  ASSERT_TRUE(one.Test(&received, &done, &bytes).ok());
+  EXPECT_TRUE(done);
+  EXPECT_EQ(bytes, 3);
+  ASSERT_TRUE(one.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
+  ASSERT_TRUE(zero.Send(1, kFirstCallTag, text, 6, &sent).ok());
+  EXPECT_EQ(one.Test(&received, &done, &bytes).code(), Code::kTransport);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(std::string(buffer, 4), "abcd");
+}
+
+TEST(ThreadMessenger, DropsWhatIsTooLongToTakeAndWithdrawsReceives) {
+  const auto room = std::make_shared<MailRoom>(2, 0, 1);
+  ThreadMessenger zero(room, 0);
+  ThreadMessenger one(room, 1);
+  ASSERT_TRUE(zero.Post(1, kNewsTag, std::string(100, 'n')).ok());
+  std::string bytes;
+  bool got = true;
+  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kNewsTag, 99, &bytes, &got).ok());
+  EXPECT_FALSE(got);
+  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kNewsTag, 1000, &bytes, &got).ok());
+  EXPECT_FALSE(got);
+  EXPECT_TRUE(zero.Advance());
+  char buffer[4] = {};
+  Messenger::Ticket received;
+  ASSERT_TRUE(one.Receive(0, kFirstCallTag, buffer, 4, &received).ok());
+  EXPECT_TRUE(one.Withdraw(&received));
+  EXPECT_FALSE(received.is_open);
+}
+
+}  // namespace
+}  // namespace multiverso
