@@ -43,7 +43,8 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
     longest = std::strtol(setting, &end, 10);
     if (end == setting || *end != '\0' || errno != 0 || longest < 1 || longest > 1000) {
       return Status(Code::kValue, StrCat("MULTIVERSO_SERVICE_MAX_SLEEP_MS: expected a number from "
-                                         "1 to 1000, received '", setting, "'"));
+                                         "1 to 1000, received '",
+                                         setting, "'"));
     }
   }
   std::unique_ptr<NodeService> service(new NodeService(group));
@@ -52,8 +53,8 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
   if (std::find(serving.begin(), serving.end(), members.rank()) == serving.end()) return service;
   const WithoutSignals without_signals;
   try {
-    service->thread_ = std::thread(&NodeService::Serve, service.get(),
-                                   std::chrono::milliseconds(longest));
+    service->thread_ =
+        std::thread(&NodeService::Serve, service.get(), std::chrono::milliseconds(longest));
   } catch (const std::system_error& error) {
     return Status(Code::kMemory, StrCat("cannot start the service thread: ", error.what()));
   }

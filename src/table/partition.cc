@@ -8,9 +8,8 @@ Partition::Partition(const Membership& members, int64_t num_row) {
   for (int rank = 0; rank < members.size(); ++rank) {
     if (members.is_server(rank)) servers_.push_back(rank);
   }
-  std::stable_sort(servers_.begin(), servers_.end(), [&](int a, int b) {
-    return members.node_of(a) < members.node_of(b);
-  });
+  std::stable_sort(servers_.begin(), servers_.end(),
+                   [&](int a, int b) { return members.node_of(a) < members.node_of(b); });
   const auto servers = static_cast<int64_t>(servers_.size());
   narrow_rows_ = num_row / servers;
   wide_ = num_row % servers;

@@ -82,8 +82,7 @@ Status RemoteLane::CheckAnswer(const Parcel& parcel) {
   }
   std::string bytes;
   bool got = false;
-  MV_RETURN_IF_NOT_OK(
-      messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
+  MV_RETURN_IF_NOT_OK(messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
   if (got && bytes.size() == sizeof(ErrorMessage)) {
     ErrorMessage error;
     std::memcpy(&error, bytes.data(), sizeof(error));

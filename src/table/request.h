@@ -37,8 +37,7 @@ constexpr bool CarriesData(RequestKind kind) {
          kind == RequestKind::kAddRows;
 }
 constexpr bool ReturnsData(RequestKind kind) {
-  return kind == RequestKind::kGet || kind == RequestKind::kAddGet ||
-         kind == RequestKind::kGetRows;
+  return kind == RequestKind::kGet || kind == RequestKind::kAddGet || kind == RequestKind::kGetRows;
 }
 
 // Most bytes of values, and most row ids, of one chunk. Large enough for full speed, small enough

@@ -90,8 +90,8 @@ Status ShardService::TakeRequests(bool* any) {
   while (jobs_.size() < kMostJobs) {
     std::string bytes;
     bool got = false;
-    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kRequestTag, sizeof(RequestHeader),
-                                         &bytes, &got));
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Take(Messenger::kAnyRank, kRequestTag, sizeof(RequestHeader), &bytes, &got));
     if (!got) return Status::Ok();
     *any = true;
     RequestHeader header;
@@ -114,8 +114,8 @@ Status ShardService::Begin(const RequestHeader& header) {
   job.header = header;
   job.table = std::move(table);
   if (job.table == nullptr) {
-    job.failure = Status(Code::kTransport, StrCat("rank ", group_->rank(),
-                                                  " has no table number ", header.table));
+    job.failure = Status(Code::kTransport,
+                         StrCat("rank ", group_->rank(), " has no table number ", header.table));
   } else {
     job.failure = job.table->CheckRequest(header);
   }
@@ -146,11 +146,12 @@ Status ShardService::ReceiveValues(Job* job) {
   job->chunk.out = values;
   // Also of a request that cannot be met, so that its messages do not get in the way of others.
   if (id_bytes > 0) {
-    MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), job->buffer->data(),
-                                            id_bytes, &job->receives[0]));
+    MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag),
+                                            job->buffer->data(), id_bytes, &job->receives[0]));
   }
   if (!CarriesData(header.kind)) return Status::Ok();
-  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.bytes, &job->receives[1]);
+  return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.bytes,
+                             &job->receives[1]);
 }
 
 bool ShardService::HasPredecessor(const std::list<Job>::iterator& job) {
@@ -182,8 +183,8 @@ Status ShardService::GoOn(Job* job, bool* any) {
       if (!received.ok()) job->failure = received;
       if (received.ok() && !done) return Status::Pending();
       *any = true;
-      const int64_t expected = job->chunk.out - job->buffer->data() +
-                               (CarriesData(header.kind) ? header.bytes : 0);
+      const int64_t expected =
+          job->chunk.out - job->buffer->data() + (CarriesData(header.kind) ? header.bytes : 0);
       if (job->failure.ok() && job->received != expected) {
         job->failure = Status(Code::kTransport, StrCat("a request of ", job->received,
                                                        " bytes, expected ", expected));

@@ -37,8 +37,8 @@ SpanningCall::SpanningCall(Table* table, const TableRequest& request, Instant de
 }
 
 SpanningCall::~SpanningCall() {
-  const bool over = std::all_of(lanes_.begin(), lanes_.end(),
-                                [](RemoteLane& lane) { return lane.WindDown(); });
+  const bool over =
+      std::all_of(lanes_.begin(), lanes_.end(), [](RemoteLane& lane) { return lane.WindDown(); });
   if (over && tag_ >= 0) table_->group()->intercom()->tags()->GiveBack(tag_);
 }
 
@@ -159,9 +159,8 @@ Status SpanningCall::LookAfterServers() {
     const std::string gone = group->WhyGone(lanes_[i].server());
     if (gone.empty()) continue;
     const RowRange rows = lanes_[i].rows();
-    return Status(Code::kPeerLost,
-                  StrCat(group->members().NameRank(lanes_[i].server()), " ", gone, " with rows ",
-                         rows.first, " to ", rows.end - 1));
+    return Status(Code::kPeerLost, StrCat(group->members().NameRank(lanes_[i].server()), " ", gone,
+                                          " with rows ", rows.first, " to ", rows.end - 1));
   }
   return Status::Ok();
 }
@@ -171,9 +170,8 @@ Status SpanningCall::TooLate() const {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (!answered_[i]) silent.push_back(lanes_[i].server());
   }
-  return Status(Code::kTimeout,
-                StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ",
-                       NameRanks(silent), " to answer"));
+  return Status(Code::kTimeout, StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ",
+                                       NameRanks(silent), " to answer"));
 }
 
 Status SpanningCall::Fail(const Status& status) {

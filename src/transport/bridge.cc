@@ -68,8 +68,7 @@ bool UnpackBrought(const std::string& bytes, int circle, uint64_t meeting,
         bytes.size() - at < entry.bytes) {
       return false;
     }
-    all->push_back(
-        Brought{rank, static_cast<CallKind>(entry.kind), bytes.substr(at, entry.bytes)});
+    all->push_back(Brought{rank, static_cast<CallKind>(entry.kind), bytes.substr(at, entry.bytes)});
     at += entry.bytes;
   }
   return at == bytes.size();
@@ -117,13 +116,13 @@ void Bridge::Keep(const std::vector<Brought>& all, uint64_t meeting) const {
 }
 
 Status Bridge::TakeFrom(size_t node, const std::vector<int>& ranks, uint64_t meeting, bool* came) {
-  const int64_t most = static_cast<int64_t>(sizeof(Header)) +
-                       static_cast<int64_t>(ranks.size()) * kMostPerRank;
+  const int64_t most =
+      static_cast<int64_t>(sizeof(Header)) + static_cast<int64_t>(ranks.size()) * kMostPerRank;
   for (bool got = true; got && !*came;) {
     std::string bytes;
     std::vector<Brought> all;
-    MV_RETURN_IF_NOT_OK(group_->intercom()->messenger()->Take(
-        leaders_[node], kMeetingTag + circle_, most, &bytes, &got));
+    MV_RETURN_IF_NOT_OK(group_->intercom()->messenger()->Take(leaders_[node], kMeetingTag + circle_,
+                                                              most, &bytes, &got));
     if (!got) break;
     if (UnpackBrought(bytes, circle_, meeting, ranks, &all)) {
       Keep(all, meeting);

@@ -214,8 +214,8 @@ bool Intercom::TakeAnswers(int circle, uint64_t meeting, LateInquiry* inquiry) {
     if (bytes.size() < sizeof(answered)) continue;
     std::memcpy(&answered, bytes.data(), sizeof(answered));
     const size_t ranks = (bytes.size() - sizeof(answered)) / sizeof(int32_t);
-    const auto silent = std::find(inquiry->silent_nodes.begin(), inquiry->silent_nodes.end(),
-                                  answered.node);
+    const auto silent =
+        std::find(inquiry->silent_nodes.begin(), inquiry->silent_nodes.end(), answered.node);
     // Others are answers to an earlier question.
     if (answered.magic != kMagic || answered.circle != circle || answered.meeting != meeting ||
         answered.count != static_cast<int64_t>(ranks) || silent == inquiry->silent_nodes.end()) {

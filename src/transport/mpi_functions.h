@@ -70,11 +70,11 @@ struct Functions {
   Status Load(const MpiLibrary& library) {
     Status status;
     const auto load = [&](auto* function, const char* name) {
-      *function = reinterpret_cast<std::remove_reference_t<decltype(*function)>>(
-          library.Symbol(name));
+      *function =
+          reinterpret_cast<std::remove_reference_t<decltype(*function)>>(library.Symbol(name));
       if (*function == nullptr && status.ok()) {
-        status = Status(Code::kLauncher, StrCat(library.path(), " has no ", name,
-                                                ": MPI 3.0 or later is needed"));
+        status = Status(Code::kLauncher,
+                        StrCat(library.path(), " has no ", name, ": MPI 3.0 or later is needed"));
       }
     };
     load(&Initialized, "MPI_Initialized");

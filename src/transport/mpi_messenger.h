@@ -74,9 +74,9 @@ class MpiMessenger final : public Messenger {
     const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
     if (gate_->is_closed) return MpiGate::Closed();
     Handle request{};
-    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to,
-                                              tag, comm_, &request),
-                                   "MPI_Isend"));
+    MV_RETURN_IF_NOT_OK(mpi_.Check(
+        mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to, tag, comm_, &request),
+        "MPI_Isend"));
     return Open(request, ticket);
   }
 
@@ -84,9 +84,9 @@ class MpiMessenger final : public Messenger {
     const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
     if (gate_->is_closed) return MpiGate::Closed();
     Handle request{};
-    MV_RETURN_IF_NOT_OK(mpi_.Check(mpi_.Irecv(buffer, static_cast<int>(bytes), constants_.byte,
-                                              from, tag, comm_, &request),
-                                   "MPI_Irecv"));
+    MV_RETURN_IF_NOT_OK(mpi_.Check(
+        mpi_.Irecv(buffer, static_cast<int>(bytes), constants_.byte, from, tag, comm_, &request),
+        "MPI_Irecv"));
     return Open(request, ticket);
   }
 

@@ -34,9 +34,9 @@ class MailRoom {
 
  private:
   struct Message {
-    uint64_t ticket;          // of the sender
-    const void* data;         // the sender's bytes, until somebody receives them...
-    std::string copy;         // ...or these, if it was small and buffered
+    uint64_t ticket;   // of the sender
+    const void* data;  // the sender's bytes, until somebody receives them...
+    std::string copy;  // ...or these, if it was small and buffered
     int64_t bytes;
     int delay;
     const void* begin() const { return data != nullptr ? data : copy.data(); }

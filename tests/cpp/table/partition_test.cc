@@ -40,8 +40,8 @@ TEST(Partition, CutsRowsOverServersByNodeAndThenByRank) {
 
 TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
   for (int servers = 1; servers <= 9; ++servers) {
-    const Membership members = MembersOn(std::vector<int>(static_cast<size_t>(servers), 0),
-                                         testing::AllOf(servers), 0);
+    const Membership members =
+        MembersOn(std::vector<int>(static_cast<size_t>(servers), 0), testing::AllOf(servers), 0);
     for (const int64_t rows : {1, 2, 3, 8, 9, 10, 1000}) {
       const Partition partition(members, rows);
       int64_t next = 0;
@@ -60,8 +60,7 @@ TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
 }
 
 TEST(Partition, NodeWithoutServersHasNoRows) {
-  const Membership members =
-      MembersOn({0, 1}, {Role::kAll, Role::kWorker}, 1);
+  const Membership members = MembersOn({0, 1}, {Role::kAll, Role::kWorker}, 1);
   EXPECT_EQ(Partition(members, 5).node_rows().count(), 0);
   EXPECT_EQ(members.service_ranks(1), std::vector<int>{1});
 }

@@ -33,8 +33,7 @@ Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_byt
   if (received == answer_bytes) return Status::Ok();
   std::string bytes;
   for (bool got = false; !got;) {
-    MV_RETURN_IF_NOT_OK(
-        messenger->Take(1, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
+    MV_RETURN_IF_NOT_OK(messenger->Take(1, kErrorTag, sizeof(ErrorMessage), &bytes, &got));
   }
   ErrorMessage error;
   std::memcpy(&error, bytes.data(), sizeof(error));

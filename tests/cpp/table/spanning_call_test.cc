@@ -93,8 +93,8 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
       AddTo(&mine, step, shape);
       const void* const delta = step.delta.data();
       const Status status =
-          step.of_rows ? Call(session, table,
-                              RowRequest(RequestKind::kAddRows, step.ids, delta, nullptr))
+          step.of_rows
+              ? Call(session, table, RowRequest(RequestKind::kAddRows, step.ids, delta, nullptr))
           : i % 2 == 0 ? Call(session, table, Request(RequestKind::kAdd, delta, nullptr))
                        : Call(session, table, Request(RequestKind::kAddGet, delta, out.data()));
       ASSERT_TRUE(status.ok()) << status.text();
@@ -214,10 +214,10 @@ TEST(SpanningCall, ServerThatLeftIsNamedWithItsRows) {
       return;
     }
     std::vector<float> out(10);
-    const Status status = RunToEnd(
-        made.value()
-            ->Start(Request(RequestKind::kGet, nullptr, out.data()), session.value()->NextDeadline())
-            .get());
+    const Status status = RunToEnd(made.value()
+                                       ->Start(Request(RequestKind::kGet, nullptr, out.data()),
+                                               session.value()->NextDeadline())
+                                       .get());
     // It may have answered before it left.
     if (!status.ok()) {
       EXPECT_EQ(status.code(), Code::kPeerLost) << status.text();
