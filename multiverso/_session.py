@@ -103,7 +103,7 @@ class Session:
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
-        if type(array) is np.ndarray and array.flags.carray and array.size:
+        if type(array) is np.ndarray and array.flags.carray:
             code = _arrays.CODES.get(array.dtype)
             if code is not None:
                 pinned = _arrays.pin(array)
@@ -114,8 +114,7 @@ class Session:
         buffer, target = _arrays.as_output(view, known, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
-        if buffer.size:
-            _capi.call(lib.MV_SessionAggregate, self.handle, code, _arrays.pin(buffer), buffer.size)
+        _capi.call(lib.MV_SessionAggregate, self.handle, code, _arrays.pin(buffer), buffer.size)
         if buffer is not target:
             np.copyto(target, buffer)
         return array

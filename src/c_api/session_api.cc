@@ -165,9 +165,9 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
       return Status(Code::kType, StrCat("aggregate: expected a dtype from 0 to 3, received ",
                                         dtype));
     }
-    if (count < 1 || data == nullptr) {
-      return Status(Code::kValue, StrCat("aggregate: expected at least 1 element, received ",
-                                         count));
+    if (count < 0 || (count > 0 && data == nullptr)) {
+      return Status(Code::kValue, StrCat("aggregate: expected 0 elements or more, received ", count,
+                                         data == nullptr ? " and no buffer" : ""));
     }
     return Drive(Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count),
                       entry->slice, [held = together.value()](const Status& status) { return status; }});

@@ -63,6 +63,7 @@ void Aggregation::StageChunk() {
   const int64_t size = SizeOf(dtype_);
   const char* const from = data_ + done_ * size;
   const auto stage = [&](int64_t begin, int64_t end) {
+    if (begin == end) return;  // of an empty array there may be no memory
     std::memcpy(scratch(me_) + begin * size, from + begin * size,
                 static_cast<size_t>((end - begin) * size));
   };
