@@ -26,6 +26,14 @@ struct ModeOptions {
   int64_t staleness = 0;  // in kStale: rounds a worker may be ahead of the slowest
 };
 
+// A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees it:
+// where the workers have made the same calls on the table, or never will.
+struct Fence {
+  uint64_t number = 0;    // counted in the session, from 1
+  const char* call = "";  // its name, for messages
+  bool is_last = false;   // no round comes after it
+};
+
 // The calls of one table, made by one thread of a worker at a time. Like the shard's, they return
 // pending where they would wait past the slice, and continue from their progress.
 class Consistency {
@@ -42,6 +50,9 @@ class Consistency {
                          const WaitLimit& limit) = 0;
   // This worker joins no further rounds; the others go on without it.
   virtual void Finish() = 0;
+  // This worker is about to join that call. Gives the session up, for a mismatch, if the workers'
+  // calls on the table do not agree there.
+  virtual void ComeTo(const Fence& fence) = 0;
 
   // Bytes of shared memory that a table of that shape needs for it; 0 in async mode. MemoryError
   // if they cannot be addressed.

@@ -27,6 +27,8 @@ class StalenessBound final : public Consistency {
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                  const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
+  // Workers may have made different numbers of calls, and all of them are applied.
+  void ComeTo(const Fence& /*fence*/) override {}
 
  private:
   // Waits until every other worker has made `adds` - staleness adds: when this one may make, or may

@@ -40,6 +40,7 @@ class SyncRounds final : public Consistency {
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                  const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
+  void ComeTo(const Fence& fence) override { clocks_.ComeTo(fence); }
 
  private:
   // In shared memory: how many stripes of the block have been claimed and done, over all rounds.

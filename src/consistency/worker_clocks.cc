@@ -1,9 +1,11 @@
 #include "consistency/worker_clocks.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "consistency/consistency.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -64,8 +66,7 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   const auto lags = [&](int worker) {
     // One less than are kept: the other may still be comparing the last turn it took.
     const bool late =
-        !has_finished(worker) &&
-        slots_[worker].turns.load(std::memory_order_acquire) + kTurnsKept - 1 < number + 2;
+        !has_finished(worker) && turns(worker) + kTurnsKept - 1 < number + 2;
     return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
   const auto nobody_lags = [&] {
@@ -89,23 +90,52 @@ Status WorkerClocks::Take(Turn turn) {
   // Whoever comes second to a turn sees what the first did there: both may, but not neither.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
-    if (i == me_ || slots_[i].turns.load(std::memory_order_acquire) <= number) continue;
-    const bool is_get = (slots_[i].gets.load(std::memory_order_relaxed) & bit) != 0;
-    const Turn other = is_get ? Turn::kGet : Turn::kAdd;
-    if (other == turn) continue;
-    const int first = i < me_ ? i : me_;
-    const int second = i < me_ ? me_ : i;
-    return Disagree(StrCat("sync ", RoundName(my_adds()), ": rank ", rank_of(first), " called ",
-                           NameOf(first == i ? other : turn), ", rank ", rank_of(second),
-                           " called ", NameOf(second == i ? other : turn), " (call number ",
-                           number, " on the table)"));
+    if (i == me_ || turns(i) <= number) continue;
+    const Turn other = TurnOf(i, number);
+    if (other != turn) return Disagree(number, my_adds(), me_, NameOf(turn), i, NameOf(other));
   }
   return Status::Ok();
+}
+
+Turn WorkerClocks::TurnOf(int worker, uint64_t number) const {
+  const uint64_t gets = slots_[worker].gets.load(std::memory_order_relaxed);
+  return (gets >> (number % kTurnsKept) & 1) != 0 ? Turn::kGet : Turn::kAdd;
+}
+
+void WorkerClocks::ComeTo(const Fence& fence) {
+  slots_[me_].fence.store(fence.number, std::memory_order_release);
+  // Of two workers at least one sees that the other is here; and here the other stays until this
+  // one has joined the call.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto count = [&](int worker) { return fence.is_last ? adds(worker) : turns(worker); };
+  for (int i = 0; i < workers(); ++i) {
+    if (i == me_ || slots_[i].fence.load(std::memory_order_acquire) != fence.number) continue;
+    if (count(i) == count(me_)) continue;
+    const int fewer = count(i) < count(me_) ? i : me_;
+    const int more = fewer == i ? me_ : i;
+    // A worker that has finished lacks nothing, and before the last fence nothing that it has made
+    // is out of the others' reach.
+    if (has_finished(fewer) || (has_finished(more) && !fence.is_last)) continue;
+    const uint64_t number = turns(fewer);
+    // The session has been given up: the call that this worker is about to join will say why.
+    (void)Disagree(number, adds(fewer), fewer, fence.call, more, NameOf(TurnOf(more, number)));
+    return;
+  }
 }
 
 Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MayTakeTurns(call, limit));
   return Take(turn);
+}
+
+Status WorkerClocks::Disagree(uint64_t number, uint64_t round, int one, const char* call,
+                              int other, const char* others_call) {
+  const bool in_order = one < other;
+  return Disagree(StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? one : other),
+                         " called ", in_order ? call : others_call, ", rank ",
+                         rank_of(in_order ? other : one), " called ",
+                         in_order ? others_call : call, " (call number ", number,
+                         " on the table)"));
 }
 
 Status WorkerClocks::Disagree(const std::string& text) {
@@ -130,6 +160,11 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
                                const std::function<Need(int)>& waits_for) {
   MV_RETURN_IF_NOT_OK(group_->CheckAborted(!aborted_before_));
   std::vector<int> late;
+  // The round in which the late are: not always the one in which this worker is.
+  uint64_t round = my_adds();
+  std::string lost;
+  int elsewhere = me_;  // who waits in another call, and in which
+  const char* call_there = nullptr;
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
     const int local_rank = members_[static_cast<size_t>(i)];
@@ -139,22 +174,28 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     const Need need = waits_for(i);
     if (need == Need::kNothing) continue;
     late.push_back(rank_of(i));
+    round = std::min(round, adds(i));
+    // All of them: those who were told of a loss before this worker may have gone for that reason.
     if (!gone.empty()) {
-      return Status(Code::kPeerLost, StrCat("rank ", rank_of(i), " ", gone, " while rank ",
-                                            group_->rank(), " waited for it in ", call, ", ",
-                                            RoundName(my_adds())));
+      lost += StrCat(lost.empty() ? "rank " : ", rank ", rank_of(i), " ", gone);
+    } else if (need == Need::kCall && meeting != nullptr) {
+      elsewhere = i;
+      call_there = meeting;
     }
-    if (need == Need::kCall && meeting != nullptr) {
-      return Disagree(StrCat("sync ", RoundName(my_adds()), ": rank ", group_->rank(), " called ",
-                             call, ", rank ", rank_of(i), " called ", meeting));
-    }
+  }
+  if (!lost.empty()) {
+    return Status(Code::kPeerLost, StrCat(lost, " while rank ", group_->rank(),
+                                          " waited for it in ", call, ", ", RoundName(round)));
+  }
+  if (call_there != nullptr) {
+    return Disagree(turns(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
     const Status timeout(Code::kTimeout,
                          StrCat("rank ", group_->rank(), " waited ",
                                 SecondsBetween(waiting_since_, now), " s in ", call, ", ",
-                                RoundName(my_adds()), ", for ", NameRanks(late),
+                                RoundName(round), ", for ", NameRanks(late),
                                 ", which did not come to it"));
     group_->Abort(timeout);
     return timeout;

@@ -21,6 +21,8 @@
 
 namespace multiverso {
 
+struct Fence;
+
 // Why a wait needs another worker.
 enum class Need {
   kNothing,
@@ -43,6 +45,7 @@ class WorkerClocks {
     std::atomic<uint64_t> adds;   // made, in rounds 0 to adds - 1
     std::atomic<uint64_t> turns;  // taken
     std::atomic<uint64_t> gets;   // bit n % kTurnsKept is set if turn n was a get
+    std::atomic<uint64_t> fence;  // the number of the last one it has come to
     std::atomic<uint32_t> finished;
   };
   struct alignas(64) Words {
@@ -86,6 +89,10 @@ class WorkerClocks {
   void CountAdd();
   // This worker takes no further turns.
   void Finish();
+  // Compares the turns taken with those of the workers that have come to the fence before. At the
+  // last one only adds count: a worker may read what came of it all for itself, but an add that
+  // the others do not make would be lost.
+  void ComeTo(const Fence& fence);
   // Something else that sleepers wait for has happened.
   void Wake();
 
@@ -100,6 +107,11 @@ class WorkerClocks {
  private:
   Status LookAfter(const char* call, const WaitLimit& limit,
                    const std::function<Need(int)>& waits_for);
+  uint64_t turns(int worker) const { return slots_[worker].turns.load(std::memory_order_acquire); }
+  Turn TurnOf(int worker, uint64_t number) const;
+  // What two workers called at the same place, in the order of their ranks.
+  Status Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
+                  const char* others_call);
   Status Disagree(const std::string& text);
 
   NodeGroup* group_;

@@ -23,8 +23,9 @@ class Meeting : public Operation {
 
 class ClosingMeeting final : public Meeting {
  public:
-  ClosingMeeting(NodeGroup* group, Instant deadline)
-      : Meeting(group, CallKind::kClose, deadline), was_over_(group->AbortIsKnown()) {}
+  // `was_over`: this rank knew before that the session had been given up.
+  ClosingMeeting(NodeGroup* group, Instant deadline, bool was_over)
+      : Meeting(group, CallKind::kClose, deadline), was_over_(was_over) {}
   Status Step(const WaitLimit& limit) override {
     const Status status = Meeting::Step(limit);
     if (status.pending()) return status;
@@ -55,18 +56,28 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 Session::~Session() = default;
 
 std::unique_ptr<Operation> Session::StartBarrier() {
+  ComeToFence(CallKind::kBarrier);
   return std::make_unique<Meeting>(group_.get(), CallKind::kBarrier, NextDeadline());
 }
 
 std::unique_ptr<Operation> Session::StartClose() {
-  return std::make_unique<ClosingMeeting>(group_.get(), NextDeadline());
+  const bool was_over = group_->AbortIsKnown();
+  ComeToFence(CallKind::kClose);
+  return std::make_unique<ClosingMeeting>(group_.get(), NextDeadline(), was_over);
 }
 
 std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
+  ComeToFence(CallKind::kCreateTable);
   // Counted when it has succeeded, as it does on all ranks or on none.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   return std::make_unique<TableCreation>(spec, id, init_value, table_context(), NextDeadline());
+}
+
+void Session::ComeToFence(CallKind call) {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  const Fence fence{++fences_, NameOf(call), call == CallKind::kClose};
+  for (const auto& table : tables_) table->ComeTo(fence);
 }
 
 std::unique_ptr<Operation> Session::StartAggregate(DType dtype, void* data, int64_t count) {

@@ -59,12 +59,17 @@ class Session {
   void ReleaseTable(Table* table);
 
  private:
+  // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
+  // there is for each table to see.
+  void ComeToFence(CallKind call);
+
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<NodeGroup> group_;
   std::unique_ptr<NodeService> service_;  // ends before the group
   int64_t next_table_ = 0;
+  uint64_t fences_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for

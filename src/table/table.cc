@@ -142,6 +142,10 @@ void Table::Finish() {
   if (consistency_ != nullptr) consistency_->Finish();
 }
 
+void Table::ComeTo(const Fence& fence) {
+  if (consistency_ != nullptr) consistency_->ComeTo(fence);
+}
+
 Status Table::Store(const void* values, Progress* progress, const WaitLimit& limit) {
   return shard_->Store(values, progress, limit);
 }

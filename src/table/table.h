@@ -75,6 +75,8 @@ class Table {
 
   // This worker joins no further rounds of sync mode or bounded staleness.
   void Finish();
+  // This worker is about to join a collective call of all ranks.
+  void ComeTo(const Fence& fence);
   // Whether calls are parts of rounds, for which other workers wait.
   bool HasRounds() const { return consistency_ != nullptr; }
   // In sync mode, every get is what get(sync=True) is in the other modes.
