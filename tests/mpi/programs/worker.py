@@ -26,6 +26,22 @@ def begin():
     _write(f"pid-{RANK}", str(os.getpid()))
 
 
+def shield():
+    """Go on as a child of the process that the launcher started; to be called before `begin`.
+
+    A launcher that sees one of its processes die ends the others. This way it sees none, until
+    all ranks have come to their end.
+    """
+    child = os.fork()
+    if child == 0:
+        return
+    os.waitpid(child, 0)
+    _write(f"gone-{RANK}", "")
+    for rank in range(SIZE):
+        wait_for("gone", rank)
+    os._exit(0)
+
+
 def report(**values):
     """Write down what happened, so that the test can read it however this rank ends."""
     _values.update(values)
@@ -40,6 +56,11 @@ def report_call(function, *arguments, name="error"):
         report(**{name: [type(error).__name__, str(error)]})
     else:
         report(**{name: None})
+
+
+def reported(name):
+    """Return what this rank has reported under that name."""
+    return _values.get(name)
 
 
 def announce(name):

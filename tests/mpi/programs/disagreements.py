@@ -1,0 +1,175 @@
+"""Programs whose ranks do not make the same calls in sync mode, one session each.
+
+Every rank goes through all of `PROGRAMS` and reports the first error that it gets in each.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import worker
+
+import multiverso as mv
+from cases import TIMEOUT
+from multiverso import api
+
+#: Rounds of the table before things go wrong.
+ROUNDS = 5
+
+SHAPE = (10_000, 4)
+
+LAST = worker.SIZE - 1
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the ranks call after some rounds, and then all of them `shutdown`.
+
+    Attributes
+    ----------
+    calls, others : str
+        Names of calls, with commas between them: those of the last rank, and of the others.
+    texts : tuple of str
+        What the message of every rank's MismatchError contains; nothing if there is none.
+    staleness : int
+        Of the session; 0 is sync mode.
+    server : bool
+        Whether rank 0 is a server alone, which makes only the calls of everybody.
+
+    """
+
+    calls: str
+    others: str
+    texts: tuple[str, ...] = ()
+    staleness: int = 0
+    server: bool = False
+
+    @property
+    def name(self):
+        """What identifies it."""
+        more = f", staleness {self.staleness}" if self.staleness else ""
+        return f"{self.calls}, others {self.others}{more}{', server' * self.server}"
+
+
+_ROUND = f"round {ROUNDS} of table 'weights'"
+
+#: What a rank is in that makes these calls while another makes none.
+_LATEST = {"add": "add", "add,get": "get", "add_get": "add", "add_rows": "add", "get": "get"}
+
+_DIFFERENT = [
+    Program(calls, others, (_ROUND, *texts))
+    for calls, others, *texts in (
+        ("add", "get", "called add", "called get"),
+        ("get", "add,get", "called get", "called add"),
+        ("add_get", "get", "called add", "called get"),
+        ("add_rows", "get_rows", "called add", "called get"),
+        ("get,add", "add_get", "called get", "called add"),
+        ("aggregate", "add_get", "called aggregate", "called add_get"),
+        ("add_get", "aggregate", "called aggregate", "called add_get"),
+    )
+]
+
+_FEWER = [
+    Program(then, f"{more},{then}", (_ROUND, f"called {name}", f"called {_LATEST[more]}"))
+    for then, name in (
+        ("barrier", "barrier"),
+        ("create", "the creation of a table"),
+        ("shutdown", "shutdown"),
+    )
+    for more in _LATEST
+    if (more, then) != ("get", "shutdown")  # reading alone at the end is no mistake
+]
+
+_AGGREGATES = [
+    Program("aggregate", "barrier", ("called aggregate", "called barrier")),
+    Program("barrier", "aggregate_large", ("called aggregate", "called barrier")),
+    Program("create", "aggregate", ("called aggregate", "called the creation of a table")),
+    Program("nothing", "aggregate", ("called aggregate", "called shutdown")),
+]
+
+_SIZES = [
+    Program("aggregate", "aggregate_more", ("of 10 float64", "of 11 float64")),
+    Program("aggregate_large", "aggregate", ("of 1000000 float64", "of 10 float64")),
+    Program("aggregate_none", "aggregate", ("of 0 float64", "of 10 float64")),
+    Program("aggregate", "aggregate_other", ("of 10 float64", "of 10 int64")),
+]
+
+_WITH_A_SERVER = [
+    Program(one.calls, one.others, one.texts, server=True)
+    for one in [*_DIFFERENT[-2:], *_AGGREGATES, _FEWER[0], _FEWER[-1]]
+]
+
+_STALE = [
+    Program("barrier", "add,add", ("of table 'weights'", "called add", "called barrier"), 1),
+    Program("nothing", "add_get,add_get", ("called add_get", "called shutdown"), 1),
+    Program("create", "add,add,get", ("called add", "called the creation of a table"), 1),
+]
+
+_RIGHT = [
+    Program("get", "nothing"),
+    Program("finish", "add_get,add_get,get"),
+    Program("finish,barrier", "add,add,barrier,get"),
+    Program("finish,create", "add_get,create"),
+    Program("add,finish", "add,finish"),
+    Program("barrier", "add,barrier", staleness=1),
+]
+
+PROGRAMS = {
+    program.name: program
+    for program in (
+        *_DIFFERENT, *_FEWER, *_AGGREGATES, *_SIZES, *_WITH_A_SERVER, *_STALE, *_RIGHT
+    )
+}  # fmt: skip
+
+
+def _calls(table):
+    """Return the calls by their names."""
+    ones = np.ones(SHAPE, np.float32)
+    return {
+        "add": lambda: table.add(ones),
+        "add_rows": lambda: table.add([[1, 1, 1, 1]], [3]),
+        "get": table.get,
+        "get_rows": lambda: table.get([3, 3]),
+        "add_get": lambda: table.add_get(ones),
+        "aggregate": lambda: mv.aggregate(np.ones(10)),
+        "aggregate_more": lambda: mv.aggregate(np.ones(11)),
+        "aggregate_none": lambda: mv.aggregate(np.ones(0)),
+        "aggregate_large": lambda: mv.aggregate(np.ones(10**6)),
+        "aggregate_other": lambda: mv.aggregate(np.ones(10, np.int64)),
+        "barrier": mv.barrier,
+        "create": lambda: mv.ArrayTableHandler(7, name="later"),
+        "finish": mv.finish,
+        "nothing": lambda: None,
+        "shutdown": mv.shutdown,
+    }
+
+
+def _run(program):
+    """Return the first error that this rank gets: [type, message, call], or None."""
+    role = "server" if program.server and worker.RANK == 0 else "all"
+    mv.init(staleness=program.staleness, role=role, timeout=TIMEOUT)
+    table = mv.MatrixTableHandler(*SHAPE, name="weights")
+    names = (program.calls if worker.RANK == LAST else program.others).split(",")
+    if mv.worker_id() < 0:
+        names = [name for name in names if name in ("barrier", "create")]
+    else:
+        for _ in range(ROUNDS):
+            table.add_get(np.ones(SHAPE, np.float32))
+    calls = _calls(table)
+    try:
+        for name in [*names, "shutdown"]:
+            if mv.is_initialized():
+                calls[name]()
+    except Exception as error:
+        if mv.is_initialized():
+            api.current_session().leave(f"{program.name} is over")
+        return [type(error).__name__, str(error), name]
+    return None
+
+
+if __name__ == "__main__":
+    worker.begin()
+    outcomes = {}
+    for name, program in PROGRAMS.items():
+        print(f"rank {worker.RANK}: {name}", flush=True)  # noqa: T201 (the test shows it)
+        outcomes[name] = _run(program)
+        worker.report(outcomes=outcomes)

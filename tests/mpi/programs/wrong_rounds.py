@@ -1,0 +1,138 @@
+"""Ranks that are late, gone, interrupted or killed in sync mode.
+
+``wrong_rounds.py NAME ...`` runs one of the functions below. Every rank reports the first error
+that it gets.
+"""
+
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+import worker
+
+import multiverso as mv
+from cases import TIMEOUT
+
+#: Seconds of the sessions in which a deadline is to pass.
+SHORT = 1.0
+
+LAST = worker.SIZE - 1
+
+#: Rounds before things go wrong.
+ROUNDS = 5
+
+SIZE = 40_000
+
+
+def _open(timeout=TIMEOUT, **options):
+    """Open a session in sync mode, or another, with a table that has been through some rounds."""
+    mv.init(**{"sync": True, **options}, timeout=timeout)
+    table = mv.MatrixTableHandler(SIZE // 4, 4, name="weights")
+    if mv.worker_id() >= 0:
+        for _ in range(ROUNDS):
+            table.add(_ones())
+            table.get()
+    return table
+
+
+def _ones():
+    return np.ones((SIZE // 4, 4), np.float32)
+
+
+def _calls(table):
+    """Return the calls by their names."""
+    return {
+        "add": lambda: table.add(_ones()),
+        "add_rows": lambda: table.add([[1, 1, 1, 1]], [3]),
+        "get": table.get,
+        "get_rows": lambda: table.get([3, 3]),
+        "add_get": lambda: table.add_get(_ones()),
+        "aggregate": lambda: mv.aggregate(np.ones(10**6)),
+    }
+
+
+def late(call):
+    """All ranks make a call but the last, which comes when the others have given up."""
+    table = _open(timeout=SHORT)
+    known = _calls(table)
+    if call == "get":  # of a round to which the last has not added
+        table.add(_ones()) if worker.RANK != LAST else None
+    if worker.RANK == LAST:
+        for rank in range(LAST):
+            worker.wait_for("gave-up", rank)
+    worker.report_call(known[call])
+    worker.announce("gave-up")
+
+
+def crossed():
+    """Each of two ranks waits in one table for the other, which waits in the next."""
+    first = _open(timeout=SHORT)
+    second = mv.ArrayTableHandler(3, name="biases")
+    for table in (first, second) if worker.RANK == LAST else (second, first):
+        worker.report_call(table.add_get, np.ones(table.shape))
+        if worker.reported("error"):
+            return
+
+
+def ends(how):
+    """End the script of the last rank in some way while the others wait in a round."""
+    table = _open()
+    if worker.RANK == LAST:
+        if how == "exception":
+            raise ValueError("bad batch 17")
+        if how == "exit":
+            sys.exit(3)
+        if how == "at_once":
+            os._exit(4)
+        return
+    worker.report_call(table.add_get, _ones())
+
+
+def interrupted(call):
+    """Rank 0 waits in a call until the test interrupts it; the others come afterwards."""
+    table = _open()
+    known = _calls(table)
+    if worker.RANK == 0:
+        if call.startswith("get"):
+            table.add(_ones())
+        threading.Thread(target=_announce_when_waiting, daemon=True).start()
+        worker.report_call(known[call])
+        # A program that goes on nevertheless gets no half of a round.
+        worker.report_call(table.get, name="after")
+        worker.announce("interrupted")
+    else:
+        worker.wait_for("interrupted", 0)
+        worker.report_call(known["add_get" if call.startswith("get") else call])
+
+
+def _announce_when_waiting():
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "call":
+        time.sleep(0.01)
+    time.sleep(0.5)  # past the first slice, where the wait goes on in Python
+    worker.announce("waiting")
+
+
+def killed(call, mode="sync"):
+    """Ranks go through rounds until the test kills one of them."""
+    table = _open(**({"staleness": 2, "sync": False} if mode == "stale" else {}))
+    calls = _calls(table)
+    for name in call.split(","):
+        calls[name]()
+    worker.announce("busy")
+    try:
+        while True:
+            for name in call.split(","):
+                calls[name]()
+    except mv.MultiversoError as error:
+        worker.report(error=[type(error).__name__, str(error)])
+    os._exit(0)  # MPI cannot be ended in good order any more
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "killed":
+        worker.shield()
+    worker.begin()
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,122 @@
+"""Wrong programs in sync mode end in words on every rank, and so do lost and late ranks."""
+
+import functools
+import signal
+
+import pytest
+from disagreements import PROGRAMS
+
+import launch
+
+PROGRAM = "wrong_rounds.py"
+
+
+def errors(result, ranks):
+    """Return [type, message] of what each of the ranks reported."""
+    missing = [rank for rank in ranks if not result.reports.get(rank, {}).get("error")]
+    assert not missing, f"ranks {missing} reported no error:\n{result.reports}\n{result.output}"
+    return [result.reports[rank]["error"] for rank in ranks]
+
+
+@functools.cache
+def disagreements(np):
+    return launch.run("disagreements.py", np=np)
+
+
+# One worker beside a server has nobody to disagree with.
+@pytest.mark.parametrize(
+    ("np", "program"),
+    [
+        pytest.param(np, program, id=f"{np} ranks: {program.name}")
+        for np in (2, 3, 4)
+        for program in PROGRAMS.values()
+        if np > 2 or not program.server
+    ],
+)
+def test_different_calls_are_a_mismatch_for_all(np, program):
+    result = disagreements(np)
+    for rank in range(int(program.server), np):
+        outcomes = result.reports.get(rank, {}).get("outcomes", {})
+        assert program.name in outcomes, f"rank {rank} did not come to it:\n{result.output}"
+        outcome = outcomes[program.name]
+        if not program.texts:
+            assert outcome is None
+            continue
+        kind, message, call = outcome
+        assert kind == "MismatchError", f"rank {rank}, {call}: {message}"
+        for text in program.texts:
+            assert text in message
+        assert message.count("rank ") >= 2
+
+
+@pytest.mark.parametrize("np", [2, 3, 4])
+def test_sessions_that_went_wrong_leave_nothing_behind(np):
+    disagreements(np).check()
+
+
+@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("call", ["add_get", "get", "aggregate"])
+def test_rank_that_does_not_come_is_named_by_a_timeout(call, np):
+    result = launch.run(PROGRAM, "late", call, np=np).check_clean()
+    for kind, message in errors(result, range(np - 1)):
+        assert kind == "OperationTimeout", message
+        assert f"rank {np - 1}" in message
+        assert f"in {call}" in message
+        assert call == "aggregate" or "of table 'weights'" in message
+    (kind, message) = errors(result, [np - 1])[0]
+    assert kind in ("AbortedError", "PeerLostError")
+    assert "waited" in message or "rank 0" in message
+
+
+def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
+    result = launch.run(PROGRAM, "crossed", np=2).check_clean()
+    for kind, message in errors(result, (0, 1)):
+        assert kind in ("OperationTimeout", "AbortedError"), message
+        assert "of table 'weights'" in message or "of table 'biases'" in message
+
+
+@pytest.mark.parametrize(
+    ("how", "texts"),
+    [
+        ("exception", ["ValueError: bad batch 17", "wrong_rounds.py:"]),
+        ("exit", ["without mv.shutdown()"]),
+        ("silently", ["without mv.shutdown()"]),
+    ],
+)
+def test_rank_whose_script_ends_is_named_with_the_reason(how, texts):
+    result = launch.run(PROGRAM, "ends", how, np=3).check_clean()
+    for kind, message in errors(result, (0, 1)):
+        assert kind == "PeerLostError", message
+        for text in ["rank 2 left", "add_get", "of table 'weights'", *texts]:
+            assert text in message
+
+
+@pytest.mark.parametrize("call", ["get", "add_get", "get_rows", "aggregate"])
+def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(call):
+    with launch.Job(PROGRAM, "interrupted", call, np=3) as job:
+        job.wait_for("waiting", 0)
+        job.signal(0, signal.SIGINT)
+        result = job.finish().check_clean()
+    assert errors(result, [0])[0][0] == "KeyboardInterrupt"
+    assert result.reports[0]["after"][0] == "AbortedError"
+    for kind, message in errors(result, (1, 2)):
+        assert kind == "AbortedError", message
+        assert "rank 0" in message
+        assert "KeyboardInterrupt" in message
+
+
+@pytest.mark.parametrize(
+    ("calls", "mode"),
+    [("add_get", "sync"), ("add,get", "sync"), ("add_rows,get_rows", "sync"),
+     ("aggregate", "sync"), ("add,get", "stale")],
+)  # fmt: skip
+def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode):
+    with launch.Job(PROGRAM, "killed", calls, mode, np=3) as job:
+        job.wait_for("busy")
+        pid = job.pid(1)
+        job.signal(1, signal.SIGKILL)
+        result = job.finish().check_clean()
+    for kind, message in errors(result, (0, 2)):
+        assert kind == "PeerLostError", message
+        assert f"rank 1 (process {pid}) died" in message
+        assert calls == "aggregate" or "of table 'weights'" in message
