@@ -248,7 +248,7 @@ class Job:
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 left.append(f"process {pid}: {b' '.join(words).decode(errors='replace')}")
         for pid in self._pids().values():
-            left += map(str, Path("/dev/shm").glob(f"multiverso-*{pid}*"))
+            left += map(str, Path("/dev/shm").glob(f"multiverso-*-{pid}-*"))
         left += map(str, self._temporary.rglob("*multiverso*"))
         return left
 
