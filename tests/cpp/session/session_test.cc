@@ -61,7 +61,9 @@ TEST(Close, WhileAnotherRankCallsBarrierIsAMismatchForBoth) {
     EXPECT_TRUE(Contains(status, "rank 0 called shutdown, rank 1 called barrier"));
     // From here on rank 0 is gone.
     if (rank == 1) {
-      EXPECT_EQ(Close(session).code(), Code::kPeerLost);
+      const Status lost = Close(session);
+      EXPECT_EQ(lost.code(), Code::kPeerLost);
+      EXPECT_TRUE(Contains(lost, "rank 0 left (shut down after an error)")) << lost.text();
     }
   });
 }

@@ -97,11 +97,12 @@ TEST(ConcurrentAdds, OfAllKindsAddUp) {
 // Within a stripe a get sees an add whole or not at all.
 TEST(ConcurrentGets, SeeWholeAdds) {
   constexpr int64_t kElements = 1024;
+  constexpr int kCalls = 20000;
   const MemoryShard<double> memory(kElements, 1);
   OnThreads(kRanks, [&](int rank) {
     Shard shard = memory.For(rank);
     std::vector<double> values(kElements, 1);
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < kCalls; ++i) {
       Progress progress;
       if (rank % 2 == 0) {
         ASSERT_TRUE(shard.Add(values.data(), &progress, Patiently()).ok());
@@ -111,7 +112,7 @@ TEST(ConcurrentGets, SeeWholeAdds) {
       ASSERT_EQ(std::count(values.begin(), values.end(), values[0]), kElements);
     }
   });
-  EXPECT_EQ(memory.values()[0], 2000);
+  EXPECT_EQ(memory.values()[0], 2 * kCalls);
 }
 
 }  // namespace

@@ -1,0 +1,86 @@
+#include "shard/stripe_lock.h"
+
+#include <gtest/gtest.h>
+
+#include "support/memory_shard.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::FakeProbe;
+using testing::OnThreads;
+using testing::Patiently;
+
+void Write(StripeLock* lock, int owner) {
+  const FakeProbe probe;
+  ASSERT_EQ(lock->Take(owner, probe, Patiently().deadline), RobustLock::Outcome::kTaken);
+  const StripeHold<StripeUse::kWriting> holding(lock);
+}
+
+// One that a race detector does not let read without the lock has nothing to test here.
+class ReadUnlocked : public ::testing::Test {
+ protected:
+  void SetUp() override {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "reads take the lock under ThreadSanitizer";
+#endif
+  }
+
+  StripeLock lock_;
+};
+
+TEST_F(ReadUnlocked, CountsWhereNobodyWrote) {
+  int reads = 0;
+  EXPECT_TRUE(lock_.ReadUnlocked([&] { ++reads; }));
+  Write(&lock_, 0);
+  EXPECT_TRUE(lock_.ReadUnlocked([&] { ++reads; }));
+  EXPECT_EQ(reads, 2);
+}
+
+TEST_F(ReadUnlocked, CountsBesideAReaderThatHoldsTheLock) {
+  ASSERT_TRUE(lock_.TryTake(0));
+  const StripeHold<StripeUse::kReading> holding(&lock_);
+  EXPECT_TRUE(lock_.ReadUnlocked([] {}));
+}
+
+TEST_F(ReadUnlocked, IsNotEvenTriedBesideAWriter) {
+  ASSERT_TRUE(lock_.TryTake(0));
+  const StripeHold<StripeUse::kWriting> holding(&lock_);
+  EXPECT_FALSE(lock_.ReadUnlocked([] { ADD_FAILURE() << "read while somebody writes"; }));
+}
+
+TEST_F(ReadUnlocked, IsWorthNothingIfSomebodyWroteMeanwhile) {
+  EXPECT_FALSE(lock_.ReadUnlocked([&] { Write(&lock_, 0); }));
+  EXPECT_FALSE(lock_.ReadUnlocked([&] {
+    ASSERT_TRUE(lock_.TryTake(0));
+    lock_.BeginWrite();
+  }));
+}
+
+TEST_F(ReadUnlocked, WaitsForTheNextWriterAfterOneThatDiedAtWork) {
+  ASSERT_TRUE(lock_.TryTake(7));
+  lock_.BeginWrite();
+  FakeProbe probe;
+  probe.dead = 7;
+  ASSERT_EQ(lock_.Take(0, probe, Patiently().deadline), RobustLock::Outcome::kRecovered);
+  {
+    const StripeHold<StripeUse::kReading> holding(&lock_);
+  }
+  EXPECT_FALSE(lock_.ReadUnlocked([] {}));
+  Write(&lock_, 0);
+  EXPECT_TRUE(lock_.ReadUnlocked([] {}));
+}
+
+TEST(StripeLock, CountsEveryWriteOfManyThreads) {
+  constexpr uint32_t kWrites = 50000;
+  StripeLock lock;
+  OnThreads(4, [&](int me) {
+    for (uint32_t i = 0; i < kWrites; ++i) Write(&lock, me);
+  });
+  EXPECT_EQ(lock.version.load(), 2 * 4 * kWrites);
+  EXPECT_EQ(lock.word.load(), 0U);
+}
+
+}  // namespace
+}  // namespace multiverso
