@@ -97,6 +97,8 @@ void SyncRounds::Help(int block, uint64_t round, const Own& own) {
     if (!at.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
       continue;
     }
+    // Who reads without taking part (Snapshot) must not see a write before the claim.
+    std::atomic_thread_fence(std::memory_order_release);
     // What the workers staged stands still from here until the stripe is done.
     if (!collected) {
       CollectContributions(round, own);
