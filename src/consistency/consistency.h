@@ -48,6 +48,10 @@ class Consistency {
                          const WaitLimit& limit) = 0;
   virtual Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                          const WaitLimit& limit) = 0;
+  // Shard::Exchange as one add and get, where the mode lets a worker change the parameters itself.
+  virtual bool ExchangesInPlace() const { return false; }
+  virtual Status Exchange(const TensorList& tensors, void* last, Progress* progress,
+                          const WaitLimit& limit);
   // This worker joins no further rounds; the others go on without it.
   virtual void Finish() = 0;
   // This worker is about to join that call. Gives the session up, for a mismatch, if the workers'

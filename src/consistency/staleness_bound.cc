@@ -69,4 +69,13 @@ Status StalenessBound::AddGet(const void* delta, void* out, Progress* progress,
   return Status::Ok();
 }
 
+Status StalenessBound::Exchange(const TensorList& tensors, void* last, Progress* progress,
+                                const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(CheckCanAdd());
+  MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "sync", progress, limit));
+  MV_RETURN_IF_NOT_OK(shard_->Exchange(tensors, last, progress, limit));
+  clocks_.CountAdd();
+  return Status::Ok();
+}
+
 }  // namespace multiverso

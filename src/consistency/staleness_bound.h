@@ -26,6 +26,9 @@ class StalenessBound final : public Consistency {
                  const WaitLimit& limit) override;
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                  const WaitLimit& limit) override;
+  bool ExchangesInPlace() const override { return true; }
+  Status Exchange(const TensorList& tensors, void* last, Progress* progress,
+                  const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
   // Workers may have made different numbers of calls, and all of them are applied.
   void ComeTo(const Fence& /*fence*/) override {}

@@ -42,6 +42,12 @@ inline __attribute__((always_inline)) T Plus(T a, T b) {
   return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
 }
 
+template <class T>
+inline __attribute__((always_inline)) T Minus(T a, T b) {
+  using U = typename Arithmetic<T>::Type;
+  return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
+}
+
 }  // namespace
 
 #define MV_DEFINE_ADD(T)                                                           \
@@ -62,6 +68,12 @@ inline __attribute__((always_inline)) T Plus(T a, T b) {
   MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {         \
     MV_INDEPENDENT                                                                 \
     for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                     \
+  }
+
+#define MV_DEFINE_DIFFERENCE(T)                                                    \
+  MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {  \
+    MV_INDEPENDENT                                                                 \
+    for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);                    \
   }
 
 #define MV_DEFINE_DESCEND(T)                                                       \
@@ -86,11 +98,16 @@ MV_DEFINE_SUM(float)
 MV_DEFINE_SUM(double)
 MV_DEFINE_SUM(int32_t)
 MV_DEFINE_SUM(int64_t)
+MV_DEFINE_DIFFERENCE(float)
+MV_DEFINE_DIFFERENCE(double)
+MV_DEFINE_DIFFERENCE(int32_t)
+MV_DEFINE_DIFFERENCE(int64_t)
 MV_DEFINE_DESCEND(float)
 MV_DEFINE_DESCEND(double)
 
 #undef MV_DEFINE_ADD
 #undef MV_DEFINE_SUM
+#undef MV_DEFINE_DIFFERENCE
 #undef MV_DEFINE_DESCEND
 
 const char* VectorVersion() {

@@ -27,6 +27,12 @@ void Sum(double* out, const double* a, const double* b, int64_t n);
 void Sum(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
 void Sum(int64_t* out, const int64_t* a, const int64_t* b, int64_t n);
 
+// out = a - b; out may be b
+void Difference(float* out, const float* a, const float* b, int64_t n);
+void Difference(double* out, const double* a, const double* b, int64_t n);
+void Difference(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
+void Difference(int64_t* out, const int64_t* a, const int64_t* b, int64_t n);
+
 // w -= rate * d
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);

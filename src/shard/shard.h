@@ -19,6 +19,7 @@
 #include "memory/robust_lock.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
+#include "shard/tensor_list.h"
 #include "shard/updater.h"
 
 namespace multiverso {
@@ -50,6 +51,11 @@ class Shard {
   Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
   // `out` may equal `delta`.
   Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
+  // Adds what `tensors` have gained over `last`, which is of the whole shard, and writes the new
+  // parameters to both, stripe by stripe. Given up between two stripes, it has done those before
+  // wholly and none of the others, so that it can be made anew at any time.
+  Status Exchange(const TensorList& tensors, void* last, Progress* progress,
+                  const WaitLimit& limit);
   // Overwrites, past the updater: for initial values.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 

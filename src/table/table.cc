@@ -126,6 +126,16 @@ Status Table::AddGet(const void* delta, void* out, Progress* progress, const Wai
   return shard_->AddGet(delta, out, progress, limit);
 }
 
+bool Table::ExchangesInPlace() const {
+  return consistency_ == nullptr || consistency_->ExchangesInPlace();
+}
+
+Status Table::Exchange(const TensorList& tensors, void* last, Progress* progress,
+                       const WaitLimit& limit) {
+  if (consistency_ != nullptr) return consistency_->Exchange(tensors, last, progress, limit);
+  return shard_->Exchange(tensors, last, progress, limit);
+}
+
 Status Table::GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progress* progress,
                       const WaitLimit& limit) {
   if (consistency_ != nullptr) return consistency_->GetRows(row_ids, num_ids, out, progress, limit);

@@ -68,6 +68,11 @@ class Table {
   Status Get(void* out, Progress* progress, const WaitLimit& limit);
   Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
   Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
+  // Shard::Exchange, where the parameters are within reach and the mode allows it; elsewhere the
+  // same is made of AddGet.
+  bool ExchangesInPlace() const;
+  Status Exchange(const TensorList& tensors, void* last, Progress* progress,
+                  const WaitLimit& limit);
   Status GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progress* progress,
                  const WaitLimit& limit);
   Status AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta, Progress* progress,

@@ -86,6 +86,7 @@ extern "C" {
 /* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
+typedef struct MV_ParamSyncHandle_* MV_ParamSync;
 
 /* ---- The library itself --------------------------------------------------------------------- */
 MV_EXPORT int32_t MV_AbiVersion(void);
@@ -210,6 +211,24 @@ MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_
                                   const void* delta, int64_t count);
 /* Changes a hyper-parameter (MV_HYPER_) for all ranks, from the next add on. */
 MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
+
+/* ---- Parameters of models ------------------------------------------------------------------- */
+/* Keeps tensors that a program trains in step with a table that has one element for each of
+ * theirs, tensor after tensor. The tensors are of the table's dtype and of counts[i] >= 0 elements.
+ * `values` are what both have at first: what a get on the table gave and what the caller has set
+ * the tensors to. They are copied. Not collective. Outlives the table, and is freed on its own. */
+MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
+                                     const void* values, MV_ParamSync* sync);
+/* Adds what the tensors have gained since they were last equal to the table, and sets them to the
+ * table's parameters: one add and one get of the mode, in one pass over the memory and without
+ * further memory. tensors[i] is where tensor i is now; no two overlap, and nobody else writes to
+ * them meanwhile. Workers only.
+ * In MV_MODE_ASYNC and MV_MODE_STALE what a call has done when it fails or is given up is whole:
+ * the next call does the rest, and nothing is lost or added twice. In MV_MODE_SYNC no call can
+ * follow one that fails (MV_ERR_STATE), and the tensors are as they were. */
+MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
+/* Not collective. The table stays. */
+MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
 
 #ifdef __cplusplus
 } /* extern "C" */

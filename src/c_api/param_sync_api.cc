@@ -1,0 +1,142 @@
+// The part of the C API that is about the parameters of models.
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/pending.h"
+#include "c_api/registry.h"
+#include "multiverso/c_api.h"
+#include "table/param_sync.h"
+
+namespace multiverso::c_api {
+namespace {
+
+// How long to wait for another thread's call before giving up on freeing what it uses.
+constexpr auto kLongestCall = std::chrono::minutes(2);
+
+struct ParamSyncEntry {
+  MV_Table table;  // a handle, since the table may go first
+  std::unique_ptr<ParamSync> sync;
+  std::atomic<bool> is_running{false};
+};
+
+HandleTable<ParamSyncEntry>& ParamSyncs() {
+  // Never destroyed: a handle may be used while the process exits.
+  static auto* const syncs = new HandleTable<ParamSyncEntry>;
+  return *syncs;
+}
+
+uintptr_t Number(MV_ParamSync handle) { return reinterpret_cast<uintptr_t>(handle); }
+
+// What a sync uses, for as long as it lasts: it alone.
+class Held {
+ public:
+  Held(HandleTable<ParamSyncEntry>::Use entry, TableUse table)
+      : entry_(std::move(entry)), table_(std::move(table)) {}
+  ~Held() {
+    if (is_alone_) entry_->is_running.store(false);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  Status BeAlone() {
+    is_alone_ = !entry_->is_running.exchange(true);
+    if (is_alone_) return Status::Ok();
+    return Status(Code::kState, "another thread is at a sync of the same parameters");
+  }
+  ParamSync* sync() const { return entry_->sync.get(); }
+  Table* table() const { return table_->table; }
+  SessionEntry* session() const { return table_->session; }
+
+ private:
+  HandleTable<ParamSyncEntry>::Use entry_;
+  TableUse table_;
+  bool is_alone_ = false;
+};
+
+// A sync that has to wait: for a lock that is held for long, or for other workers.
+class ParamSyncCall final : public Operation {
+ public:
+  ParamSyncCall(std::shared_ptr<Held> held, Progress progress)
+      : Operation(held->session()->session->NextDeadline()),
+        held_(std::move(held)),
+        progress_(progress) {}
+
+  Status Step(const WaitLimit& limit) override {
+    return held_->sync()->Run(held_->table(), &progress_, limit);
+  }
+  void Cancel(const std::string& reason) override {
+    // The round that this call is part of cannot be completed without it.
+    const Table& table = *held_->table();
+    if (table.HasRounds()) table.group()->Abort(Status(Code::kAborted, reason));
+  }
+
+ private:
+  std::shared_ptr<Held> held_;
+  Progress progress_;
+};
+
+Status Run(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), Number(sync));
+  if (!entry) return WhyStale("synchronisation");
+  TableUse table = Using(entry->table);
+  if (!table) return WhyStale("table");
+  auto held = std::make_shared<Held>(std::move(entry), std::move(table));
+  MV_RETURN_IF_NOT_OK(held->BeAlone());
+  MV_RETURN_IF_NOT_OK(held->sync()->Begin(*held->table(), tensors, num_tensors));
+  Progress progress;
+  const WaitLimit no_wait{Instant::max(), Instant::min()};
+  Status status = held->sync()->Run(held->table(), &progress, no_wait);
+  if (status.ok()) return status;
+  const auto where = [held](const Status& result) {
+    return result.ok() ? result : result.In(held->table()->Where("sync"));
+  };
+  if (!status.pending()) return where(status);
+  auto call = std::make_unique<ParamSyncCall>(held, progress);
+  return Drive(Call{std::move(call), held->session()->slice, where});
+}
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
+                           const void* values, MV_ParamSync* sync) {
+  return Guard([&]() -> Status {
+    if (sync == nullptr) return Status(Code::kValue, "MV_ParamSyncCreate: received null");
+    const TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    auto made = ParamSync::Make(*use->table, counts, num_tensors, values);
+    if (!made.ok()) return made.status().In("MV_ParamSyncCreate");
+    auto entry = std::make_unique<ParamSyncEntry>();
+    entry->table = table;
+    entry->sync = std::move(made.value());
+    const uintptr_t handle = ParamSyncs().Open(entry.get());
+    if (handle == 0) return Status(Code::kMemory, "too many synchronisations");
+    (void)entry.release();  // NOLINT: MV_ParamSyncFree deletes it
+    *sync = reinterpret_cast<MV_ParamSync>(handle);
+    return Status::Ok();
+  });
+}
+
+int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
+  return Guard([&] { return Run(sync, tensors, num_tensors); });
+}
+
+int32_t MV_ParamSyncFree(MV_ParamSync sync) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    const std::unique_ptr<ParamSyncEntry> entry(
+        ParamSyncs().Close(Number(sync), Clock::now() + kLongestCall));
+    if (entry != nullptr) return Status::Ok();
+    if (!HandleTable<ParamSyncEntry>::Use(&ParamSyncs(), Number(sync))) {
+      return WhyStale("synchronisation");
+    }
+    return Status(Code::kTimeout, "another thread is still at a sync of these parameters");
+  });
+}

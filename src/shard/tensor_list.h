@@ -1,0 +1,45 @@
+// TensorList: the parameters of a model where the model has them, in the order of the table's
+// elements: some tensors, each of consecutive elements, one after the other.
+#ifndef MULTIVERSO_SHARD_TENSOR_LIST_H_
+#define MULTIVERSO_SHARD_TENSOR_LIST_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace multiverso {
+
+// Knows where elements are; the memory is the caller's. Ranges are counted in the table's elements.
+class TensorList {
+ public:
+  // `counts`, of elements, each 0 or more, with a sum that does not overflow.
+  TensorList(DType dtype, const int64_t* counts, int64_t tensors);
+
+  DType dtype() const { return dtype_; }
+  int64_t tensors() const { return static_cast<int64_t>(begins_.size()) - 1; }
+  int64_t count() const { return begins_.back(); }
+  int64_t count_of(int64_t tensor) const;
+
+  // Where the tensors are from now on; those without elements may be null.
+  void Place(void* const* data) { data_ = data; }
+
+  // values = tensors - values, over `count` elements from number `first` on. `values` are of these
+  // alone.
+  void Subtract(int64_t first, int64_t count, void* values) const;
+  // tensors = values, over the same.
+  void Write(int64_t first, int64_t count, const void* values) const;
+
+ private:
+  // Calls body(address in a tensor, element of the range, elements) for each tensor's part.
+  template <class Body>
+  void ForEachPart(int64_t first, int64_t count, Body body) const;
+
+  DType dtype_;
+  std::vector<int64_t> begins_;  // of each tensor, and the end of the last
+  void* const* data_ = nullptr;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_TENSOR_LIST_H_

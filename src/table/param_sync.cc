@@ -1,0 +1,72 @@
+#include "table/param_sync.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/text.h"
+
+namespace multiverso {
+
+Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int64_t* counts,
+                                                   int64_t tensors, const void* values) {
+  const TableSpec& spec = table.spec();
+  if (tensors < 1 || counts == nullptr) {
+    return Status(Code::kValue, StrCat("expected 1 tensor or more, received ", tensors));
+  }
+  if (values == nullptr) return Status(Code::kValue, "expected values, received null");
+  int64_t sum = 0;
+  for (int64_t i = 0; i < tensors; ++i) {
+    if (counts[i] < 0 || !CheckedAdd(sum, counts[i], &sum)) {
+      return Status(Code::kValue, StrCat("counts[", i, "]: expected the elements of a tensor, "
+                                         "received ", counts[i]));
+    }
+  }
+  if (sum != spec.count()) {
+    return Status(Code::kValue, StrCat("table '", spec.name, "' has ", spec.count(),
+                                       " elements, the tensors have ", sum));
+  }
+  Result<Segment> last = Segment::CreatePrivate(spec.bytes());
+  if (!last.ok()) return last.status();
+  std::memcpy(last->data(), values, static_cast<size_t>(spec.bytes()));
+  return std::unique_ptr<ParamSync>(
+      new ParamSync(TensorList(spec.type(), counts, tensors), std::move(last.value())));
+}
+
+ParamSync::ParamSync(TensorList tensors, Segment last)
+    : tensors_(std::move(tensors)), last_(std::move(last)) {}
+
+Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) {
+  MV_RETURN_IF_NOT_OK(table.CheckWhole("sync", last_.data(), tensors_.count()));
+  if (tensors != tensors_.tensors() || data == nullptr) {
+    return Status(Code::kValue, StrCat(table.Where("sync"), ": expected ", tensors_.tensors(),
+                                       " tensors, received ", data == nullptr ? 0 : tensors));
+  }
+  for (int64_t i = 0; i < tensors; ++i) {
+    if (data[i] == nullptr && tensors_.count_of(i) > 0) {
+      return Status(Code::kValue, StrCat(table.Where("sync"), ": tensors[", i,
+                                         "]: expected a buffer, received null"));
+    }
+  }
+  if (last_is_delta_) {
+    return Status(Code::kState, StrCat(table.Where("sync"), ": an earlier sync failed, and what it "
+                                       "was to add cannot be told from what came since"));
+  }
+  tensors_.Place(data);
+  return Status::Ok();
+}
+
+Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
+  char* const last = last_.data();
+  if (table->ExchangesInPlace()) return table->Exchange(tensors_, last, progress, limit);
+  if (!last_is_delta_) {
+    tensors_.Subtract(0, tensors_.count(), last);
+    last_is_delta_ = true;
+  }
+  MV_RETURN_IF_NOT_OK(table->AddGet(last, last, progress, limit));
+  tensors_.Write(0, tensors_.count(), last);
+  last_is_delta_ = false;
+  return Status::Ok();
+}
+
+}  // namespace multiverso
