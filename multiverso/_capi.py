@@ -72,6 +72,10 @@ class MV_Table(c_void_p):
     """Handle of a table."""
 
 
+class MV_ParamSync(c_void_p):
+    """Handle of the synchronisation of a model's parameters with a table."""
+
+
 class MV_SessionOptions(Structure):
     """How to open a session."""
 
@@ -169,6 +173,12 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
     "MV_TableSetHyper": (c_int32, (MV_Table, c_int32, c_double)),
+    "MV_ParamSyncCreate": (
+        c_int32,
+        (MV_Table, c_void_p, c_int64, c_void_p, POINTER(MV_ParamSync)),
+    ),
+    "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
+    "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
 }
 
 ERRORS: Final[dict[int, type[Exception]]] = {

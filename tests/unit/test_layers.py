@@ -33,8 +33,11 @@ PACKAGE_LAYERS = (
     ("_row_ids", "_session"),
     ("_table",),
     ("api", "tables"),
+    ("_tensor_sync",),
+    ("_array_tensors",),
+    ("sync",),
     ("__init__",),
-    ("theano_ext",),
+    ("theano_ext", "torch_ext"),
 )
 
 COMMENT = re.compile(

@@ -1,0 +1,107 @@
+"""Keep the parameters of a model in step with those of all other workers.
+
+`ParamSync` is for programs whose parameters are NumPy arrays, or anything else with memory that
+can be written to; the adapters for frameworks do the same with the framework's own objects.
+
+    from multiverso.sync import ParamSync
+
+    with mv.session():
+        sync = ParamSync([weights, bias])  # from here on all workers have the master's values
+        for batch in batches:
+            train(weights, bias, batch)  # in place
+            sync.sync()
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from multiverso._array_tensors import tensors_of
+from multiverso._tensor_sync import TensorSync
+from multiverso.tables import ArrayTableHandler
+
+__all__ = ["ParamSync"]
+
+
+class ParamSync:
+    """Arrays that each worker trains in place, and that are synchronised through a table.
+
+    Making one is collective: all ranks make it of arrays of the same sizes and dtypes. When it
+    returns, the arrays of all workers have the master's values.
+
+    Parameters
+    ----------
+    arrays : iterable of array
+        NumPy arrays of any shape, or objects that share their memory with NumPy, such as tensors
+        of PyTorch on the CPU. Of float32, float64, int32, int64, float16, or the bfloat16 of the
+        package ml_dtypes; different ones may be mixed. They are kept, and must not share memory
+        among themselves. Those that are C-contiguous and not of half precision are worked on in
+        place; of others there is a copy. What is of half precision is summed up in float32.
+    name : str, optional
+        What messages call it, "parameters" by default.
+
+    Raises
+    ------
+    ValueError
+        If there are no arrays, or none has an element; if one cannot be written to, or shares
+        memory with another.
+    TypeError
+        If something is no array, or of another dtype.
+    MismatchError
+        If another rank's arrays differ in number, size or dtype, or it failed.
+    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `ArrayTableHandler`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import multiverso as mv
+    >>> from multiverso.sync import ParamSync
+    >>> with mv.session():
+    ...     weights = np.zeros((2, 3), "float32")
+    ...     sync = ParamSync([weights])
+    ...     weights += 1  # training
+    ...     sync.sync()
+    ...     sync.tables[0].get()
+    array([1., 1., 1., 1., 1., 1.], dtype=float32)
+
+    """
+
+    __slots__ = ("_sync",)
+
+    def __init__(self, arrays: Iterable[Any], name: str | None = None) -> None:
+        self._sync = TensorSync(lambda: tensors_of(arrays), "parameters" if name is None else name)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._sync.name
+
+    @property
+    def tables(self) -> tuple[ArrayTableHandler, ...]:
+        """The tables: one for each dtype, in the order in which these come among the arrays."""
+        return self._sync.tables
+
+    def sync(self) -> None:
+        """Add what this worker has learned since the last time, fetch what all have learned.
+
+        The arrays are ``table + (array - last array)`` afterwards, and so is the table: one add
+        and one get, in one pass over the memory. It waits for other workers where the mode does:
+        in sync mode all workers call it equally often, and end with the same bits.
+
+        In the other modes an interrupted call, by Ctrl-C or a deadline, leaves the arrays usable:
+        the next call does the rest, and nothing is lost or added twice.
+
+        Raises
+        ------
+        StateError
+            If the session has been shut down, this rank is no worker or has called `finish`, or
+            in sync mode an earlier call failed.
+        OperationTimeout, PeerLostError, AbortedError
+            If it has to wait for a worker that does not come. The message names it.
+
+        """
+        self._sync.sync()
+
+    def __repr__(self) -> str:
+        tables = ", ".join(f"{table.size} {table.dtype}" for table in self.tables)
+        return f"<ParamSync '{self.name}': {tables}>"
