@@ -1,0 +1,141 @@
+// Shard::Exchange: what tensors have gained goes into the parameters, and these into the tensors.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "shard/shard.h"
+#include "support/memory_shard.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::DTypeOf;
+using testing::MemoryShard;
+using testing::OnThreads;
+using testing::Patiently;
+
+// A worker's tensors, of the given sizes, and the values of its last exchange.
+template <class T>
+struct Model {
+  std::vector<std::vector<T>> tensors;
+  std::vector<int64_t> counts;
+  std::vector<void*> data;
+  std::vector<T> last;
+
+  explicit Model(const std::vector<int64_t>& sizes) : counts(sizes) {
+    for (const int64_t size : sizes) tensors.emplace_back(static_cast<size_t>(size));
+    for (auto& tensor : tensors) {
+      data.push_back(tensor.data());
+      last.resize(last.size() + tensor.size());
+    }
+  }
+  TensorList List() {
+    TensorList list(DTypeOf<T>(), counts.data(), static_cast<int64_t>(counts.size()));
+    list.Place(data.data());
+    return list;
+  }
+  std::vector<T> Flat() const {
+    std::vector<T> flat;
+    for (const auto& tensor : tensors) flat.insert(flat.end(), tensor.begin(), tensor.end());
+    return flat;
+  }
+};
+
+template <class T>
+class Exchange : public ::testing::Test {};
+using Types = ::testing::Types<float, double, int32_t, int64_t>;
+TYPED_TEST_SUITE(Exchange, Types);
+
+TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
+  using T = TypeParam;
+  // Boundaries of tensors, stripes and pieces all fall in different places.
+  Model<T> model({1, 20'001, 0, 7, 30'000, 4'099});
+  const auto total = static_cast<int64_t>(model.last.size());
+  MemoryShard<T> memory(total, 1);
+  Shard shard = memory.For(0);
+  std::mt19937 random(1);
+  std::vector<T> expected(model.last.size());
+  for (int round = 0; round < 3; ++round) {
+    // What somebody else has added meanwhile, and what this worker has learned.
+    std::vector<T> others(expected.size());
+    for (size_t i = 0; i < others.size(); ++i) {
+      others[i] = static_cast<T>(random() % 100);
+      expected[i] += others[i];
+    }
+    Progress added;
+    ASSERT_TRUE(shard.Add(others.data(), &added, Patiently()).ok());
+    size_t at = 0;
+    for (auto& tensor : model.tensors) {
+      for (T& value : tensor) {
+        const auto gain = static_cast<T>(random() % 100);
+        value += gain;
+        expected[at++] += gain;
+      }
+    }
+    Progress progress;
+    ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, Patiently()).ok());
+    ASSERT_EQ(model.Flat(), expected);
+    ASSERT_EQ(model.last, expected);
+    ASSERT_EQ(std::vector<T>(memory.values(), memory.values() + total), expected);
+  }
+}
+
+TEST(ExchangeOfRows, WorksWhereRowsAreWiderThanAPiece) {
+  constexpr int64_t kColumns = 5'000;
+  Model<float> model({kColumns, 2 * kColumns});
+  MemoryShard<float> memory(3, kColumns);
+  Shard shard = memory.For(0);
+  for (auto& tensor : model.tensors) tensor.assign(tensor.size(), 1.5F);
+  Progress progress;
+  ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, Patiently()).ok());
+  for (int64_t i = 0; i < 3 * kColumns; ++i) ASSERT_EQ(memory.values()[i], 1.5F);
+}
+
+TEST(ExchangeByWorkersAtOnce, LosesNothing) {
+  constexpr int kWorkers = 4;
+  constexpr int kRounds = 50;
+  const std::vector<int64_t> sizes{3, 40'000, 17};
+  MemoryShard<int64_t> memory(40'020, 1);
+  OnThreads(kWorkers, [&](int worker) {
+    Shard shard = memory.For(worker);
+    Model<int64_t> model(sizes);
+    for (int round = 0; round < kRounds; ++round) {
+      for (auto& tensor : model.tensors) {
+        for (int64_t& value : tensor) value += worker + 1;
+      }
+      Progress progress;
+      ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, Patiently()).ok());
+    }
+  });
+  for (int64_t i = 0; i < 40'020; ++i) {
+    ASSERT_EQ(memory.values()[i], kRounds * kWorkers * (kWorkers + 1) / 2);
+  }
+}
+
+TEST(ExchangeThatIsGivenUp, HasDoneStripesWhollyAndCanBeMadeAnew) {
+  constexpr int64_t kStripes = 4;
+  const int64_t per_stripe = StripeLayout::kStripeBytes / 8;
+  Model<int64_t> model({kStripes * per_stripe});
+  MemoryShard<int64_t> memory(kStripes * per_stripe, 1);
+  Shard shard = memory.For(0);
+  for (int64_t& value : model.tensors[0]) value = 5;
+  ASSERT_TRUE(memory.lock(2)->TryTake(1));  // by somebody else
+  Progress progress;
+  const WaitLimit no_wait{Instant::max(), Instant::min()};
+  ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, no_wait).pending());
+  EXPECT_EQ(progress.done, 2);
+  EXPECT_EQ(memory.values()[0], 5);
+  EXPECT_EQ(memory.values()[2 * per_stripe], 0);
+  memory.lock(2)->Leave();
+  for (int64_t& value : model.tensors[0]) value += 1;  // and on it trains
+  Progress anew;
+  ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &anew, Patiently()).ok());
+  for (int64_t i = 0; i < kStripes * per_stripe; ++i) ASSERT_EQ(memory.values()[i], 6);
+  EXPECT_EQ(model.tensors[0], model.last);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,131 @@
+#include "table/param_sync.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "support/jobs.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::ArrayOf;
+using testing::Barrier;
+using testing::Contains;
+using testing::OnThreads;
+using testing::OpenSession;
+using testing::OptionsOf;
+using testing::Patiently;
+using testing::Values;
+
+// Runs body(session, rank) for each rank of a job in that mode.
+template <class Body>
+void RunJobIn(const ModeOptions& mode, int ranks, const Body& body) {
+  const auto hub = std::make_shared<ThreadHub>(ranks);
+  OnThreads(ranks, [&](int rank) {
+    SessionOptions options = OptionsOf(Role::kAll);
+    options.mode = mode;
+    auto session = OpenSession(hub, rank, options);
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    body(session.value().get(), rank);
+    const Status status = RunToEnd(session.value()->StartClose().get());
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+}
+
+Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
+  MV_RETURN_IF_NOT_OK(sync->Begin(*table, data.data(), static_cast<int64_t>(data.size())));
+  Progress progress;
+  Status status;
+  do {
+    status = sync->Run(table, &progress, Patiently());
+  } while (status.pending());
+  return status;
+}
+
+// Each of the workers adds its number plus 1 in each round; all end with everybody's.
+void ExpectSums(const ModeOptions& mode, bool in_step) {
+  constexpr int kRounds = 20;
+  constexpr int kRanks = 3;
+  constexpr int64_t kCounts[] = {2, 30'000, 5};
+  RunJobIn(mode, kRanks, [&](Session* session, int rank) {
+    const Result<Table*> table = testing::Create(session, ArrayOf(30'007));
+    ASSERT_TRUE(table.ok()) << table.status().text();
+    const std::vector<float> zeros(30'007);
+    auto sync = ParamSync::Make(*table.value(), kCounts, 3, zeros.data());
+    ASSERT_TRUE(sync.ok()) << sync.status().text();
+    std::vector<float> a(2), b(30'000), c(5);
+    std::vector<void*> data{a.data(), b.data(), c.data()};
+    for (int round = 1; round <= kRounds; ++round) {
+      for (auto* tensor : {&a, &b, &c}) {
+        for (float& value : *tensor) value += static_cast<float>(rank + 1);
+      }
+      // It finds the tensors wherever they are.
+      std::vector<float> moved(b);
+      b.swap(moved);
+      data[1] = b.data();
+      const Status status = Sync(sync.value().get(), table.value(), data);
+      ASSERT_TRUE(status.ok()) << status.text();
+      if (!in_step) continue;
+      for (const auto* tensor : {&a, &b, &c}) {
+        for (const float value : *tensor) ASSERT_EQ(value, round * kRanks * (kRanks + 1) / 2);
+      }
+    }
+    if (in_step) return;
+    ASSERT_TRUE(Barrier(session).ok());
+    for (const float value : Values<float>(table.value())) {
+      ASSERT_EQ(value, kRounds * kRanks * (kRanks + 1) / 2);
+    }
+    ASSERT_TRUE(Barrier(session).ok());
+  });
+}
+
+TEST(ParamSync, LosesNothingInAsyncMode) { ExpectSums({Mode::kAsync, 0}, false); }
+TEST(ParamSync, LosesNothingWithBoundedStaleness) { ExpectSums({Mode::kStale, 2}, false); }
+TEST(ParamSync, IsAddAndGetOfARoundInSyncMode) { ExpectSums({Mode::kSync, 0}, true); }
+
+TEST(ParamSync, RefusesTensorsThatAreNotTheTables) {
+  RunJobIn({}, 1, [](Session* session, int /*rank*/) {
+    Table* const table = testing::Create(session, ArrayOf(5)).value();
+    const float values[5] = {};
+    const int64_t four[] = {2, 2};
+    EXPECT_TRUE(Contains(ParamSync::Make(*table, four, 2, values).status(),
+                         "has 5 elements, the tensors have 4"));
+    const int64_t negative[] = {6, -1};
+    EXPECT_TRUE(Contains(ParamSync::Make(*table, negative, 2, values).status(), "counts[1]"));
+    const int64_t endless[] = {5, INT64_MAX, INT64_MAX};
+    EXPECT_EQ(ParamSync::Make(*table, endless, 3, values).status().code(), Code::kValue);
+    EXPECT_EQ(ParamSync::Make(*table, four, 0, values).status().code(), Code::kValue);
+    EXPECT_EQ(ParamSync::Make(*table, nullptr, 1, values).status().code(), Code::kValue);
+    const int64_t five[] = {5, 0};
+    EXPECT_EQ(ParamSync::Make(*table, five, 2, nullptr).status().code(), Code::kValue);
+    auto sync = ParamSync::Make(*table, five, 2, values);
+    ASSERT_TRUE(sync.ok());
+    float tensor[5] = {1, 2, 3, 4, 5};
+    EXPECT_EQ(Sync(sync.value().get(), table, {tensor}).code(), Code::kValue);
+    EXPECT_TRUE(Contains(Sync(sync.value().get(), table, {nullptr, tensor}), "tensors[0]"));
+    EXPECT_TRUE(Sync(sync.value().get(), table, {tensor, nullptr}).ok());
+    EXPECT_EQ(Values<float>(table), std::vector<float>(tensor, tensor + 5));
+  });
+}
+
+TEST(ParamSync, LeavesTheTensorsAloneWhenARoundFails) {
+  RunJobIn({Mode::kSync, 0}, 1, [](Session* session, int /*rank*/) {
+    Table* const table = testing::Create(session, ArrayOf(2)).value();
+    const int64_t counts[] = {2};
+    const float zeros[2] = {};
+    auto sync = ParamSync::Make(*table, counts, 1, zeros);
+    ASSERT_TRUE(sync.ok());
+    table->Finish();
+    float tensor[2] = {1, 2};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(Sync(sync.value().get(), table, {tensor}).code(), Code::kState);
+      EXPECT_EQ(tensor[0], 1);
+      EXPECT_EQ(tensor[1], 2);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace multiverso
