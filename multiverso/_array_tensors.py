@@ -109,18 +109,17 @@ class HalfArray:
         np.copyto(self._last, self._array)
 
 
-def tensor_of(data: object, what: str) -> Tensor:
-    """Return the tensor over the memory of `data`; `what` names it in messages.
+def tensor_of(array: NDArray[Any], what: str) -> Tensor:
+    """Return the tensor over the memory of `array`; `what` names it in messages.
 
     Raises
     ------
     TypeError
-        If it has no memory to share, or is of a dtype that no table can hold.
+        If it is of a dtype that no table can hold.
     ValueError
         If it cannot be written to, or has elements that share memory.
 
     """
-    array = _arrays.view_of(data, what)
     native = array.dtype.newbyteorder("=")
     is_half = native.name in HALVES
     if not is_half and native not in _arrays.CODES:
@@ -147,15 +146,16 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
     Raises
     ------
     TypeError, ValueError
-        As `tensor_of`, or if `arrays` is no list, or two of them share memory.
+        As `tensor_of`, or if `arrays` is no list, something in it has no memory to share with
+        NumPy, or two of them share memory.
 
     """
     if isinstance(arrays, np.ndarray) or not isinstance(arrays, Iterable):
         msg = f"{what}: expected a list of arrays, received {type(arrays).__name__}"
         raise TypeError(msg)
-    listed = list(arrays)
-    tensors = [tensor_of(array, f"{what}[{index}]") for index, array in enumerate(listed)]
-    _require_apart([np.asarray(array) for array in listed], what)
+    views = [_arrays.view_of(array, f"{what}[{index}]") for index, array in enumerate(arrays)]
+    tensors = [tensor_of(view, f"{what}[{index}]") for index, view in enumerate(views)]
+    _require_apart(views, what)
     return tensors
 
 

@@ -65,8 +65,8 @@ class TensorSync:
     ----------
     make : callable
         Returns the tensors. If it raises, the other ranks get a `MismatchError`.
-    name : str
-        What messages call it.
+    name : str or None
+        What messages call it, "parameters" by default.
 
     Raises
     ------
@@ -79,9 +79,10 @@ class TensorSync:
 
     """
 
-    def __init__(self, make: Callable[[], Sequence[Tensor]], name: str) -> None:
+    def __init__(self, make: Callable[[], Sequence[Tensor]], name: str | None) -> None:
         session = _session.current()
         with taking_part():
+            name = _checked_name(name)
             tensors = make()
             groups = _by_dtype(tensors)
             if not groups:
@@ -167,6 +168,15 @@ def taking_part() -> Iterator[None]:
         with contextlib.suppress(Exception):
             ArrayTableHandler(0)  # no table: the others get a MismatchError
         raise
+
+
+def _checked_name(name: object) -> str:
+    if name is None:
+        return "parameters"
+    if not isinstance(name, str):
+        msg = f"name: expected a str, received {name!r}"
+        raise TypeError(msg)
+    return name
 
 
 def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

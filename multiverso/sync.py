@@ -69,7 +69,7 @@ class ParamSync:
     __slots__ = ("_sync",)
 
     def __init__(self, arrays: Iterable[Any], name: str | None = None) -> None:
-        self._sync = TensorSync(lambda: tensors_of(arrays), "parameters" if name is None else name)
+        self._sync = TensorSync(lambda: tensors_of(arrays), name)
 
     @property
     def name(self) -> str:
@@ -103,5 +103,6 @@ class ParamSync:
         self._sync.sync()
 
     def __repr__(self) -> str:
+        """Return its name, and the size and dtype of each table."""
         tables = ", ".join(f"{table.size} {table.dtype}" for table in self.tables)
         return f"<ParamSync '{self.name}': {tables}>"

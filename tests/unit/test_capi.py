@@ -20,6 +20,7 @@ SCALARS = {
     "double": ctypes.c_double,
     "const char*": ctypes.c_char_p,
     "const void*": ctypes.c_void_p,
+    "void* const*": ctypes.c_void_p,
     "void*": ctypes.c_void_p,
     # Arrays of row ids pass by address, like the arrays of elements.
     "const int64_t*": ctypes.c_void_p,
