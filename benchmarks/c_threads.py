@@ -22,7 +22,13 @@ _FLAGS = (["-O3", "-march=native"], ["-O3"])
 
 
 def compile_helper() -> ctypes.CDLL | None:
-    """Compile and load the C helper, or return None where there is no C compiler.
+    """Compile and load the C helper, or return None where there is no C compiler."""
+    library = compile_source(_SOURCE)
+    return None if library is None else _declare(library)
+
+
+def compile_source(source: Path) -> ctypes.CDLL | None:
+    """Compile and load one C file, or return None where there is no C compiler.
 
     The library lives in a temporary folder that is gone when this returns. It is made for the
     very processor it runs on, so it is no use to keep it.
@@ -31,12 +37,12 @@ def compile_helper() -> ctypes.CDLL | None:
     if compiler is None:
         return None
     with tempfile.TemporaryDirectory(prefix="multiverso-benchmark-") as folder:
-        target = Path(folder, "c_threads.so")
+        target = Path(folder, f"{source.stem}.so")
         for flags in _FLAGS:
-            command = [compiler, *flags, "-shared", "-fPIC", "-pthread", str(_SOURCE)]
+            command = [compiler, *flags, "-shared", "-fPIC", "-pthread", str(source)]
             done = subprocess.run([*command, "-o", str(target)], capture_output=True, check=False)
             if done.returncode == 0:
-                return _declare(ctypes.CDLL(str(target)))
+                return ctypes.CDLL(str(target))
     return None
 
 

@@ -74,6 +74,15 @@ inline __attribute__((always_inline)) T Minus(T a, T b) {
   MV_VECTOR_VERSIONS void Difference(T* out, const T* a, const T* b, int64_t n) {  \
     MV_INDEPENDENT                                                                 \
     for (int64_t i = 0; i < n; ++i) out[i] = Minus(a[i], b[i]);                    \
+  }                                                                                \
+  MV_VECTOR_VERSIONS void Exchange(T* w, T* current, T* last, int64_t n) {         \
+    MV_INDEPENDENT                                                                 \
+    for (int64_t i = 0; i < n; ++i) {                                              \
+      const T sum = Plus(w[i], Minus(current[i], last[i]));                        \
+      w[i] = sum;                                                                  \
+      current[i] = sum;                                                            \
+      last[i] = sum;                                                               \
+    }                                                                              \
   }
 
 #define MV_DEFINE_DESCEND(T)                                                       \

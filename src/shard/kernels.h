@@ -33,6 +33,12 @@ void Difference(double* out, const double* a, const double* b, int64_t n);
 void Difference(int32_t* out, const int32_t* a, const int32_t* b, int64_t n);
 void Difference(int64_t* out, const int64_t* a, const int64_t* b, int64_t n);
 
+// w += current - last; current = w; last = w
+void Exchange(float* w, float* current, float* last, int64_t n);
+void Exchange(double* w, double* current, double* last, int64_t n);
+void Exchange(int32_t* w, int32_t* current, int32_t* last, int64_t n);
+void Exchange(int64_t* w, int64_t* current, int64_t* last, int64_t n);
+
 // w -= rate * d
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);

@@ -16,8 +16,6 @@ constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware follows from there
 // Rows done under one taking of a lock: a long list of the same row lets others in between.
 constexpr int64_t kRowsPerTaking = 256;
-// What is exchanged at once, so that all three copies of it stay in the first-level cache.
-constexpr int64_t kExchangedBytes = int64_t{8} << 10;
 // What is read without the lock may have to be read again, so it should not be much.
 constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
 
@@ -162,16 +160,13 @@ Status Shard::AddGet(const void* delta, void* out, Progress* progress, const Wai
 Status Shard::Exchange(const TensorList& tensors, void* last, Progress* progress,
                        const WaitLimit& limit) {
   const int64_t element_bytes = layout_.row_bytes() / columns_;
-  const int64_t most = kExchangedBytes / element_bytes;
   return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-    const int64_t first = at / element_bytes;
-    for (int64_t done = 0; done < count; done += most) {
-      const int64_t piece = std::min(most, count - done);
-      char* const values = static_cast<char*>(last) + at + done * element_bytes;
-      tensors.Subtract(first + done, piece, values);
-      updater_->Apply(*hyper(), UpdateAt(at + done * element_bytes, values, values, piece));
-      tensors.Write(first + done, piece, values);
-    }
+    tensors.ForEachPart(at / element_bytes, count, [&](void* part, int64_t first, int64_t elements) {
+      const int64_t part_at = at + first * element_bytes;
+      updater_->Exchange(*hyper(),
+                         UpdateAt(part_at, nullptr, static_cast<char*>(last) + part_at, elements),
+                         part);
+    });
   });
 }
 

@@ -1,6 +1,5 @@
 #include "shard/tensor_list.h"
 
-#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -17,21 +16,6 @@ TensorList::TensorList(DType dtype, const int64_t* counts, int64_t tensors)
 
 int64_t TensorList::count_of(int64_t tensor) const {
   return begins_[static_cast<size_t>(tensor) + 1] - begins_[static_cast<size_t>(tensor)];
-}
-
-template <class Body>
-void TensorList::ForEachPart(int64_t first, int64_t count, Body body) const {
-  // The last tensor that begins at `first` or before: those without elements come before it.
-  const auto after = std::upper_bound(begins_.begin(), begins_.end() - 1, first);
-  auto tensor = static_cast<size_t>(after - begins_.begin()) - 1;
-  const int64_t end = first + count;
-  for (int64_t at = first; at < end; ++tensor) {
-    const int64_t part = std::min(end, begins_[tensor + 1]) - at;
-    if (part == 0) continue;
-    body(static_cast<char*>(data_[tensor]) + (at - begins_[tensor]) * SizeOf(dtype_), at - first,
-         part);
-    at += part;
-  }
 }
 
 void TensorList::Subtract(int64_t first, int64_t count, void* values) const {

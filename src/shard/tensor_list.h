@@ -3,6 +3,7 @@
 #ifndef MULTIVERSO_SHARD_TENSOR_LIST_H_
 #define MULTIVERSO_SHARD_TENSOR_LIST_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -30,15 +31,30 @@ class TensorList {
   // tensors = values, over the same.
   void Write(int64_t first, int64_t count, const void* values) const;
 
- private:
   // Calls body(address in a tensor, element of the range, elements) for each tensor's part.
   template <class Body>
   void ForEachPart(int64_t first, int64_t count, Body body) const;
 
+ private:
   DType dtype_;
   std::vector<int64_t> begins_;  // of each tensor, and the end of the last
   void* const* data_ = nullptr;
 };
+
+template <class Body>
+void TensorList::ForEachPart(int64_t first, int64_t count, Body body) const {
+  // The last tensor that begins at `first` or before: those without elements come before it.
+  const auto after = std::upper_bound(begins_.begin(), begins_.end() - 1, first);
+  auto tensor = static_cast<size_t>(after - begins_.begin()) - 1;
+  const int64_t end = first + count;
+  for (int64_t at = first; at < end; ++tensor) {
+    const int64_t part = std::min(end, begins_[tensor + 1]) - at;
+    if (part == 0) continue;
+    body(static_cast<char*>(data_[tensor]) + (at - begins_[tensor]) * SizeOf(dtype_), at - first,
+         part);
+    at += part;
+  }
+}
 
 }  // namespace multiverso
 

@@ -42,6 +42,12 @@ class AddUpdater final : public Updater {
                     [](T* w, const T* d, int64_t n) { kernels::Add(w, d, n); });
     }
   }
+  // One loop: what is exchanged is seldom in a cache, and each of the three copies is read and
+  // written.
+  void Exchange(const Hyper& /*hyper*/, const Update& update, void* current) const override {
+    kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),
+                      static_cast<T*>(update.out), update.count);
+  }
 };
 
 template <class T>
@@ -60,6 +66,14 @@ class SgdUpdater final : public Updater {
       UpdateAndCopy(weights, delta, out, update.count,
                     [rate](T* w, const T* d, int64_t n) { kernels::Descend(w, d, rate, n); });
     }
+  }
+  void Exchange(const Hyper& hyper, const Update& update, void* current) const override {
+    T* const last = static_cast<T*>(update.out);
+    kernels::Difference(last, static_cast<const T*>(current), last, update.count);
+    Update of_gain = update;
+    of_gain.delta = last;
+    Apply(hyper, of_gain);
+    std::memcpy(current, last, static_cast<size_t>(update.count) * sizeof(T));
   }
 };
 
