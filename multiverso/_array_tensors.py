@@ -155,11 +155,11 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
         raise TypeError(msg)
     views = [_arrays.view_of(array, f"{what}[{index}]") for index, array in enumerate(arrays)]
     tensors = [tensor_of(view, f"{what}[{index}]") for index, view in enumerate(views)]
-    _require_apart(views, what)
+    require_apart(views, what)
     return tensors
 
 
-def _require_apart(arrays: list[NDArray[Any]], what: str) -> None:
+def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
     """Raise ValueError if two of the arrays share memory: its gain would be added twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
     reach, holder = 0, -1  # of those before

@@ -1,0 +1,19 @@
+"""Multiverso for programs written with PyTorch.
+
+    from multiverso.torch_ext import DistributedOptimizer
+
+    with mv.session():
+        model = torch.nn.Linear(64, 10)
+        optimizer = DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
+        for x, y in batches:  # this worker's part of them
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()  # trains, and syncs
+
+`TorchParamManager` is the same without an optimiser.
+"""
+
+from multiverso.torch_ext.optimizer import DistributedOptimizer
+from multiverso.torch_ext.param_manager import TorchParamManager
+
+__all__ = ["DistributedOptimizer", "TorchParamManager"]

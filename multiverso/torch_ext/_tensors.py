@@ -1,0 +1,118 @@
+"""Tensors of PyTorch to be kept in step: in place on the CPU, through a copy elsewhere."""
+
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+#: The dtype of a tensor, and that of the table and of the copy: half precision is summed in single.
+DTYPES: Final[dict[torch.dtype, tuple[np.dtype[Any], torch.dtype]]] = {
+    torch.float32: (np.dtype(np.float32), torch.float32),
+    torch.float64: (np.dtype(np.float64), torch.float64),
+    torch.float16: (np.dtype(np.float32), torch.float32),
+    torch.bfloat16: (np.dtype(np.float32), torch.float32),
+    torch.int32: (np.dtype(np.int32), torch.int32),
+    torch.int64: (np.dtype(np.int64), torch.int64),
+}
+
+# Tells autograd that the tensor has changed, so that a backward pass that would need what it was
+# before is an error. PyTorch 2.0 has no such function.
+_increment_version: Final = getattr(torch.autograd.graph, "increment_version", lambda _: None)
+
+
+class TorchTensor:
+    """A parameter or a buffer of a module.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        Of one of `DTYPES`. Where its memory lies may change, its shape and dtype may not.
+    name : str
+        What messages call it.
+    share : float
+        How much of what this worker's tensor gains is added to the table, 0 to 1. For integers 0
+        or 1.
+
+    """
+
+    is_fixed = False
+
+    def __init__(self, tensor: torch.Tensor, name: str, share: float = 1.0) -> None:
+        self.dtype, self._exact = DTYPES[tensor.dtype]
+        self.size = tensor.numel()
+        self._tensor = tensor
+        self._name = name
+        self._share = share
+        self._kind = (tensor.shape, tensor.dtype)
+        self._copy: torch.Tensor | None = None  # of the table's values as this worker knows them
+        self._last: torch.Tensor | None = None  # of the tensor, as it was last written
+        self._in_place = False
+
+    def values(self) -> NDArray[Any]:
+        """Return a view or a copy of the values."""
+        flat: NDArray[Any] = self._now().reshape(-1).numpy()
+        return flat
+
+    def assign(self, values: NDArray[Any]) -> None:
+        """Set the tensor to `values`."""
+        given = torch.from_numpy(values).reshape(self._tensor.shape)
+        if not self._can_be_in_place():
+            self._make_copy().copy_(given)
+        with torch.no_grad():
+            self._tensor.copy_(given)
+        self._note()
+
+    def address(self) -> int:
+        """Return the tensor's own address, or that of a copy with what it has gained."""
+        if (self._tensor.shape, self._tensor.dtype) != self._kind:
+            msg = (
+                f"{self._name}: expected shape {tuple(self._kind[0])} and dtype {self._kind[1]} as "
+                f"when it was attached, received {tuple(self._tensor.shape)}, {self._tensor.dtype}"
+            )
+            raise ValueError(msg)
+        self._in_place = self._can_be_in_place()
+        if self._in_place:
+            return int(self._tensor.data_ptr())
+        copy = self._make_copy()
+        if self._is_exact() and self._share == 1:
+            copy.copy_(self._tensor.detach())
+        elif self._share:
+            now = self._now()
+            if self._last is not None:
+                copy += (now - self._last) * self._share
+            self._last = now.clone()
+        return int(copy.data_ptr())
+
+    def settle(self) -> None:
+        """Set the tensor to what it can hold of the copy, if there is one."""
+        if self._in_place:
+            _increment_version(self._tensor)
+            return
+        with torch.no_grad():
+            self._tensor.copy_(self._make_copy())
+        self._note()
+
+    def _can_be_in_place(self) -> bool:
+        tensor = self._tensor
+        is_plain = tensor.device.type == "cpu" and tensor.is_contiguous()
+        return bool(self._share == 1 and self._is_exact() and is_plain)
+
+    def _is_exact(self) -> bool:
+        return bool(self._tensor.dtype == self._exact)
+
+    def _now(self) -> torch.Tensor:
+        """Return the values on the CPU, contiguous and of the table's dtype."""
+        return self._tensor.detach().to("cpu", self._exact).contiguous()
+
+    def _make_copy(self) -> torch.Tensor:
+        if self._copy is None:
+            # Pinned: what a GPU copies at its full speed.
+            pinned = self._tensor.device.type == "cuda"
+            self._copy = torch.empty(self._kind[0], dtype=self._exact, pin_memory=pinned)
+            self._copy.copy_(self._tensor.detach())
+        return self._copy
+
+    def _note(self) -> None:
+        if self._share and not (self._is_exact() and self._share == 1):
+            self._last = self._now().clone()

@@ -1,0 +1,136 @@
+"""Keep the parameters and buffers of a module in step with those of all workers."""
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import torch
+
+from multiverso import _array_tensors
+from multiverso._tensor_sync import Tensor, TensorSync
+from multiverso.api import current_session
+from multiverso.tables import ArrayTableHandler
+from multiverso.torch_ext._tensors import DTYPES, TorchTensor
+
+__all__ = ["SyncBuffers", "TorchParamManager"]
+
+SyncBuffers = Literal["average", "master", False]
+
+_CHOICES: Final = ("average", "master", False)
+
+
+class TorchParamManager:
+    """A module that each worker trains, and that is synchronised through tables.
+
+    Making one is collective: all ranks make it of the same architecture. When it returns, the
+    modules of all workers have the master's values.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Its parameters of float32 and float64 on the CPU are worked on in place; those of float16
+        and bfloat16 are summed up in float32; those on a GPU go through pinned memory. What
+        belongs to it now is kept in step; what is registered later is not. It is not changed
+        otherwise, so saving, copying and pickling it work as before.
+    sync_buffers : {"average", "master", False}, optional
+        What becomes of buffers such as running means. "average", the default: all have the mean
+        of what the workers have gathered; integers, such as counts of batches, are the master's.
+        "master": all have the master's. False: each worker keeps its own, from the start. Buffers
+        of other dtypes, such as masks, are always each worker's own.
+
+    Raises
+    ------
+    ValueError
+        If the module has no parameters, or lazy ones that have no shape yet, or two that share
+        memory without being one; if `sync_buffers` is something else.
+    TypeError
+        If it is no module, or a parameter is of another dtype, such as complex.
+    MismatchError
+        If another rank's module differs in number, size or dtype of its parameters.
+    MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
+        As for `multiverso.ArrayTableHandler`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import multiverso as mv
+    >>> from multiverso.torch_ext import TorchParamManager
+    >>> with mv.session():
+    ...     model = torch.nn.Linear(2, 1)
+    ...     manager = TorchParamManager(model)
+    ...     _ = torch.nn.init.ones_(model.weight)  # training
+    ...     manager.sync_all_param()
+    ...     manager.tables[0].get()[:2]
+    array([1., 1.], dtype=float32)
+
+    """
+
+    def __init__(self, module: torch.nn.Module, sync_buffers: SyncBuffers = "average") -> None:
+        session = current_session()
+        is_master = session.worker_id == 0
+        mean = 1.0 / session.num_workers
+        self._sync = TensorSync(
+            lambda: _tensors_of(module, sync_buffers, is_master, mean), type(module).__name__
+        )
+        self.module = module
+
+    @property
+    def tables(self) -> tuple[ArrayTableHandler, ...]:
+        """The tables: one for each dtype, in the order in which these come in the module."""
+        return self._sync.tables
+
+    def sync_all_param(self) -> None:
+        """Add what this worker has learned since the last time, fetch what all have learned.
+
+        Not between a forward pass and its backward pass, which needs the parameters as they were.
+
+        Raises
+        ------
+        ValueError
+            If a parameter's shape or dtype has changed.
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `multiverso.sync.ParamSync.sync`.
+
+        """
+        self._sync.sync()
+
+
+def _tensors_of(module: object, sync_buffers: object, is_master: bool, mean: float) -> list[Tensor]:
+    if not isinstance(module, torch.nn.Module):
+        msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
+        raise TypeError(msg)
+    if sync_buffers is not False and sync_buffers not in ("average", "master"):
+        msg = f"sync_buffers: expected one of {_CHOICES}, received {sync_buffers!r}"
+        raise ValueError(msg)
+    parameters: list[Tensor] = list(_parameters_of(module))
+    if not parameters:
+        msg = f"module: expected parameters, received a {type(module).__name__} without any"
+        raise ValueError(msg)
+    if sync_buffers is False:
+        return parameters
+    only_master = 1.0 if is_master else 0.0
+    buffers = [
+        TorchTensor(
+            buffer,
+            f"buffer {name}",
+            mean if sync_buffers == "average" and buffer.is_floating_point() else only_master,
+        )
+        for name, buffer in module.named_buffers()
+        if buffer.dtype in DTYPES
+    ]
+    return [*parameters, *buffers]
+
+
+def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:
+    views = []
+    for name, parameter in module.named_parameters():
+        if torch.nn.parameter.is_lazy(parameter):
+            msg = f"parameter {name}: expected a shape, received a lazy one: run a batch first"
+            raise ValueError(msg)
+        if parameter.dtype not in DTYPES:
+            known = ", ".join(str(dtype) for dtype in DTYPES)
+            msg = f"parameter {name}: expected one of {known}, received {parameter.dtype}"
+            raise TypeError(msg)
+        if parameter.device.type == "cpu" and parameter.dtype != torch.bfloat16:
+            views.append(parameter.detach().numpy())
+        yield TorchTensor(parameter, f"parameter {name}")
+    _array_tensors.require_apart(views, "parameters")
