@@ -63,7 +63,7 @@ def buffers():
 
 
 def optimizer():
-    """Steps of SGD with everybody's gradients, the same bits on all workers."""
+    """Make steps of SGD with the gradients of all workers."""
     module = module_of(1.0, torch.float32)
     stepping = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
     for _ in range(4):

@@ -1,0 +1,87 @@
+"""MVModelParamManager on one rank: two methods make a manager of any model."""
+
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import multiverso as mv
+from multiverso.sync import ParamSync
+from multiverso.theano_ext.param_manager import MVModelParamManager
+
+
+class Manager(MVModelParamManager):
+    """Of a list of arrays, which it gives as they are."""
+
+    def get_all_param_values(self):
+        return self.model
+
+    def set_all_param_values(self, params):
+        for mine, value in zip(self.model, params, strict=True):
+            mine[...] = value
+
+
+class Replacing(Manager):
+    """Of a list of arrays, which it replaces by those it is given."""
+
+    def set_all_param_values(self, params):
+        self.model[:] = params
+
+
+class TestManagers(unittest.TestCase):
+    def setUp(self):
+        mv.init()
+        self.addCleanup(mv.shutdown)
+
+    def test_models_that_copy_and_models_that_keep_what_they_are_given(self):
+        for kind in (Manager, Replacing):
+            with self.subTest(kind.__name__):
+                model = [np.ones((2, 3), np.float32), np.ones(4, np.float16), np.ones(())]
+                manager = kind(model)
+                for turn in range(1, 4):
+                    for table in manager._sync.tables:
+                        table.add(np.full(table.size, 2))
+                    for value in model:
+                        value += 1
+                    manager.sync_all_param()
+                    for value in model:
+                        np.testing.assert_array_equal(value, 1 + 3 * turn)
+
+    def test_constants_are_left_alone(self):
+        start = np.ones(3)
+        start.flags.writeable = False
+        manager = Replacing([start])
+        manager.model[0] = manager.model[0] + 1
+        manager.sync_all_param()
+        np.testing.assert_array_equal(manager.model[0], [2, 2, 2])
+        np.testing.assert_array_equal(start, [1, 1, 1])
+
+    def test_no_parameters(self):
+        with self.assertRaisesRegex(ValueError, "list: expected parameters"):
+            Manager([])
+        mv.barrier()
+
+    def test_another_shape(self):
+        manager = Manager([np.ones(3)])
+        manager.model[0] = np.ones(4)
+        with self.assertRaisesRegex(ValueError, r"shapes \[\(3,\)\], received \[\(4,\)\]"):
+            manager.sync_all_param()
+
+    def test_an_interrupted_sync_is_made_up_for_by_the_next(self):
+        manager = Manager([np.zeros(3)])
+        manager.model[0] += 1
+        with (
+            mock.patch.object(ParamSync, "sync", side_effect=KeyboardInterrupt),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            manager.sync_all_param()
+        manager.sync_all_param()
+        np.testing.assert_array_equal(manager._sync.tables[0].get(), [1, 1, 1])
+
+    def test_both_methods_are_the_users(self):
+        with self.assertRaisesRegex(TypeError, "abstract"):
+            MVModelParamManager([])
+
+
+if __name__ == "__main__":
+    unittest.main()
