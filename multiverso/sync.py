@@ -88,14 +88,14 @@ class ParamSync:
         and one get, in one pass over the memory. It waits for other workers where the mode does:
         in sync mode all workers call it equally often, and end with the same bits.
 
-        In the other modes an interrupted call, by Ctrl-C or a deadline, leaves the arrays usable:
-        the next call does the rest, and nothing is lost or added twice.
+        In the other modes, on one node, an interrupted call, by Ctrl-C or a deadline, leaves the
+        arrays usable: the next call does the rest, and nothing is lost or added twice.
 
         Raises
         ------
         StateError
             If the session has been shut down, this rank is no worker or has called `finish`, or
-            in sync mode an earlier call failed.
+            an earlier call failed in sync mode or on several nodes.
         OperationTimeout, PeerLostError, AbortedError
             If it has to wait for a worker that does not come. The message names it.
 

@@ -30,44 +30,50 @@ HandleTable<ParamSyncEntry>& ParamSyncs() {
 
 uintptr_t Number(MV_ParamSync handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// What a sync uses, for as long as it lasts: it alone.
-class Held {
- public:
-  Held(HandleTable<ParamSyncEntry>::Use entry, TableUse table)
-      : entry_(std::move(entry)), table_(std::move(table)) {}
-  ~Held() {
-    if (is_alone_) entry_->is_running.store(false);
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
+// What a sync uses, for as long as it lasts, by itself. The turns end before the uses do.
+struct Held {
+  Held(HandleTable<ParamSyncEntry>::Use with, TableUse on)
+      : entry(std::move(with)),
+        table_use(std::move(on)),
+        turn(&entry->is_running),
+        round_turn(table_use->table->HasRounds() ? &table_use->in_round_call : nullptr) {}
 
-  Status BeAlone() {
-    is_alone_ = !entry_->is_running.exchange(true);
-    if (is_alone_) return Status::Ok();
-    return Status(Code::kState, "another thread is at a sync of the same parameters");
+  Status Check() const {
+    if (!turn.Check("").ok()) {
+      return Status(Code::kState, "another thread is at a sync of the same parameters");
+    }
+    return round_turn.Check("table");
   }
-  ParamSync* sync() const { return entry_->sync.get(); }
-  Table* table() const { return table_->table; }
-  SessionEntry* session() const { return table_->session; }
+  ParamSync* sync() const { return entry->sync.get(); }
+  Table* table() const { return table_use->table; }
+  SessionEntry* session() const { return table_use->session; }
 
- private:
-  HandleTable<ParamSyncEntry>::Use entry_;
-  TableUse table_;
-  bool is_alone_ = false;
+  HandleTable<ParamSyncEntry>::Use entry;
+  TableUse table_use;
+  Turn turn;
+  Turn round_turn;
 };
 
-// A sync that has to wait: for a lock that is held for long, or for other workers.
+// A sync that has to wait: for a lock that is held for long, or for other ranks.
 class ParamSyncCall final : public Operation {
  public:
   ParamSyncCall(std::shared_ptr<Held> held, Progress progress)
       : Operation(held->session()->session->NextDeadline()),
         held_(std::move(held)),
-        progress_(progress) {}
+        progress_(progress) {
+    if (held_->table()->spans_nodes()) {
+      spanning_ = held_->sync()->Start(held_->table(), deadline());
+    }
+  }
 
   Status Step(const WaitLimit& limit) override {
-    return held_->sync()->Run(held_->table(), &progress_, limit);
+    if (spanning_ == nullptr) return held_->sync()->Run(held_->table(), &progress_, limit);
+    MV_RETURN_IF_NOT_OK(spanning_->Step(limit));
+    held_->sync()->Finish();
+    return Status::Ok();
   }
   void Cancel(const std::string& reason) override {
+    if (spanning_ != nullptr) spanning_->Cancel(reason);
     // The round that this call is part of cannot be completed without it.
     const Table& table = *held_->table();
     if (table.HasRounds()) table.group()->Abort(Status(Code::kAborted, reason));
@@ -76,6 +82,7 @@ class ParamSyncCall final : public Operation {
  private:
   std::shared_ptr<Held> held_;
   Progress progress_;
+  std::unique_ptr<Operation> spanning_;  // if the table spans nodes
 };
 
 Status Run(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
@@ -85,16 +92,18 @@ Status Run(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
   TableUse table = Using(entry->table);
   if (!table) return WhyStale("table");
   auto held = std::make_shared<Held>(std::move(entry), std::move(table));
-  MV_RETURN_IF_NOT_OK(held->BeAlone());
+  MV_RETURN_IF_NOT_OK(held->Check());
   MV_RETURN_IF_NOT_OK(held->sync()->Begin(*held->table(), tensors, num_tensors));
-  Progress progress;
-  const WaitLimit no_wait{Instant::max(), Instant::min()};
-  Status status = held->sync()->Run(held->table(), &progress, no_wait);
-  if (status.ok()) return status;
   const auto where = [held](const Status& result) {
     return result.ok() ? result : result.In(held->table()->Where("sync"));
   };
-  if (!status.pending()) return where(status);
+  Progress progress;
+  if (!held->table()->spans_nodes()) {
+    // At once, if nothing is to be waited for.
+    const WaitLimit no_wait{Instant::max(), Instant::min()};
+    const Status status = held->sync()->Run(held->table(), &progress, no_wait);
+    if (!status.pending()) return where(status);
+  }
   auto call = std::make_unique<ParamSyncCall>(held, progress);
   return Drive(Call{std::move(call), held->session()->slice, where});
 }

@@ -18,8 +18,10 @@ Result<std::unique_ptr<ParamSync>> ParamSync::Make(const Table& table, const int
   int64_t sum = 0;
   for (int64_t i = 0; i < tensors; ++i) {
     if (counts[i] < 0 || !CheckedAdd(sum, counts[i], &sum)) {
-      return Status(Code::kValue, StrCat("counts[", i, "]: expected the elements of a tensor, "
-                                         "received ", counts[i]));
+      return Status(Code::kValue, StrCat("counts[", i,
+                                         "]: expected the elements of a tensor, "
+                                         "received ",
+                                         counts[i]));
     }
   }
   if (sum != spec.count()) {
@@ -49,7 +51,8 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
     }
   }
   if (last_is_delta_) {
-    return Status(Code::kState, StrCat(table.Where("sync"), ": an earlier sync failed, and what it "
+    return Status(Code::kState, StrCat(table.Where("sync"),
+                                       ": an earlier sync failed, and what it "
                                        "was to add cannot be told from what came since"));
   }
   tensors_.Place(data);
@@ -59,14 +62,29 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
   char* const last = last_.data();
   if (table->ExchangesInPlace()) return table->Exchange(tensors_, last, progress, limit);
-  if (!last_is_delta_) {
-    tensors_.Subtract(0, tensors_.count(), last);
-    last_is_delta_ = true;
-  }
+  if (!last_is_delta_) TakeDelta();
   MV_RETURN_IF_NOT_OK(table->AddGet(last, last, progress, limit));
-  tensors_.Write(0, tensors_.count(), last);
-  last_is_delta_ = false;
+  Finish();
   return Status::Ok();
+}
+
+void ParamSync::TakeDelta() {
+  tensors_.Subtract(0, tensors_.count(), last_.data());
+  last_is_delta_ = true;
+}
+
+std::unique_ptr<Operation> ParamSync::Start(Table* table, Instant deadline) {
+  TakeDelta();
+  TableRequest request;
+  request.kind = RequestKind::kAddGet;
+  request.delta = last_.data();
+  request.out = last_.data();
+  return table->Start(request, deadline);
+}
+
+void ParamSync::Finish() {
+  tensors_.Write(0, tensors_.count(), last_.data());
+  last_is_delta_ = false;
 }
 
 }  // namespace multiverso

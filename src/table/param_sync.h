@@ -2,8 +2,9 @@
 //
 // A sync adds current - last to the table, reads the table, and writes it to both. Where the worker
 // changes the parameters itself, that is one pass over the memory, stripe by stripe
-// (Shard::Exchange). Where it does not, in sync mode, the delta takes the place of the last values,
-// which are not needed any more: they become the table's. So there is never a copy but these.
+// (Shard::Exchange). Where it does not, in sync mode and where rows lie on other nodes, the delta
+// takes the place of the last values, which are not needed any more: they become the table's. So
+// there is never a copy but these.
 #ifndef MULTIVERSO_TABLE_PARAM_SYNC_H_
 #define MULTIVERSO_TABLE_PARAM_SYNC_H_
 
@@ -11,6 +12,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "base/operation.h"
 #include "base/status.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
@@ -32,7 +34,14 @@ class ParamSync {
   // Does it; pending like the calls of the table. Not called again after anything but pending.
   Status Run(Table* table, Progress* progress, const WaitLimit& limit);
 
+  // The same for a table that spans nodes: the operation that adds and gets, and what is to be done
+  // when it has succeeded.
+  std::unique_ptr<Operation> Start(Table* table, Instant deadline);
+  void Finish();
+
  private:
+  void TakeDelta();
+
   ParamSync(TensorList tensors, Segment last);
 
   TensorList tensors_;

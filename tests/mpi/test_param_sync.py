@@ -17,6 +17,14 @@ class TestParamSync(unittest.TestCase):
                     for report in reports.values():
                         self.assertEqual(report, {"starts": True, "always": True, "tables": True})
 
+    def test_rows_on_several_nodes(self):
+        for ranks, per_node in ((2, 1), (4, 2)):
+            with self.subTest(ranks=ranks, per_node=per_node):
+                nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+                reports = run(PROGRAM, "async", np=ranks, **nodes).check().reports
+                for report in reports.values():
+                    self.assertEqual(report, {"starts": True, "always": True, "tables": True})
+
     def check_wrong_on_one(self, scenario, error, text):
         """Rank 0 gets `error` with `text`, the others a MismatchError, and all go on."""
         ranks = 3

@@ -220,12 +220,13 @@ MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
 /* Adds what the tensors have gained since they were last equal to the table, and sets them to the
- * table's parameters: one add and one get of the mode, in one pass over the memory and without
- * further memory. tensors[i] is where tensor i is now; no two overlap, and nobody else writes to
+ * table's parameters: one add and one get of the mode, without further memory, and where the table
+ * lies on this node and the mode is not MV_MODE_SYNC, in one pass over the memory. tensors[i] is where tensor i is now; no two overlap, and nobody else writes to
  * them meanwhile. Workers only.
  * In MV_MODE_ASYNC and MV_MODE_STALE what a call has done when it fails or is given up is whole:
- * the next call does the rest, and nothing is lost or added twice. In MV_MODE_SYNC no call can
- * follow one that fails (MV_ERR_STATE), and the tensors are as they were. */
+ * the next call does the rest, and nothing is lost or added twice. In MV_MODE_SYNC, and for a
+ * table on several nodes, no call can follow one that fails (MV_ERR_STATE), and the tensors are
+ * as they were. */
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
 /* Not collective. The table stays. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
