@@ -46,8 +46,8 @@ class Updater {
   virtual ~Updater() = default;
   virtual int64_t state_slots() const { return 0; }
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
-  // The same with what `current` has gained over `update.out` for the delta, which is not looked at;
-  // both receive the new weights.
+  // The same with what `current` has gained over `update.out` for the delta, which is not looked
+  // at; both receive the new weights.
   virtual void Exchange(const Hyper& hyper, const Update& update, void* current) const = 0;
 };
 

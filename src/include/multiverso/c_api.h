@@ -39,22 +39,22 @@ extern "C" {
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
-#define MV_PENDING 1              /* not done yet: MV_Wait() goes on, MV_Cancel() gives up */
-#define MV_ERR_VALUE (-1)         /* an argument has the wrong value, size or shape */
-#define MV_ERR_TYPE (-2)          /* an argument has the wrong type */
-#define MV_ERR_INDEX (-3)         /* a row id is out of range; nothing was changed */
-#define MV_ERR_MEMORY (-4)        /* memory could not be had; the message says how much */
-#define MV_ERR_STATE (-5)         /* the call does not fit the state of the session or the role */
-#define MV_ERR_HANDLE (-6)        /* the handle was never valid or has been closed */
-#define MV_ERR_FORKED (-7)        /* the process was forked after the session was opened */
-#define MV_ERR_MISMATCH (-8)      /* the ranks did not make the same call; names both sides */
-#define MV_ERR_TIMEOUT (-9)       /* the deadline passed; names who is late */
-#define MV_ERR_PEER_LOST (-10)    /* a rank died or left; names it */
-#define MV_ERR_ABORTED (-11)      /* another rank gave the session up; names it and its reason */
-#define MV_ERR_TRANSPORT (-12)    /* MPI reported an error */
-#define MV_ERR_LAUNCHER (-13)     /* no MPI, two MPIs, or a launcher of another MPI */
-#define MV_ERR_UNSUPPORTED (-14)  /* this build or machine cannot do it; says what can */
-#define MV_ERR_INTERNAL (-15)     /* a bug in Multiverso */
+#define MV_PENDING 1             /* not done yet: MV_Wait() goes on, MV_Cancel() gives up */
+#define MV_ERR_VALUE (-1)        /* an argument has the wrong value, size or shape */
+#define MV_ERR_TYPE (-2)         /* an argument has the wrong type */
+#define MV_ERR_INDEX (-3)        /* a row id is out of range; nothing was changed */
+#define MV_ERR_MEMORY (-4)       /* memory could not be had; the message says how much */
+#define MV_ERR_STATE (-5)        /* the call does not fit the state of the session or the role */
+#define MV_ERR_HANDLE (-6)       /* the handle was never valid or has been closed */
+#define MV_ERR_FORKED (-7)       /* the process was forked after the session was opened */
+#define MV_ERR_MISMATCH (-8)     /* the ranks did not make the same call; names both sides */
+#define MV_ERR_TIMEOUT (-9)      /* the deadline passed; names who is late */
+#define MV_ERR_PEER_LOST (-10)   /* a rank died or left; names it */
+#define MV_ERR_ABORTED (-11)     /* another rank gave the session up; names it and its reason */
+#define MV_ERR_TRANSPORT (-12)   /* MPI reported an error */
+#define MV_ERR_LAUNCHER (-13)    /* no MPI, two MPIs, or a launcher of another MPI */
+#define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot do it; says what can */
+#define MV_ERR_INTERNAL (-15)    /* a bug in Multiverso */
 
 /* ---- Choices -------------------------------------------------------------------------------- */
 #define MV_MODE_ASYNC 0 /* each worker goes at its own speed */
@@ -143,8 +143,7 @@ MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* 
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
 /* Collective over the workers. Sums `count` elements of every worker in place: all get the same
  * bits, summed in worker order. */
-MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data,
-                                      int64_t count);
+MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; those of
  * the others go on without it. It may still get, which gives the state after the last complete
  * round, and must still close the session. */
@@ -158,13 +157,13 @@ MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
 typedef struct MV_TableOptions {
-  int64_t struct_size; /* sizeof(MV_TableOptions), set by MV_TableOptionsInit */
-  int32_t kind;        /* MV_TABLE_ */
-  int32_t dtype;       /* MV_FLOAT32 ... */
-  int64_t num_row;     /* >= 1 */
-  int64_t num_col;     /* >= 1; 1 for an array */
-  int32_t updater;     /* MV_UPDATER_ */
-  int32_t reserved;    /* 0 */
+  int64_t struct_size;          /* sizeof(MV_TableOptions), set by MV_TableOptionsInit */
+  int32_t kind;                 /* MV_TABLE_ */
+  int32_t dtype;                /* MV_FLOAT32 ... */
+  int64_t num_row;              /* >= 1 */
+  int64_t num_col;              /* >= 1; 1 for an array */
+  int32_t updater;              /* MV_UPDATER_ */
+  int32_t reserved;             /* 0 */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
@@ -221,12 +220,12 @@ MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int6
                                      const void* values, MV_ParamSync* sync);
 /* Adds what the tensors have gained since they were last equal to the table, and sets them to the
  * table's parameters: one add and one get of the mode, without further memory, and where the table
- * lies on this node and the mode is not MV_MODE_SYNC, in one pass over the memory. tensors[i] is where tensor i is now; no two overlap, and nobody else writes to
- * them meanwhile. Workers only.
- * In MV_MODE_ASYNC and MV_MODE_STALE what a call has done when it fails or is given up is whole:
- * the next call does the rest, and nothing is lost or added twice. In MV_MODE_SYNC, and for a
- * table on several nodes, no call can follow one that fails (MV_ERR_STATE), and the tensors are
- * as they were. */
+ * lies on this node and the mode is not MV_MODE_SYNC, in one pass over the memory. tensors[i] is
+ * where tensor i is now; no two overlap, and nobody else writes to them meanwhile. Workers only. In
+ * MV_MODE_ASYNC and MV_MODE_STALE what a call has done when it fails or is given up is whole: the
+ * next call does the rest, and nothing is lost or added twice. In MV_MODE_SYNC, and for a table on
+ * several nodes, no call can follow one that fails (MV_ERR_STATE), and the tensors are as they
+ * were. */
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
 /* Not collective. The table stays. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
