@@ -68,8 +68,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT: meant to convert
-  Result(Status status) : status_(std::move(status)) {         // NOLINT: meant to convert
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: meant to convert
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: meant to convert
     assert(!status_.ok());
   }
 
@@ -87,10 +87,10 @@ class [[nodiscard]] Result {
 }  // namespace multiverso
 
 // Returns from the calling function unless `expr` is ok. A pending status returns too.
-#define MV_RETURN_IF_NOT_OK(expr)                   \
-  do {                                              \
-    ::multiverso::Status mv_status_ = (expr);       \
-    if (!mv_status_.ok()) return mv_status_;        \
+#define MV_RETURN_IF_NOT_OK(expr)             \
+  do {                                        \
+    ::multiverso::Status mv_status_ = (expr); \
+    if (!mv_status_.ok()) return mv_status_;  \
   } while (false)
 
 #endif  // MULTIVERSO_BASE_STATUS_H_

@@ -57,10 +57,10 @@ int32_t MV_AbiVersion(void) { return MV_ABI_VERSION; }
 const char* MV_VersionString(void) { return multiverso::kVersion; }
 
 const char* MV_BuildInfo(void) {
-  static const std::string info = multiverso::StrCat(
-      "{\"version\": \"", multiverso::kVersion, "\", \"abi\": ", MV_ABI_VERSION,
-      ", \"compiler\": \"", kCompiler, "\", \"build_type\": \"", kBuildType,
-      "\", \"vector_kernels\": \"", multiverso::kernels::VectorVersion(), "\"}");
+  static const std::string info =
+      multiverso::StrCat("{\"version\": \"", multiverso::kVersion, "\", \"abi\": ", MV_ABI_VERSION,
+                         ", \"compiler\": \"", kCompiler, "\", \"build_type\": \"", kBuildType,
+                         "\", \"vector_kernels\": \"", multiverso::kernels::VectorVersion(), "\"}");
   return info.c_str();
 }
 
@@ -99,7 +99,6 @@ int32_t MV_Wait(void) {
 }
 
 int32_t MV_Cancel(const char* reason) {
-  return Guard([&] {
-    return multiverso::c_api::CancelPending(reason == nullptr ? "cancelled" : reason);
-  });
+  return Guard(
+      [&] { return multiverso::c_api::CancelPending(reason == nullptr ? "cancelled" : reason); });
 }

@@ -16,8 +16,7 @@ std::optional<Call>& ThisThreads() {
 Status Drive(Call call) {
   Status status;
   do {
-    const Instant slice_end =
-        call.slice.count() > 0 ? Clock::now() + call.slice : Instant::max();
+    const Instant slice_end = call.slice.count() > 0 ? Clock::now() + call.slice : Instant::max();
     status = call.operation->Step(WaitLimit{call.operation->deadline(), slice_end});
   } while (status.pending() && call.slice.count() == 0);
   if (status.pending()) {

@@ -27,8 +27,8 @@ Status Drive(Call call);
 Status DrivePending();
 // Gives it up. Ok without one.
 Status CancelPending(const std::string& reason);
-// In a forked child: this thread's pending call is the parent's. True if there was one. Lets go of it
-// without touching anything, since what it works on is not there.
+// In a forked child: this thread's pending call is the parent's. True if there was one. Lets go of
+// it without touching anything, since what it works on is not there.
 bool ForgetPending();
 // StateError if this thread has a pending call, for calls that cannot be made then.
 Status CheckNothingPending();

@@ -156,8 +156,7 @@ Status Withdraw(MV_Session session) {
   sessions_open.fetch_sub(1);
   // From here on no table can come, but another thread may have made one in the meantime.
   for (const uintptr_t table : TablesOf(entry.get())) {
-    const Status status =
-        WithdrawFrom(entry.get(), reinterpret_cast<MV_Table>(table), deadline);
+    const Status status = WithdrawFrom(entry.get(), reinterpret_cast<MV_Table>(table), deadline);
     if (status.code() == Code::kTimeout) {
       (void)entry.release();  // NOLINT: lost, which is better than freed under who is using it
       return status;

@@ -44,8 +44,8 @@ HandleTable<TableEntry>& Tables();
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
 
-// A session in use for a collective call, which one thread makes at a time. The turn ends before the
-// use does.
+// A session in use for a collective call, which one thread makes at a time. The turn ends before
+// the use does.
 struct CollectiveUse {
   SessionUse use;
   Turn turn;

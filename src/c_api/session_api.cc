@@ -27,26 +27,27 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
     return Status(Code::kValue, "MV_SessionOpen: expected options and session, received null");
   }
   if (options->struct_size != sizeof(MV_SessionOptions)) {
-    return Status(Code::kValue, StrCat("MV_SessionOptions.struct_size: expected ",
-                                       sizeof(MV_SessionOptions), ", received ",
-                                       options->struct_size));
+    return Status(Code::kValue,
+                  StrCat("MV_SessionOptions.struct_size: expected ", sizeof(MV_SessionOptions),
+                         ", received ", options->struct_size));
   }
   if (options->mode < MV_MODE_ASYNC || options->mode > MV_MODE_STALE) {
     return Status(Code::kValue, StrCat("mode: expected 0 (async), 1 (sync) or 2 (stale), received ",
                                        options->mode));
   }
   if (options->mode == MV_MODE_STALE && options->staleness < 1) {
-    return Status(Code::kValue, StrCat("staleness: expected at least 1, received ",
-                                       options->staleness));
+    return Status(Code::kValue,
+                  StrCat("staleness: expected at least 1, received ", options->staleness));
   }
   if (options->role < MV_ROLE_ALL || options->role > MV_ROLE_SERVER) {
     return Status(Code::kValue, StrCat("role: expected 0 (all), 1 (worker) or 2 (server), "
-                                       "received ", options->role));
+                                       "received ",
+                                       options->role));
   }
   constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;
   if (options->timeout_ms < 1 || options->timeout_ms > kYear) {
-    return Status(Code::kValue, StrCat("timeout_ms: expected 1 to ", kYear, ", received ",
-                                       options->timeout_ms));
+    return Status(Code::kValue,
+                  StrCat("timeout_ms: expected 1 to ", kYear, ", received ", options->timeout_ms));
   }
   if (options->wait_slice_ms < 0 || options->wait_slice_ms > kYear) {
     return Status(Code::kValue, StrCat("wait_slice_ms: expected 0 to ", kYear, ", received ",
@@ -162,15 +163,16 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
                     "aggregate: this version has it for the ranks of one node only");
     }
     if (!IsDType(dtype)) {
-      return Status(Code::kType, StrCat("aggregate: expected a dtype from 0 to 3, received ",
-                                        dtype));
+      return Status(Code::kType,
+                    StrCat("aggregate: expected a dtype from 0 to 3, received ", dtype));
     }
     if (count < 0 || (count > 0 && data == nullptr)) {
       return Status(Code::kValue, StrCat("aggregate: expected 0 elements or more, received ", count,
                                          data == nullptr ? " and no buffer" : ""));
     }
     return Drive(Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count),
-                      entry->slice, [held = together.value()](const Status& status) { return status; }});
+                      entry->slice,
+                      [held = together.value()](const Status& status) { return status; }});
   });
 }
 

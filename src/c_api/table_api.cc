@@ -63,9 +63,8 @@ Status Make(TableUse use, const char* name, Body body) {
   if (!status.pending()) return status;
   SessionEntry* const session = use->session;
   const Table* const table = use->table;
-  auto call =
-      std::make_unique<TableCall>(table, std::move(body), progress,
-                                  session->session->NextDeadline());
+  auto call = std::make_unique<TableCall>(table, std::move(body), progress,
+                                          session->session->NextDeadline());
   auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
   return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
@@ -119,8 +118,8 @@ Status CheckFlags(int32_t flags) {
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   if (options == nullptr || options->struct_size != sizeof(MV_TableOptions)) {
-    return Status(Code::kValue, StrCat("MV_TableOptions.struct_size: expected ",
-                                       sizeof(MV_TableOptions)));
+    return Status(Code::kValue,
+                  StrCat("MV_TableOptions.struct_size: expected ", sizeof(MV_TableOptions)));
   }
   TableSpec spec;
   spec.kind = options->kind;
@@ -267,8 +266,8 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
       return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);
     }
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get", RowRequest(RequestKind::kGetRows, row_ids, num_ids,
-                                                            nullptr, out));
+      return MakeSpanning(std::move(use), "get",
+                          RowRequest(RequestKind::kGetRows, row_ids, num_ids, nullptr, out));
     }
     return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
       return target->GetRows(row_ids, num_ids, out, progress, limit);
@@ -276,8 +275,8 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
   });
 }
 
-int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
-                        const void* delta, int64_t count) {
+int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
+                        int64_t count) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     TableUse use = Using(table);
@@ -285,8 +284,8 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckRows("add", row_ids, num_ids, delta, count));
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add", RowRequest(RequestKind::kAddRows, row_ids, num_ids,
-                                                            delta, nullptr));
+      return MakeSpanning(std::move(use), "add",
+                          RowRequest(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr));
     }
     return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
       return target->AddRows(row_ids, num_ids, delta, progress, limit);

@@ -95,8 +95,8 @@ Status Aggregation::CheckSameCall() const {
     };
     return Status(Code::kMismatch,
                   StrCat("the ranks did not make the same call: rank ", group_->rank_of(first),
-                         " called aggregate of ", describe(one), ", rank ",
-                         group_->rank_of(member), " of ", describe(other)));
+                         " called aggregate of ", describe(one), ", rank ", group_->rank_of(member),
+                         " of ", describe(other)));
   }
   return Status::Ok();
 }
@@ -112,8 +112,7 @@ void Aggregation::SumPart(int64_t begin, int64_t end) {
     for (; begin < end; begin += kPiece) {
       const int64_t count = std::min(kPiece, end - begin);
       const auto part = [&](int worker) {
-        return worker == me_ ? mine + begin
-                             : reinterpret_cast<const T*>(scratch(worker)) + begin;
+        return worker == me_ ? mine + begin : reinterpret_cast<const T*>(scratch(worker)) + begin;
       };
       kernels::Sum(sum, part(0), part(1), count);
       for (int worker = 2; worker < workers_; ++worker) kernels::Add(sum, part(worker), count);

@@ -23,10 +23,9 @@ Result<int64_t> Consistency::BytesFor(const ModeOptions& options, const StagedSh
                                       " workers of ", shape.layout.bytes(), " bytes each"));
 }
 
-std::unique_ptr<Consistency> Consistency::Make(const ModeOptions& options,
-                                               const StagedShape& shape, char* base, Shard* shard,
-                                               NodeGroup* group, const std::string& table_name,
-                                               bool is_worker) {
+std::unique_ptr<Consistency> Consistency::Make(const ModeOptions& options, const StagedShape& shape,
+                                               char* base, Shard* shard, NodeGroup* group,
+                                               const std::string& table_name, bool is_worker) {
   if (options.mode == Mode::kAsync || !is_worker) return nullptr;
   WorkerClocks clocks(base, group, table_name);
   if (options.mode == Mode::kSync) {

@@ -20,8 +20,7 @@ class StalenessBound final : public Consistency {
 
   Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
   Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
-  Status AddGet(const void* delta, void* out, Progress* progress,
-                const WaitLimit& limit) override;
+  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) override;
   Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
                  const WaitLimit& limit) override;
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,

@@ -130,8 +130,8 @@ Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* 
         call, limit, [&] { return RoundInWork(at) != in_work || CanHelp(block, in_work); },
         [&](int worker) {
           if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
-          // All are there: somebody is at work on a stripe of the block, perhaps one who has finished
-          // and only reads.
+          // All are there: somebody is at work on a stripe of the block, perhaps one who has
+          // finished and only reads.
           return clocks_.AllHavePassed(in_work) ? Need::kWork : Need::kNothing;
         }));
   }
@@ -140,8 +140,7 @@ Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* 
 
 Status SyncRounds::ReachAll(uint64_t round, const char* call, const WaitLimit& limit) {
   for (int i = 0; i < clocks_.workers(); ++i) {
-    MV_RETURN_IF_NOT_OK(
-        Reach((clocks_.me() + i) % clocks_.workers(), round, Own{}, call, limit));
+    MV_RETURN_IF_NOT_OK(Reach((clocks_.me() + i) % clocks_.workers(), round, Own{}, call, limit));
   }
   return Status::Ok();
 }
@@ -291,7 +290,8 @@ Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
     case kStage: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      // Everything that the others see of it at once, so that they look at this worker's words once.
+      // Everything that the others see of it at once, so that they look at this worker's words
+      // once.
       StageWhole(buffer, delta, /*keep_own=*/true);
       MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kAdd));
       clocks_.CountAdd();

@@ -33,8 +33,7 @@ class SyncRounds final : public Consistency {
 
   Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
   Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
-  Status AddGet(const void* delta, void* out, Progress* progress,
-                const WaitLimit& limit) override;
+  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) override;
   Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
                  const WaitLimit& limit) override;
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
@@ -74,8 +73,7 @@ class SyncRounds final : public Consistency {
   bool CanHelp(int block, uint64_t round) const;
   void Help(int block, uint64_t round, const Own& own);
   // Until that block has been through `round`; helps where it can.
-  Status Reach(int block, uint64_t round, const Own& own, const char* call,
-               const WaitLimit& limit);
+  Status Reach(int block, uint64_t round, const Own& own, const char* call, const WaitLimit& limit);
   Status ReachAll(uint64_t round, const char* call, const WaitLimit& limit);
   void CollectContributions(uint64_t round, const Own& own);
 
@@ -93,7 +91,7 @@ class SyncRounds final : public Consistency {
   WorkerClocks clocks_;
   Staging staging_;
   RoundSum sum_;
-  std::vector<Block> blocks_;  // one per worker, in worker order
+  std::vector<Block> blocks_;                // one per worker, in worker order
   std::vector<Contribution> contributions_;  // of the round this worker helps with
   bool own_is_out_ = false;  // the last add_get's own block has been written to its result
   // The round that last used each of this worker's buffers, plus 1.

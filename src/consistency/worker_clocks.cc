@@ -65,8 +65,7 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   const uint64_t number = my_turns();
   const auto lags = [&](int worker) {
     // One less than are kept: the other may still be comparing the last turn it took.
-    const bool late =
-        !has_finished(worker) && turns(worker) + kTurnsKept - 1 < number + 2;
+    const bool late = !has_finished(worker) && turns(worker) + kTurnsKept - 1 < number + 2;
     return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
   const auto nobody_lags = [&] {
@@ -128,14 +127,13 @@ Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limi
   return Take(turn);
 }
 
-Status WorkerClocks::Disagree(uint64_t number, uint64_t round, int one, const char* call,
-                              int other, const char* others_call) {
+Status WorkerClocks::Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
+                              const char* others_call) {
   const bool in_order = one < other;
   return Disagree(StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? one : other),
                          " called ", in_order ? call : others_call, ", rank ",
-                         rank_of(in_order ? other : one), " called ",
-                         in_order ? others_call : call, " (call number ", number,
-                         " on the table)"));
+                         rank_of(in_order ? other : one), " called ", in_order ? others_call : call,
+                         " (call number ", number, " on the table)"));
 }
 
 Status WorkerClocks::Disagree(const std::string& text) {
@@ -192,11 +190,10 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
-    const Status timeout(Code::kTimeout,
-                         StrCat("rank ", group_->rank(), " waited ",
-                                SecondsBetween(waiting_since_, now), " s in ", call, ", ",
-                                RoundName(round), ", for ", NameRanks(late),
-                                ", which did not come to it"));
+    const Status timeout(Code::kTimeout, StrCat("rank ", group_->rank(), " waited ",
+                                                SecondsBetween(waiting_since_, now), " s in ", call,
+                                                ", ", RoundName(round), ", for ", NameRanks(late),
+                                                ", which did not come to it"));
     group_->Abort(timeout);
     return timeout;
   }

@@ -50,8 +50,8 @@ bool LookFor(Done done) {
   return false;
 }
 
-// Sleeps on `word` until done() is true, at most until `until`; true if it is. Whoever makes it true
-// then calls WakeSleepers, or changes the word and wakes it.
+// Sleeps on `word` until done() is true, at most until `until`; true if it is. Whoever makes it
+// true then calls WakeSleepers, or changes the word and wakes it.
 template <class Done>
 bool SleepFor(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
               Done done) {

@@ -25,7 +25,7 @@ int64_t ReadLimit(const char* path) {
 
 int64_t MemoryCeiling() {
   int64_t ceiling = std::numeric_limits<int64_t>::max();
-  struct sysinfo info {};
+  struct sysinfo info{};
   if (sysinfo(&info) == 0) {
     ceiling = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
   }

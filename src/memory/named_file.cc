@@ -38,7 +38,7 @@ void RemoveOrphans(const std::string& directory) {
     const std::string path = directory + "/" + name;
     const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
-    struct stat info {};
+    struct stat info{};
     if (fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
         info.st_mtime + kYoungSeconds < std::time(nullptr) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
       unlink(path.c_str());
@@ -48,7 +48,7 @@ void RemoveOrphans(const std::string& directory) {
 }
 
 bool HasRoom(const std::string& directory, int64_t bytes) {
-  struct statvfs info {};
+  struct statvfs info{};
   if (statvfs(directory.c_str(), &info) != 0) return false;
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize) >= bytes;
 }

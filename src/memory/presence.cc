@@ -12,7 +12,7 @@ namespace multiverso {
 namespace {
 
 struct flock ByteLock(int index) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = index;

@@ -69,15 +69,15 @@ Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
 
 Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   const bool named = locator.path[0] != '\0';
-  const std::string path = named ? std::string(locator.path)
-                                 : StrCat("/proc/", locator.pid, "/fd/", locator.fd);
+  const std::string path =
+      named ? std::string(locator.path) : StrCat("/proc/", locator.pid, "/fd/", locator.fd);
   Segment segment;
   segment.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (named ? O_NOFOLLOW : 0));
   if (segment.fd_ < 0) {
-    return Status(Code::kMemory, StrCat("cannot open the shared segment ", path, ": ",
-                                        std::strerror(errno)));
+    return Status(Code::kMemory,
+                  StrCat("cannot open the shared segment ", path, ": ", std::strerror(errno)));
   }
-  struct stat info {};
+  struct stat info{};
   if (fstat(segment.fd_, &info) != 0 || info.st_size < locator.bytes) {
     return Status(Code::kMemory, StrCat("the shared segment ", path, " has ", info.st_size,
                                         " bytes, expected ", locator.bytes));

@@ -18,8 +18,8 @@ namespace multiverso {
 // What another rank of the node needs to open a segment. Travels between ranks as bytes.
 struct SegmentLocator {
   int64_t bytes = 0;
-  int64_t pid = 0;     // the creator, whose descriptor is opened, unless path is set
-  int32_t fd = -1;     // the descriptor in the creator
+  int64_t pid = 0;  // the creator, whose descriptor is opened, unless path is set
+  int32_t fd = -1;  // the descriptor in the creator
   int32_t unused = 0;
   char path[104] = {};  // of a named segment, else empty
 };

@@ -112,10 +112,11 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   if (members_.spans_nodes()) status = transport_->CheckCanConnect();
   SegmentLocator locator;
   if (members_.spans_nodes() && options_.mode.mode != Mode::kAsync) {
-    return Status(Code::kUnsupported,
-                  StrCat("the ranks run on ", members_.num_nodes(), " nodes (",
-                         members_.NameNode(0), " and others), and this version has the sync mode "
-                         "and bounded staleness on one node only: use the asynchronous mode"));
+    return Status(
+        Code::kUnsupported,
+        StrCat("the ranks run on ", members_.num_nodes(), " nodes (", members_.NameNode(0),
+               " and others), and this version has the sync mode "
+               "and bounded staleness on one node only: use the asynchronous mode"));
   }
   if (status.ok() && members_.local_rank() == 0) {
     const auto ranks = static_cast<int>(members_.node_ranks().size());

@@ -44,38 +44,38 @@ inline __attribute__((always_inline)) T Plus(T a, T b) {
 
 }  // namespace
 
-#define MV_DEFINE_ADD(T)                                                           \
-  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {                       \
-    MV_INDEPENDENT                                                                 \
-    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);                        \
-  }                                                                                \
-  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) {            \
-    MV_INDEPENDENT                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                              \
-      const T sum = Plus(w[i], d[i]);                                               \
-      w[i] = sum;                                                                  \
-      out[i] = sum;                                                                \
-    }                                                                              \
+#define MV_DEFINE_ADD(T)                                                \
+  MV_VECTOR_VERSIONS void Add(T* w, const T* d, int64_t n) {            \
+    MV_INDEPENDENT                                                      \
+    for (int64_t i = 0; i < n; ++i) w[i] = Plus(w[i], d[i]);            \
+  }                                                                     \
+  MV_VECTOR_VERSIONS void AddGet(T* w, const T* d, T* out, int64_t n) { \
+    MV_INDEPENDENT                                                      \
+    for (int64_t i = 0; i < n; ++i) {                                   \
+      const T sum = Plus(w[i], d[i]);                                   \
+      w[i] = sum;                                                       \
+      out[i] = sum;                                                     \
+    }                                                                   \
   }
 
-#define MV_DEFINE_SUM(T)                                                           \
-  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) {         \
-    MV_INDEPENDENT                                                                 \
-    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);                     \
+#define MV_DEFINE_SUM(T)                                                   \
+  MV_VECTOR_VERSIONS void Sum(T* out, const T* a, const T* b, int64_t n) { \
+    MV_INDEPENDENT                                                         \
+    for (int64_t i = 0; i < n; ++i) out[i] = Plus(a[i], b[i]);             \
   }
 
-#define MV_DEFINE_DESCEND(T)                                                       \
-  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {           \
-    MV_INDEPENDENT                                                                 \
-    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                           \
-  }                                                                                \
+#define MV_DEFINE_DESCEND(T)                                                        \
+  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {            \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                            \
+  }                                                                                 \
   MV_VECTOR_VERSIONS void DescendGet(T* w, const T* d, T* out, T rate, int64_t n) { \
-    MV_INDEPENDENT                                                                 \
-    for (int64_t i = 0; i < n; ++i) {                                              \
-      const T weight = w[i] - rate * d[i];                                         \
-      w[i] = weight;                                                               \
-      out[i] = weight;                                                             \
-    }                                                                              \
+    MV_INDEPENDENT                                                                  \
+    for (int64_t i = 0; i < n; ++i) {                                               \
+      const T weight = w[i] - rate * d[i];                                          \
+      w[i] = weight;                                                                \
+      out[i] = weight;                                                              \
+    }                                                                               \
   }
 
 MV_DEFINE_ADD(float)

@@ -21,7 +21,8 @@ constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
 
 // Always inlined: as a call of its own, it has no effect that the compiler knows of, and goes.
 template <bool kForWriting>
-inline __attribute__((always_inline)) void PrefetchRow(const StripeLock* lock, const char* row, int64_t bytes) {
+inline __attribute__((always_inline)) void PrefetchRow(const StripeLock* lock, const char* row,
+                                                       int64_t bytes) {
   constexpr int kWrite = kForWriting ? 1 : 0;
   __builtin_prefetch(lock, kWrite);
   const int64_t end = bytes < kMostPrefetched ? bytes : kMostPrefetched;
@@ -92,7 +93,8 @@ Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
   const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
     if (i >= count) return;
     PrefetchRow<kFor == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(rows[i])),
-                      storage_.parameters() + rows[i] * row_bytes, row_bytes);
+                                             storage_.parameters() + rows[i] * row_bytes,
+                                             row_bytes);
   };
   while (progress->done < count) {
     const int64_t stripe = layout_.stripe_of(rows[progress->done]);
@@ -120,12 +122,15 @@ Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
 }
 
 Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count) const {
-  return Update{storage_.parameters() + byte_offset, storage_.state() + byte_offset,
-                storage_.state_stride(), delta, out, count};
+  return Update{storage_.parameters() + byte_offset,
+                storage_.state() + byte_offset,
+                storage_.state_stride(),
+                delta,
+                out,
+                count};
 }
 
-void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count,
-                  char* scratch) const {
+void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count, char* scratch) const {
   const int64_t element_bytes = layout_.row_bytes() / columns_;
   const auto bytes = static_cast<size_t>(count * element_bytes);
   Update update = UpdateAt(first * element_bytes, delta, nullptr, count);
@@ -138,30 +143,35 @@ void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count,
 }
 
 Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kReading>(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
-    std::memcpy(static_cast<char*>(out) + at, storage_.parameters() + at,
-                static_cast<size_t>(bytes));
-  });
+  return ForEachStripe<StripeUse::kReading>(
+      progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
+        std::memcpy(static_cast<char*>(out) + at, storage_.parameters() + at,
+                    static_cast<size_t>(bytes));
+      });
 }
 
 Status Shard::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-    updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count));
-  });
+  return ForEachStripe<StripeUse::kWriting>(
+      progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
+        updater_->Apply(*hyper(),
+                        UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count));
+      });
 }
 
 Status Shard::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-    updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at,
-                                       static_cast<char*>(out) + at, count));
-  });
+  return ForEachStripe<StripeUse::kWriting>(
+      progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
+        updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at,
+                                           static_cast<char*>(out) + at, count));
+      });
 }
 
 Status Shard::Store(const void* values, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
-    std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + at,
-                static_cast<size_t>(bytes));
-  });
+  return ForEachStripe<StripeUse::kWriting>(
+      progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
+        std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + at,
+                    static_cast<size_t>(bytes));
+      });
 }
 
 template <StripeUse kFor, class Body>
@@ -195,8 +205,8 @@ Status Shard::AddRange(int64_t first, int64_t count, const void* delta, Progress
                        const WaitLimit& limit) {
   return ForEachStripeOf<StripeUse::kWriting>(
       first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + in_range, nullptr,
-                                           elements));
+        updater_->Apply(
+            *hyper(), UpdateAt(at, static_cast<const char*>(delta) + in_range, nullptr, elements));
       });
 }
 
@@ -232,8 +242,8 @@ Status Shard::AddRows(const int64_t* rows, int64_t count, const void* delta, Pro
                       const WaitLimit& limit) {
   const int64_t row_bytes = layout_.row_bytes();
   return ForEachRow<StripeUse::kWriting>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
-    updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes,
-                                       nullptr, columns_));
+    updater_->Apply(
+        *hyper(), UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes, nullptr, columns_));
   });
 }
 

@@ -53,10 +53,10 @@ class Shard {
   // Overwrites, past the updater: for initial values.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
-  // Without locks, for callers who see to it that nobody else is at these elements. `count` elements
-  // from number `first` on. The new parameters are made in `scratch`, which has room for them, and
-  // then copied: whole cache lines that other cores have read are overwritten by a copy much faster
-  // than they are taken over one by one to be changed.
+  // Without locks, for callers who see to it that nobody else is at these elements. `count`
+  // elements from number `first` on. The new parameters are made in `scratch`, which has room for
+  // them, and then copied: whole cache lines that other cores have read are overwritten by a copy
+  // much faster than they are taken over one by one to be changed.
   void Apply(int64_t first, const void* delta, void* out, int64_t count, char* scratch) const;
   const char* parameters() const { return storage_.parameters(); }
   // The same for `count` elements from number `first` on, where `out`, `delta` and `values` are of
@@ -65,8 +65,8 @@ class Shard {
                   const WaitLimit& limit);
   Status AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
                   const WaitLimit& limit);
-  Status AddGetRange(int64_t first, int64_t count, const void* delta, void* out,
-                     Progress* progress, const WaitLimit& limit);
+  Status AddGetRange(int64_t first, int64_t count, const void* delta, void* out, Progress* progress,
+                     const WaitLimit& limit);
   Status StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
                     const WaitLimit& limit);
 
@@ -86,8 +86,8 @@ class Shard {
                          Body body);
   // Calls body(index into rows, address of the row) for each, under the lock of its stripe.
   template <StripeUse kFor, class Body>
-  Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
-                    const WaitLimit& limit, Body body);
+  Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress, const WaitLimit& limit,
+                    Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);
   Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count) const;
 

@@ -27,8 +27,8 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
       state_bytes > kLargest ||
       !CheckedMultiply(layout.stripes(), sizeof(StripeLock), &lock_bytes) ||
       lock_bytes > kLargest) {
-    return Status(Code::kMemory, StrCat("cannot hold ", layout.rows(), " rows of ",
-                                        layout.row_bytes(), " bytes"));
+    return Status(Code::kMemory,
+                  StrCat("cannot hold ", layout.rows(), " rows of ", layout.row_bytes(), " bytes"));
   }
   ShardStorage storage;
   storage.parameters_offset_ = RoundUp(kLocksOffset + lock_bytes, kPage);

@@ -90,7 +90,8 @@ Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype
           return std::unique_ptr<const Updater>(std::make_unique<SgdUpdater<T>>());
         }
         return Status(Code::kValue, StrCat("updater 'sgd' works on float32 and float64 tables, "
-                                           "received ", NameOf(dtype)));
+                                           "received ",
+                                           NameOf(dtype)));
       });
   }
   return Status(Code::kValue, StrCat("updater: expected one of 'add' and 'sgd', received number ",
@@ -99,12 +100,12 @@ Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype
 
 Status CheckHyper(int32_t index, double value) {
   if (index != kLearningRate) {
-    return Status(Code::kValue, StrCat("hyper-parameter: expected 0 (learning rate), received ",
-                                       index));
+    return Status(Code::kValue,
+                  StrCat("hyper-parameter: expected 0 (learning rate), received ", index));
   }
   if (!std::isfinite(value)) {
-    return Status(Code::kValue, StrCat("learning_rate: expected a finite number, received ",
-                                       value));
+    return Status(Code::kValue,
+                  StrCat("learning_rate: expected a finite number, received ", value));
   }
   return Status::Ok();
 }

@@ -31,8 +31,8 @@ Status CollectiveGet::CheckSameTable() const {
     if (id == table_->id()) continue;
     return Status(Code::kMismatch,
                   StrCat("the ranks did not make the same call: rank ", group->rank(),
-                         " called get(sync=True) of table number ", table_->id(), ", rank ",
-                         member, " of table number ", id));
+                         " called get(sync=True) of table number ", table_->id(), ", rank ", member,
+                         " of table number ", id));
   }
   return Status::Ok();
 }

@@ -15,8 +15,7 @@ namespace multiverso {
 // been checked. `row_ids` is null for the whole table.
 class CollectiveGet final : public Operation {
  public:
-  CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_ids, void* out,
-                Instant deadline);
+  CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_ids, void* out, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
   void Cancel(const std::string& reason) override;

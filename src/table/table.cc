@@ -32,8 +32,8 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const Membership& members)
 Result<TableBytes> Table::BytesOf(const TableSpec& spec, const TableContext& context) {
   Result<ShardStorage> storage = StorageOf(spec, *context.members);
   if (!storage.ok()) return storage.status();
-  Result<int64_t> consistency =
-      Consistency::BytesFor(context.mode, ShapeOf(spec, *context.members), context.members->num_workers());
+  Result<int64_t> consistency = Consistency::BytesFor(context.mode, ShapeOf(spec, *context.members),
+                                                      context.members->num_workers());
   if (!consistency.ok()) return consistency.status();
   return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
 }
@@ -46,9 +46,9 @@ Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, 
   if (!updater.ok()) return updater.status();
   std::unique_ptr<Table> table(new Table(spec, id, std::move(segment), context));
   storage->Attach(table->segment_.data());
-  table->shard_ = std::make_unique<Shard>(
-      LayoutOf(spec, *context.members), spec.num_col, storage.value(), std::move(updater.value()),
-      ShardUser{context.group->local_rank(), context.group});
+  table->shard_ = std::make_unique<Shard>(LayoutOf(spec, *context.members), spec.num_col,
+                                          storage.value(), std::move(updater.value()),
+                                          ShardUser{context.group->local_rank(), context.group});
   table->consistency_ = Consistency::Make(
       context.mode, ShapeOf(spec, *context.members),
       table->segment_.data() + RoundUp(storage->segment_bytes(), kPage), table->shard_.get(),
@@ -76,8 +76,8 @@ Status Table::CheckWhole(const char* call, const void* data, int64_t count) cons
     return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
   }
   if (count != spec_.count()) {
-    return Status(Code::kValue, StrCat(Where(call), ": expected ", spec_.count(),
-                                       " elements, received ", count));
+    return Status(Code::kValue,
+                  StrCat(Where(call), ": expected ", spec_.count(), " elements, received ", count));
   }
   if (data == nullptr) {
     return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
@@ -85,15 +85,14 @@ Status Table::CheckWhole(const char* call, const void* data, int64_t count) cons
   return Status::Ok();
 }
 
-Status Table::CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids,
-                        const void* data, int64_t count) const {
+Status Table::CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids, const void* data,
+                        int64_t count) const {
   if (!context_.members->is_worker()) {
     return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
   }
   if (num_ids < 0 || num_ids > INT64_MAX / spec_.num_col || count != num_ids * spec_.num_col) {
     return Status(Code::kValue, StrCat(Where(call), ": expected ", num_ids, " rows of ",
-                                       spec_.num_col, " elements, received ", count,
-                                       " elements"));
+                                       spec_.num_col, " elements, received ", count, " elements"));
   }
   if (num_ids > 0 && (row_ids == nullptr || data == nullptr)) {
     return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
@@ -134,7 +133,8 @@ Status Table::GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progre
 
 Status Table::AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta,
                       Progress* progress, const WaitLimit& limit) {
-  if (consistency_ != nullptr) return consistency_->AddRows(row_ids, num_ids, delta, progress, limit);
+  if (consistency_ != nullptr)
+    return consistency_->AddRows(row_ids, num_ids, delta, progress, limit);
   return shard_->AddRows(row_ids, num_ids, delta, progress, limit);
 }
 
@@ -179,9 +179,9 @@ Status Table::CheckRequest(const RequestHeader& header) const {
   const RowRange rows = partition_.node_rows();
   if (header.first < rows.first * spec_.num_col ||
       header.first > rows.end * spec_.num_col - header.count) {
-    return Status(Code::kTransport, StrCat("a request for ", header.count, " elements from ",
-                                           header.first, " on; rows ", rows.first, " to ",
-                                           rows.end - 1, " are here"));
+    return Status(Code::kTransport,
+                  StrCat("a request for ", header.count, " elements from ", header.first,
+                         " on; rows ", rows.first, " to ", rows.end - 1, " are here"));
   }
   return Status::Ok();
 }
@@ -190,8 +190,8 @@ Status Table::CheckRowsHere(const std::vector<int64_t>& row_ids) const {
   const RowRange rows = partition_.node_rows();
   for (const int64_t row : row_ids) {
     if (rows.Contains(row)) continue;
-    return Status(Code::kTransport, StrCat("a request for row ", row, "; rows ", rows.first,
-                                           " to ", rows.end - 1, " are here"));
+    return Status(Code::kTransport, StrCat("a request for row ", row, "; rows ", rows.first, " to ",
+                                           rows.end - 1, " are here"));
   }
   return Status::Ok();
 }

@@ -1,8 +1,8 @@
 // Table: what a worker holds in its hand. Checks a call, splits it over the shards, and makes it.
 //
 // The rows of this node's servers lie in one shard, in memory that this process has mapped. If that
-// is all rows, a call on the table ends as a call on the shard. If not, it is an operation that also
-// asks the servers of other nodes (SpanningCall).
+// is all rows, a call on the table ends as a call on the shard. If not, it is an operation that
+// also asks the servers of other nodes (SpanningCall).
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 

@@ -15,11 +15,12 @@ Status TableSpec::Check() const {
   if (!IsDType(dtype)) {
     return Status(Code::kType,
                   StrCat("dtype: expected 0 (float32), 1 (float64), 2 (int32) or 3 (int64), "
-                         "received ", dtype));
+                         "received ",
+                         dtype));
   }
   if (num_row < 1 || num_col < 1) {
-    return Status(Code::kValue, StrCat("size: expected at least 1 element, received ", num_row,
-                                       " x ", num_col));
+    return Status(Code::kValue,
+                  StrCat("size: expected at least 1 element, received ", num_row, " x ", num_col));
   }
   if (kind == static_cast<int32_t>(TableKind::kArray) && num_col != 1) {
     return Status(Code::kValue, StrCat("num_col: expected 1 for an array, received ", num_col));

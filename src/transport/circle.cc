@@ -100,10 +100,9 @@ Status Circle::Meet(const WaitLimit& limit) {
     const Instant now = Clock::now();
     std::string late_ones;
     if (now >= limit.deadline && FindLate(&late_ones)) {
-      const Status timeout(Code::kTimeout,
-                           StrCat("rank ", group_->rank(), " waited ",
-                                  SecondsBetween(arrived_at_, now), " s in ", NameOf(MyKind()),
-                                  " for ", late_ones));
+      const Status timeout(Code::kTimeout, StrCat("rank ", group_->rank(), " waited ",
+                                                  SecondsBetween(arrived_at_, now), " s in ",
+                                                  NameOf(MyKind()), " for ", late_ones));
       // Whoever comes later would wait for this rank in vain.
       group_->Abort(timeout);
       return timeout;
@@ -191,10 +190,9 @@ Status Circle::CheckKinds() const {
   const int first = members_.front();
   for (const int other : members_) {
     if (deposit(other).kind == deposit(first).kind) continue;
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", first, " called ",
-                         NameOf(deposit(first).kind), ", rank ", other, " called ",
-                         NameOf(deposit(other).kind)));
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
+                                          " called ", NameOf(deposit(first).kind), ", rank ", other,
+                                          " called ", NameOf(deposit(other).kind)));
   }
   return Status::Ok();
 }
@@ -220,10 +218,9 @@ Status Circle::CheckLeaders() {
     const Instant now = Clock::now();
     if (!leader_gone_at_.has_value()) leader_gone_at_ = now;
     if (now < *leader_gone_at_ + kOnItsWay || IsCompleted()) return Status::Ok();
-    return Status(Code::kPeerLost,
-                  StrCat(group_->members().NameRank(leader), " ", gone, " while rank ",
-                         group_->rank(), " waited in ", NameOf(MyKind()),
-                         " for its node to meet the others"));
+    return Status(Code::kPeerLost, StrCat(group_->members().NameRank(leader), " ", gone,
+                                          " while rank ", group_->rank(), " waited in ",
+                                          NameOf(MyKind()), " for its node to meet the others"));
   }
   return Status::Ok();
 }

@@ -55,7 +55,7 @@ Status DescribeThisPlace(Hello* hello, int rank) {
   char host[sizeof(hello->host)] = {};
   if (gethostname(host, sizeof(host) - 1) != 0) CopyText(host, "unknown host");
   CopyText(hello->host, host);
-  struct stat pid_namespace {};
+  struct stat pid_namespace{};
   stat("/proc/self/ns/pid", &pid_namespace);
   std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
   // All machines number their first namespace alike: without an identity of its own, the kernel is
@@ -68,7 +68,8 @@ Status DescribeThisPlace(Hello* hello, int rank) {
     const long ranks = std::strtol(setting, &end, 10);  // NOLINT: the type of strtol
     if (end == setting || *end != '\0' || errno != 0 || ranks < 1) {
       return Status(Code::kValue, StrCat("MULTIVERSO_RANKS_PER_NODE: expected a number above 0, "
-                                         "received '", setting, "'"));
+                                         "received '",
+                                         setting, "'"));
     }
     memory += StrCat("/", rank / ranks);
   }
@@ -107,8 +108,8 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
   if (members.num_workers_ == 0 || members.num_servers_ == 0) {
     return Status(Code::kValue,
                   StrCat("role: expected at least one worker and one server among the ranks, "
-                         "received ", members.num_workers_, " workers and ", members.num_servers_,
-                         " servers"));
+                         "received ",
+                         members.num_workers_, " workers and ", members.num_servers_, " servers"));
   }
   return members;
 }

@@ -22,7 +22,7 @@ struct Hello {
   int32_t unused = 0;
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
-  char host[64] = {};    // for messages
+  char host[64] = {};     // for messages
   char memory[128] = {};  // ranks with the same text can map each other's memory
 };
 

@@ -86,9 +86,8 @@ class CommunicatorOf final : public MpiCommunicator {
     MV_RETURN_IF_NOT_OK(Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
     bytes->resize(static_cast<size_t>(count));
     Handle request{};
-    MV_RETURN_IF_NOT_OK(
-        Check(mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request),
-              "MPI_Imrecv"));
+    MV_RETURN_IF_NOT_OK(Check(
+        mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request), "MPI_Imrecv"));
     // It has been matched, so the sender is sending it: this does not wait for anybody's program.
     for (flag = 0; flag == 0;) {
       MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
@@ -118,11 +117,13 @@ class CommunicatorOf final : public MpiCommunicator {
     MV_RETURN_IF_NOT_OK(Check(mpi_.Query_thread(&level), "MPI_Query_thread"));
     if (level == kThreadMultiple) return Status::Ok();
     static constexpr const char* kNames[] = {"SINGLE", "FUNNELED", "SERIALIZED"};
-    return Status(Code::kUnsupported,
-                  StrCat("a job that spans nodes needs MPI_THREAD_MULTIPLE, and MPI was initialised "
-                         "with MPI_THREAD_", level >= 0 && level < 3 ? kNames[level] : "?",
-                         ": initialise it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE), which is "
-                         "mpi4py's default"));
+    return Status(
+        Code::kUnsupported,
+        StrCat("a job that spans nodes needs MPI_THREAD_MULTIPLE, and MPI was initialised "
+               "with MPI_THREAD_",
+               level >= 0 && level < 3 ? kNames[level] : "?",
+               ": initialise it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE), which is "
+               "mpi4py's default"));
   }
 
   Status BeginDuplicate() override {
@@ -136,8 +137,7 @@ class CommunicatorOf final : public MpiCommunicator {
     if (flag == 0) return Status::Pending();
     MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_set_errhandler(duplicate_, constants_.errors_return),
                               "MPI_Comm_set_errhandler"));
-    auto made =
-        std::make_unique<MpiMessenger<Handle>>(mpi_, constants_, duplicate_, rank_, size_);
+    auto made = std::make_unique<MpiMessenger<Handle>>(mpi_, constants_, duplicate_, rank_, size_);
     MV_RETURN_IF_NOT_OK(made->WatchForTheEnd());
     *messenger = std::move(made);
     return Status::Ok();

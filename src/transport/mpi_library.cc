@@ -77,8 +77,8 @@ Result<MpiLibrary> MpiLibrary::Find(const std::string& path) {
   if (library.handle_ == nullptr || library.Symbol("MPI_Init_thread") == nullptr) {
     return Status(Code::kLauncher, StrCat(library.path_, " is not an MPI library"));
   }
-  library.family_ = library.Symbol("ompi_mpi_comm_world") != nullptr ? MpiFamily::kOpenMpi
-                                                                     : MpiFamily::kMpich;
+  library.family_ =
+      library.Symbol("ompi_mpi_comm_world") != nullptr ? MpiFamily::kOpenMpi : MpiFamily::kMpich;
   return library;
 }
 

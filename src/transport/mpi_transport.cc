@@ -49,13 +49,11 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_
   const char* variable = "";
   const int launched = RanksLaunched(&variable);
   if (mpi_comm == nullptr && communicator.value()->size() == 1 && launched > 1) {
-    return Status(Code::kLauncher,
-                  StrCat("the launcher started ", launched, " ranks (", variable, ") but ",
-                         communicator.value()->Describe(),
-                         " sees one: use the mpirun that belongs to this MPI"));
+    return Status(Code::kLauncher, StrCat("the launcher started ", launched, " ranks (", variable,
+                                          ") but ", communicator.value()->Describe(),
+                                          " sees one: use the mpirun that belongs to this MPI"));
   }
-  return std::unique_ptr<MpiTransport>(
-      new MpiTransport(std::move(communicator.value()), session));
+  return std::unique_ptr<MpiTransport>(new MpiTransport(std::move(communicator.value()), session));
 }
 
 MpiTransport::~MpiTransport() {
@@ -69,8 +67,7 @@ MpiTransport::~MpiTransport() {
 }
 
 Status MpiTransport::SendTo(int to, const Status& verdict, const std::string& body) {
-  const Header header{kMagic,    rank(), session_, exchange_, static_cast<int32_t>(verdict.code()),
-                      0};
+  const Header header{kMagic, rank(), session_, exchange_, static_cast<int32_t>(verdict.code()), 0};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   bytes += verdict.ok() ? body : verdict.text();
   return communicator_->Send(to, kTag, std::move(bytes));
@@ -92,8 +89,7 @@ Status MpiTransport::BeginExchange(const std::string& mine) {
   return Status::Ok();
 }
 
-Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string* body,
-                             bool* got) {
+Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got) {
   std::string bytes;
   MV_RETURN_IF_NOT_OK(communicator_->TryReceive(kTag, limit, &bytes, got));
   if (!*got) return Status::Ok();
@@ -104,9 +100,9 @@ Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string
     return Status::Ok();
   }
   if (header->session > session_) {
-    return Status(Code::kMismatch, StrCat("rank ", header->sender, " opens its session number ",
-                                          header->session, ", rank ", rank(), " its number ",
-                                          session_));
+    return Status(Code::kMismatch,
+                  StrCat("rank ", header->sender, " opens its session number ", header->session,
+                         ", rank ", rank(), " its number ", session_));
   }
   if (header->session < session_ || header->exchange != exchange_) return Status::Ok();
   body->assign(bytes, sizeof(Header), std::string::npos);

@@ -26,9 +26,9 @@ const char* NameOf(CallKind kind);
 // only the first.
 constexpr int kCircles = 2;
 
-// Of one rank of the session. The rank writes it, all others read it. That of a rank of another node
-// is written by those who bring its news: the leader of a circle (Bridge) and the service threads
-// (Intercom).
+// Of one rank of the session. The rank writes it, all others read it. That of a rank of another
+// node is written by those who bring its news: the leader of a circle (Bridge) and the service
+// threads (Intercom).
 struct alignas(64) RankSlot {
   static constexpr int64_t kMostBytes = 512;
 

@@ -87,7 +87,8 @@ int64_t NodeGroup::ControlBytes(int ranks) {
 int64_t NodeGroup::ScratchBytes(int ranks) { return ranks * 2 * kScratchAreaBytes; }
 
 char* NodeGroup::scratch(int local_rank, int area) const {
-  return segment_.data() + ControlBytes(members_.size()) + (local_rank * 2 + area) * kScratchAreaBytes;
+  return segment_.data() + ControlBytes(members_.size()) +
+         (local_rank * 2 + area) * kScratchAreaBytes;
 }
 
 void NodeGroup::Abort(const Status& why) {
@@ -117,8 +118,8 @@ Status NodeGroup::CheckAborted(bool was_waiting) {
   if (code == Code::kMismatch || (code == Code::kTimeout && was_waiting)) {
     return Status(code, control_->abort_reason);
   }
-  return Status(Code::kAborted, StrCat("rank ", control_->aborted_by, " gave the session up: ",
-                                       control_->abort_reason));
+  return Status(Code::kAborted, StrCat("rank ", control_->aborted_by,
+                                       " gave the session up: ", control_->abort_reason));
 }
 
 void NodeGroup::Leave(const std::string& reason) {
@@ -133,9 +134,7 @@ void NodeGroup::Leave(const std::string& reason) {
   intercom_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));
 }
 
-void NodeGroup::Close() {
-  slot(rank()).state.store(RankSlot::kClosed, std::memory_order_release);
-}
+void NodeGroup::Close() { slot(rank()).state.store(RankSlot::kClosed, std::memory_order_release); }
 
 bool NodeGroup::IsAlive(int local_rank) const {
   if (local_rank < 0 || local_rank >= size()) return false;

@@ -81,8 +81,9 @@ class NodeGroup final : public OwnerProbe {
   // memory of `ranks` of the node, which takes no pages before it is used.
   static int64_t ControlBytes(int ranks);
   static int64_t ScratchBytes(int ranks);
-  // Memory of that rank for passing things on, readable by all: two areas to use in turn. Small enough
-  // to stay in the second-level cache: at 4 MiB, sums of large arrays took 2.5 times as long.
+  // Memory of that rank for passing things on, readable by all: two areas to use in turn. Small
+  // enough to stay in the second-level cache: at 4 MiB, sums of large arrays took 2.5 times as
+  // long.
   static constexpr int64_t kScratchAreaBytes = int64_t{512} << 10;
   char* scratch(int local_rank, int area) const;
 

@@ -39,22 +39,22 @@ extern "C" {
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
-#define MV_PENDING 1              /* not done yet: MV_Wait() goes on, MV_Cancel() gives up */
-#define MV_ERR_VALUE (-1)         /* an argument has the wrong value, size or shape */
-#define MV_ERR_TYPE (-2)          /* an argument has the wrong type */
-#define MV_ERR_INDEX (-3)         /* a row id is out of range; nothing was changed */
-#define MV_ERR_MEMORY (-4)        /* memory could not be had; the message says how much */
-#define MV_ERR_STATE (-5)         /* the call does not fit the state of the session or the role */
-#define MV_ERR_HANDLE (-6)        /* the handle was never valid or has been closed */
-#define MV_ERR_FORKED (-7)        /* the process was forked after the session was opened */
-#define MV_ERR_MISMATCH (-8)      /* the ranks did not make the same call; names both sides */
-#define MV_ERR_TIMEOUT (-9)       /* the deadline passed; names who is late */
-#define MV_ERR_PEER_LOST (-10)    /* a rank died or left; names it */
-#define MV_ERR_ABORTED (-11)      /* another rank gave the session up; names it and its reason */
-#define MV_ERR_TRANSPORT (-12)    /* MPI reported an error */
-#define MV_ERR_LAUNCHER (-13)     /* no MPI, two MPIs, or a launcher of another MPI */
-#define MV_ERR_UNSUPPORTED (-14)  /* this build or machine cannot do it; says what can */
-#define MV_ERR_INTERNAL (-15)     /* a bug in Multiverso */
+#define MV_PENDING 1             /* not done yet: MV_Wait() goes on, MV_Cancel() gives up */
+#define MV_ERR_VALUE (-1)        /* an argument has the wrong value, size or shape */
+#define MV_ERR_TYPE (-2)         /* an argument has the wrong type */
+#define MV_ERR_INDEX (-3)        /* a row id is out of range; nothing was changed */
+#define MV_ERR_MEMORY (-4)       /* memory could not be had; the message says how much */
+#define MV_ERR_STATE (-5)        /* the call does not fit the state of the session or the role */
+#define MV_ERR_HANDLE (-6)       /* the handle was never valid or has been closed */
+#define MV_ERR_FORKED (-7)       /* the process was forked after the session was opened */
+#define MV_ERR_MISMATCH (-8)     /* the ranks did not make the same call; names both sides */
+#define MV_ERR_TIMEOUT (-9)      /* the deadline passed; names who is late */
+#define MV_ERR_PEER_LOST (-10)   /* a rank died or left; names it */
+#define MV_ERR_ABORTED (-11)     /* another rank gave the session up; names it and its reason */
+#define MV_ERR_TRANSPORT (-12)   /* MPI reported an error */
+#define MV_ERR_LAUNCHER (-13)    /* no MPI, two MPIs, or a launcher of another MPI */
+#define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot do it; says what can */
+#define MV_ERR_INTERNAL (-15)    /* a bug in Multiverso */
 
 /* ---- Choices -------------------------------------------------------------------------------- */
 #define MV_MODE_ASYNC 0 /* each worker goes at its own speed */
@@ -142,8 +142,7 @@ MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* 
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
 /* Collective over the workers. Sums `count` elements of every worker in place: all get the same
  * bits, summed in worker order. */
-MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data,
-                                      int64_t count);
+MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
 /* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; those of
  * the others go on without it. It may still get, which gives the state after the last complete
  * round, and must still close the session. */
@@ -157,13 +156,13 @@ MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
 typedef struct MV_TableOptions {
-  int64_t struct_size; /* sizeof(MV_TableOptions), set by MV_TableOptionsInit */
-  int32_t kind;        /* MV_TABLE_ */
-  int32_t dtype;       /* MV_FLOAT32 ... */
-  int64_t num_row;     /* >= 1 */
-  int64_t num_col;     /* >= 1; 1 for an array */
-  int32_t updater;     /* MV_UPDATER_ */
-  int32_t reserved;    /* 0 */
+  int64_t struct_size;          /* sizeof(MV_TableOptions), set by MV_TableOptionsInit */
+  int32_t kind;                 /* MV_TABLE_ */
+  int32_t dtype;                /* MV_FLOAT32 ... */
+  int64_t num_row;              /* >= 1 */
+  int64_t num_col;              /* >= 1; 1 for an array */
+  int32_t updater;              /* MV_UPDATER_ */
+  int32_t reserved;             /* 0 */
   double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
