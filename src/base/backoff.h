@@ -27,8 +27,9 @@ class Backoff {
   }
 
  private:
-  // Longer than a round trip between two machines, so that a sequence of calls does not sleep.
-  static constexpr std::chrono::microseconds kEager{200};
+  // About a round trip between two machines, so that a sequence of calls does not sleep. Where ranks
+  // outnumber cores, longer spinning takes the core from the one that is waited for.
+  static constexpr std::chrono::microseconds kEager{60};
 
   std::chrono::microseconds longest_;
   Instant since_;
