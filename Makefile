@@ -92,11 +92,11 @@ test-install: build/.installable
 
 test-mpich: $(MPICH_ENV)/.installed $(LIBRARY)
 	@echo 'On MPICH:'
-	$(call run,$(MPICH_ENV),python -m pytest tests/mpi)
+	$(call run,$(MPICH_ENV),python -m pytest tests/mpi tests/hosts)
 
 test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
 	@echo 'On Open MPI:'
-	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest tests/mpi)
+	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest tests/mpi tests/hosts)
 
 test-frameworks: $(TORCH_ENV)/.installed $(LIBRARY)
 	@echo 'With PyTorch:'

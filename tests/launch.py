@@ -177,6 +177,12 @@ class Job:
                 raise AssertionError(msg)
             time.sleep(0.01)
 
+    def wait_for_report(self, rank: int) -> None:
+        """Wait until a rank has reported something."""
+        path = self.folder / f"report-{rank}.json"
+        while not path.exists() and time.monotonic() < self.deadline:
+            time.sleep(0.01)
+
     def announce(self, name: str) -> None:
         """Let the ranks that wait for ``name`` go on."""
         (self.folder / f"{name}-test").touch()

@@ -13,6 +13,10 @@ namespace multiverso {
 // costs nothing that counts.
 class Backoff {
  public:
+  // About a round trip between two machines, so that a sequence of calls does not sleep. Where ranks
+  // outnumber cores, longer spinning takes the core from the one that is waited for.
+  static constexpr std::chrono::microseconds kEager{60};
+
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())
       : longest_(longest), since_(since) {}
 
@@ -20,16 +24,13 @@ class Backoff {
   void Reset() { since_ = Clock::now(); }
 
   // Zero: let others run, and look again.
-  std::chrono::microseconds Next(Instant now) const {
+  std::chrono::microseconds Next(Instant now, std::chrono::microseconds eager = kEager) const {
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
-    if (idle < kEager) return std::chrono::microseconds(0);
+    if (idle < eager) return std::chrono::microseconds(0);
     return std::min(idle / 8, longest_);
   }
 
  private:
-  // Longer than a round trip between two machines, so that a sequence of calls does not sleep.
-  static constexpr std::chrono::microseconds kEager{200};
-
   std::chrono::microseconds longest_;
   Instant since_;
 };

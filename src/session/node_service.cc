@@ -15,6 +15,7 @@
 namespace multiverso {
 namespace {
 
+constexpr int kLastLooks = 10;
 constexpr long kMaxSleepMs = 20;  // NOLINT: the type of strtol
 
 // Keeps signals from the threads started in its scope: they are for the program's own.
@@ -68,6 +69,11 @@ NodeService::~NodeService() {
   }
   stop_changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  // What others sent just before everybody met for the end may not have been taken in.
+  for (int i = 0; i < kLastLooks; ++i) {
+    (void)group_->intercom()->Poll();
+    (void)shards_.Poll();
+  }
 }
 
 void NodeService::Serve(std::chrono::microseconds longest_sleep) {
@@ -75,7 +81,8 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
   for (;;) {
     const bool news = group_->intercom()->Poll();
     if (shards_.Poll() || news) backoff.Reset();
-    const auto nap = backoff.Next(Clock::now());
+    const auto nap = backoff.Next(
+        Clock::now(), shards_.IsBusy() ? ShardService::kUnderWay : Backoff::kEager);
     if (nap.count() == 0) YieldCore();
     std::unique_lock<std::mutex> guard(mutex_);
     if (nap.count() > 0 && !stop_) stop_changed_.wait_for(guard, nap);

@@ -83,6 +83,7 @@ bool ShardService::Poll() {
   // Without its transport this rank can serve nobody; whoever waits is told.
   if (!status.ok() && !group_->IsAborted()) group_->Abort(status);
   CleanUp();
+  busy_.store(!jobs_.empty(), std::memory_order_relaxed);
   return any;
 }
 

@@ -3,6 +3,8 @@
 #ifndef MULTIVERSO_TABLE_SHARD_SERVICE_H_
 #define MULTIVERSO_TABLE_SHARD_SERVICE_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <map>
@@ -40,6 +42,12 @@ class ShardService {
   // Takes requests in and goes on with those at hand. True if there was something to do. If
   // another thread is at it, returns at once.
   bool Poll();
+
+  // Messages move on only while somebody polls: with some under way it pays to do so for longer
+  // than it takes the network to fill and empty its buffers.
+  static constexpr std::chrono::microseconds kUnderWay{1000};
+  // Whether requests are at hand.
+  bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
 
   // Tables served, for tests.
   size_t tables() const;
@@ -90,6 +98,7 @@ class ShardService {
   std::list<Job> jobs_;  // in the order in which they came; stay put
   std::vector<std::unique_ptr<std::vector<char>>> buffers_;
   std::vector<std::vector<char>*> free_buffers_;
+  std::atomic<bool> busy_{false};  // jobs_ is not empty
   Instant cleaned_{};
 };
 

@@ -143,7 +143,7 @@ Status SpanningCall::Step(const WaitLimit& limit) {
     if (now >= limit.slice_end) return Status::Pending();
     // While it waits this thread does the service thread's work, which saves a change of threads.
     if (progressed || table_->service()->Poll()) continue;
-    const auto nap = backoff_.Next(now);
+    const auto nap = backoff_.Next(now, ShardService::kUnderWay);
     if (nap.count() == 0) {
       YieldCore();
     } else {

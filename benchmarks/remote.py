@@ -1,0 +1,153 @@
+"""Measures tables whose rows lie on another node, beside MPI's own send and receive.
+
+Two ranks: rank 0 keeps the table and rank 1 works with it, so that every byte crosses. The
+reference moves the same bytes in the same run with mpi4py's Send and Recv, and an empty message
+back so that the sender knows that they have arrived. Both take turns.
+
+    python benchmarks/remote.py                         two virtual nodes on this machine
+    mpirun -np 2 --hostfile H python benchmarks/remote.py          two machines
+    python tests/hosts/hosts.py tests/hosts/mpirun -np 2 python benchmarks/remote.py
+                                                        two network namespaces (as root)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import environment
+import numpy as np
+from launcher import launch
+
+import multiverso as mv
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
+_LIMIT = 600.0
+#: The speed of the reference that is asked for, at the largest size.
+_BAR = 0.85
+
+
+def _rounds(size: int) -> int:
+    return 200 if size <= 100_000 else 20 if size <= 1_000_000 else 9
+
+
+class _Reference:
+    """The same bytes by Send and Recv, in either direction."""
+
+    def __init__(self, mpi: Any, size: int) -> None:
+        self._comm = mpi.COMM_WORLD
+        self._values = np.ones(size, np.float32)
+        self._sign = np.zeros(1, np.uint8)
+
+    def push(self, rank: int) -> None:
+        """Rank 1 sends, rank 0 confirms."""
+        if rank == 1:
+            self._comm.Send(self._values, 0, 1)
+            self._comm.Recv(self._sign, 0, 2)
+        else:
+            self._comm.Recv(self._values, 1, 1)
+            self._comm.Send(self._sign, 1, 2)
+
+    def pull(self, rank: int) -> None:
+        """Rank 1 asks, rank 0 sends."""
+        if rank == 1:
+            self._comm.Send(self._sign, 0, 3)
+            self._comm.Recv(self._values, 0, 4)
+        else:
+            self._comm.Recv(self._sign, 1, 3)
+            self._comm.Send(self._values, 1, 4)
+
+
+def _timed(function: Callable[..., object], *arguments: object) -> float:
+    begin = time.perf_counter()
+    function(*arguments)
+    return time.perf_counter() - begin
+
+
+def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
+    """Return the median seconds of each operation, on rank 1."""
+    table = mv.ArrayTableHandler(size)
+    reference = _Reference(mpi, size)
+    delta, out = np.ones(size, np.float32), np.empty(size, np.float32)
+    ours: dict[str, Callable[[], object]] = {
+        "add": lambda: table.add(delta),
+        "get": lambda: table.get(out=out),
+        "add_get": lambda: table.add_get(delta, out=out),
+    }
+    samples: dict[str, list[float]] = {}
+    for attempt in range(_rounds(size) + 1):
+        times = {"Send": _timed(reference.push, rank), "Recv": _timed(reference.pull, rank)}
+        mv.barrier()
+        if rank == 1:
+            times.update({name: _timed(call) for name, call in ours.items()})
+        mv.barrier()
+        if attempt:  # the first one touches fresh memory
+            for name, seconds in times.items():
+                samples.setdefault(name, []).append(seconds)
+    medians = {name: statistics.median(values) for name, values in samples.items()}
+    return {"size": size, "seconds": medians}
+
+
+def _measure(sizes: list[int]) -> dict[str, Any] | None:
+    """Measure as one of two ranks; return the report on rank 1, where the times are taken."""
+    from mpi4py import MPI
+
+    rank = MPI.COMM_WORLD.Get_rank()
+    if MPI.COMM_WORLD.Get_size() != 2:
+        raise SystemExit(f"expected 2 ranks, received {MPI.COMM_WORLD.Get_size()}")
+    with mv.session(role="server" if rank == 0 else "worker") as session:
+        if session.num_nodes != 2:
+            raise SystemExit("expected the ranks on two nodes; set MULTIVERSO_RANKS_PER_NODE=1")
+        cases = [_measure_size(MPI, rank, size) for size in sizes]
+        described = environment.describe(MPI)
+    return {"environment": described, "cases": cases} if rank == 1 else None
+
+
+def _show(measured: dict[str, Any]) -> None:
+    print(f"{measured['environment']['cpu']}, {measured['environment'].get('mpi', 'MPI')}")
+    print(f"{'size':>12} {'add':>10} {'get':>10} {'add_get':>10} {'Send':>10} {'Recv':>10}"
+          f"  add/Send  get/Recv")  # fmt: skip
+    for case in measured["cases"]:
+        seconds = case["seconds"]
+        row = "".join(
+            f" {seconds[name] * 1e6:>7.0f} us" for name in ("add", "get", "add_get", "Send", "Recv")
+        )
+        add, get = seconds["Send"] / seconds["add"], seconds["Recv"] / seconds["get"]
+        print(f"{case['size']:>12,}{row}  {add:>8.2f}  {get:>8.2f}")
+        if case["size"] >= _SIZES[-1]:
+            reached = "reached" if min(add, get) >= _BAR else "NOT reached"
+            print(f"{'':>12} asked for at least {_BAR} of the reference's speed: {reached}")
+
+
+def main() -> None:
+    """Run the benchmark; see the text at the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", type=int, default=list(_SIZES))
+    parser.add_argument("--json", type=Path, help="write the report to this file")
+    parser.add_argument("--silent", action="store_true", help="print nothing")
+    options = parser.parse_args()
+    launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK"))
+    if launched:
+        measured = _measure(options.sizes)
+    else:
+        os.environ.setdefault("MULTIVERSO_RANKS_PER_NODE", "1")
+        arguments = ["--sizes", *map(str, options.sizes)]
+        measured = launch(Path(__file__).resolve(), 2, arguments, _LIMIT)
+    if measured is None:
+        return
+    if options.json is not None:
+        options.json.write_text(json.dumps(measured, indent=1))
+    if not options.silent:
+        _show(measured)
+
+
+if __name__ == "__main__":
+    main()

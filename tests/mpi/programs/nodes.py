@@ -1,0 +1,96 @@
+"""Ranks of several nodes; ``nodes.py NAME ...`` runs one of the functions below."""
+
+import os
+import resource
+import sys
+import time
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+LAST = worker.SIZE - 1
+
+
+def places():
+    """Report where each rank is, and where its rows are not."""
+    with mv.session() as session:
+        worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
+        table = mv.ArrayTableHandler(11, np.arange(11))
+        worker.report(values=table.get().tolist())
+
+
+def tables_are_freed():
+    """Create and release tables of 64 MB; none may stay, on any node."""
+    with mv.session():
+        for _ in range(12):
+            table = mv.ArrayTableHandler(16 * 2**20)
+            table.add(np.ones(16 * 2**20, np.float32))
+            del table
+            mv.barrier()
+            time.sleep(0.3)  # the service threads clean up now and then
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            worker.report(shared=int(statm.read().split()[2]) * resource.getpagesize())
+
+
+def idles():
+    """Do nothing for some seconds and report the processor time that took."""
+    with mv.session():
+        table = mv.ArrayTableHandler(1000)
+        table.add(np.ones(1000))
+        mv.barrier()
+        seconds = float(os.environ.get("MULTIVERSO_TEST_IDLE_SECONDS", "3"))
+        before = time.process_time()
+        time.sleep(seconds)
+        used = time.process_time() - before
+        worker.report(share=used / seconds)
+        mv.barrier()
+
+
+def finalizes_early():
+    """Finalise MPI while the session is open, which then is of no use."""
+    from mpi4py import MPI
+
+    mv.init(timeout=5)
+    table = mv.ArrayTableHandler(4)
+    mv.barrier()
+    MPI.Finalize()
+    worker.report_call(lambda: table.add(np.ones(4)))
+
+
+def threads_are_needed():
+    """Open a session where MPI was initialised for one thread only."""
+    import mpi4py
+
+    mpi4py.rc.thread_level = "single"
+    worker.report_call(mv.init)
+
+
+def sync_modes():
+    """Open sessions in the modes that one node has; then sum over the workers."""
+    worker.report_call(lambda: mv.init(sync=True), name="sync")
+    worker.report_call(lambda: mv.init(staleness=1), name="staleness")
+    mv.init()
+    worker.report_call(lambda: mv.aggregate(np.ones(3, np.float32)), name="aggregate")
+    mv.shutdown()
+
+
+def interrupted():
+    """Rank 0 waits for a server that has been stopped, until the test interrupts it."""
+    mv.init(timeout=60)
+    table = mv.ArrayTableHandler(1000)
+    mv.barrier()
+    if worker.RANK == LAST:
+        worker.announce("stop-me")
+    elif worker.RANK == 0:
+        worker.wait_for("stopped")
+        worker.announce("waiting")
+        worker.report_call(table.get)
+    worker.wait_for("over")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    worker.begin()
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,162 @@
+"""Jobs that span nodes: every rank, or every two, say that they share memory with nobody else."""
+
+import functools
+import os
+import signal
+
+import pytest
+import semantics
+
+import launch
+
+#: Ranks and ranks per node; with three ranks the second node has one.
+JOBS = [(2, 1), (3, 1), (4, 1), (3, 2), (4, 2)]
+
+
+def run(program, *arguments, np, per_node, **options):
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    return launch.run(program, *arguments, np=np, **nodes, **options)
+
+
+@functools.cache
+def job(np, per_node):
+    seed = os.environ.get("MULTIVERSO_TEST_SEED", str(semantics.SEED))
+    return run("semantics.py", np=np, per_node=per_node, MULTIVERSO_TEST_SEED=seed)
+
+
+@pytest.mark.parametrize("name", semantics.CASES)
+@pytest.mark.parametrize(("np", "per_node"), JOBS)
+def test_case(np, per_node, name):
+    result = job(np, per_node)
+    outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}
+    failed = [
+        f"rank {rank} of {np}: {outcomes.get(rank, {}).get(name, 'did not come to it')}"
+        for rank in range(np)
+        if outcomes.get(rank, {}).get(name) != "ok"
+    ]
+    assert not failed, "\n".join([*failed, f"seed {semantics.SEED}", result.output])
+
+
+@pytest.mark.parametrize(("np", "per_node"), JOBS)
+def test_job_ends_well_and_leaves_nothing(np, per_node):
+    job(np, per_node).check()
+
+
+@pytest.mark.parametrize(("np", "per_node"), JOBS)
+def test_ranks_know_their_nodes(np, per_node):
+    reports = run("nodes.py", "places", np=np, per_node=per_node).check().reports
+    for rank in range(np):
+        assert reports[rank]["node"] == rank // per_node
+        assert reports[rank]["num_nodes"] == -(-np // per_node)
+        assert reports[rank]["local"] == min(per_node, np - rank // per_node * per_node)
+        assert reports[rank]["values"] == list(range(11))
+
+
+def test_number_of_ranks_per_node_is_checked():
+    result = launch.run("nodes.py", "places", np=2, MULTIVERSO_RANKS_PER_NODE="two")
+    assert "ValueError" in result.output
+    assert "received 'two'" in result.output
+
+
+def test_released_tables_are_freed_on_all_nodes():
+    reports = run("nodes.py", "tables_are_freed", np=2, per_node=1).check().reports
+    for rank in (0, 1):
+        # Twelve halves of 64 MB, had they stayed.
+        assert reports[rank]["shared"] < 200 * 2**20
+
+
+@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize("what", ["late_table", "late_barrier", "late_collective_get"])
+def test_rank_of_another_node_that_does_not_come_is_named(what, np):
+    result = run("faults.py", what, np=np, per_node=1).check_clean()
+    for rank in range(np - 1):
+        kind, message = result.reports[rank]["error"]
+        assert kind == "OperationTimeout"
+        assert f"rank {np - 1}" in message
+
+
+@pytest.mark.parametrize(
+    ("how", "texts"),
+    [
+        ("exception", ["ValueError: bad batch 17", "faults.py:"]),
+        ("block", ["KeyError", "lost in the block", "faults.py:"]),
+        ("silently", ["without mv.shutdown()"]),
+    ],
+)
+@pytest.mark.parametrize("per_node", [1, 2])
+def test_rank_of_another_node_whose_script_ends_is_named_with_the_reason(per_node, how, texts):
+    result = run("faults.py", "ends", how, np=3, per_node=per_node).check_clean()
+    for rank in (0, 1):
+        kind, message = result.reports[rank]["error"]
+        assert kind == "PeerLostError"
+        for text in ["rank 2", *texts]:
+            assert text in message
+
+
+@pytest.mark.parametrize("call", ["barrier", "create", "get", "shutdown"])
+def test_ctrl_c_is_known_on_the_other_node(call):
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
+    with launch.Job("faults.py", "interrupted", call, np=2, **nodes) as running:
+        running.wait_for("waiting", 0)
+        running.signal(0, signal.SIGINT)
+        result = running.finish().check_clean()
+    assert result.reports[0]["error"][0] == "KeyboardInterrupt"
+    kind, message = result.reports[1]["error"]
+    assert kind == "AbortedError"
+    assert "rank 0" in message
+    assert "KeyboardInterrupt" in message
+
+
+@pytest.mark.parametrize("when", ["init", "barrier", "work"])
+def test_killed_rank_of_a_node_leaves_nothing_behind(when):
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
+    with launch.Job("faults.py", "killed", when, np=3, **nodes) as running:
+        running.wait_for("busy")
+        running.signal(1, signal.SIGKILL)
+        result = running.finish().check_clean()
+    assert result.returncode != 0
+
+
+def test_ctrl_c_ends_a_wait_for_a_server_that_hangs():
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
+    with launch.Job("nodes.py", "interrupted", np=2, **nodes) as running:
+        running.wait_for("stop-me", 1)
+        running.signal(1, signal.SIGSTOP)
+        running.announce("stopped")
+        running.wait_for("waiting", 0)
+        running.signal(0, signal.SIGINT)
+        running.wait_for_report(0)
+        running.signal(1, signal.SIGCONT)
+        running.announce("over")
+        result = running.finish().check_clean()
+    assert result.reports[0]["error"][0] == "KeyboardInterrupt"
+
+
+def test_finalizing_mpi_early_is_a_state_error():
+    result = run("nodes.py", "finalizes_early", np=2, per_node=1).check_clean()
+    for rank in (0, 1):
+        kind, message = result.reports[rank]["error"]
+        assert kind == "StateError"
+        assert "MPI was finalised" in message
+
+
+def test_mpi_without_threads_is_unsupported():
+    result = run("nodes.py", "threads_are_needed", np=2, per_node=1).check_clean()
+    for rank in (0, 1):
+        kind, message = result.reports[rank]["error"]
+        assert kind == "UnsupportedError"
+        assert "MPI_THREAD_MULTIPLE" in message
+
+
+def test_modes_of_one_node_say_so():
+    result = run("nodes.py", "sync_modes", np=2, per_node=1).check()
+    for rank in (0, 1):
+        for name in ("sync", "staleness", "aggregate"):
+            kind, message = result.reports[rank][name]
+            assert kind == "UnsupportedError"
+            assert "one node" in message
+
+
+def test_idle_job_leaves_the_processor_alone():
+    reports = run("nodes.py", "idles", np=4, per_node=2).check().reports
+    assert sum(reports[rank]["share"] for rank in range(4)) < 0.05
