@@ -20,11 +20,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import environment
 import numpy as np
-from launcher import launch
 
+import environment
 import multiverso as mv
+from launcher import launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

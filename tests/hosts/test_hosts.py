@@ -5,10 +5,10 @@ import os
 import subprocess
 from pathlib import Path
 
-import hosts
 import pytest
 import semantics
 
+import hosts
 import launch
 
 MPIRUN = Path(__file__).with_name("mpirun")
@@ -33,6 +33,12 @@ def received(namespace):
         timeout=hosts.LIMIT,
     )
     return json.loads(done.stdout)[0]["stats64"]["rx"]["bytes"]
+
+
+def listed():
+    """Return the names of all network namespaces, as one text."""
+    command = ["ip", "netns", "list"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def run(two_hosts, program, *arguments, np, **environ):
@@ -79,11 +85,14 @@ def test_hosts_go_also_if_the_command_fails():
     reason = hosts.missing()
     if reason:
         pytest.skip(reason)
-    listed = ["ip", "netns", "list"]
-    with pytest.raises(ZeroDivisionError), hosts.Hosts(2) as both:
-        namespaces = list(both.namespaces.values())
-        present = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
-        assert all(name in present for name in namespaces)
-        raise ZeroDivisionError
-    present = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
-    assert not any(name in present for name in namespaces)
+    both = hosts.Hosts(2)
+    namespaces = list(both.namespaces.values())
+
+    def fail_inside():
+        with both:
+            assert all(name in listed() for name in namespaces)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_inside()
+    assert not any(name in listed() for name in namespaces)
