@@ -1,0 +1,156 @@
+#include "consistency/round_sum.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+
+#include "support/memory_shard.h"
+
+namespace multiverso {
+namespace {
+
+using testing::MemoryShard;
+
+Contribution Whole(const std::vector<float>& values) {
+  Contribution one;
+  one.values = reinterpret_cast<const char*>(values.data());
+  return one;
+}
+
+// Keeps the ids for as long as the test runs: a contribution only points to them.
+Contribution Rows(std::initializer_list<int64_t> ids, const std::vector<float>& values) {
+  static std::deque<std::vector<int64_t>> kept;
+  kept.emplace_back(ids);
+  Contribution one = Whole(values);
+  one.is_rows = true;
+  one.row_ids = kept.back().data();
+  one.count = static_cast<int64_t>(ids.size());
+  return one;
+}
+
+// A table of `rows` x `columns` float32 in which all stripes are applied.
+class Summed {
+ public:
+  Summed(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
+      : memory_(rows, columns, kind),
+        shard_(memory_.For(0)),
+        sum_(StagedShape{memory_.layout(), columns, DType::kFloat32}, &shard_),
+        count_(static_cast<size_t>(rows * columns)) {
+    memory_.hyper()->value[kLearningRate].store(0.1);
+  }
+
+  void Apply(const std::vector<Contribution>& contributions, float* out = nullptr) {
+    for (int64_t stripe = 0; stripe < memory_.layout().stripes(); ++stripe) {
+      sum_.ApplyStripe(stripe, contributions, reinterpret_cast<char*>(out));
+    }
+  }
+  void Store(const std::vector<float>& values) {
+    Progress progress;
+    EXPECT_TRUE(shard_.Store(values.data(), &progress, testing::Patiently()).ok());
+  }
+  std::vector<float> values() const { return {memory_.values(), memory_.values() + count_}; }
+  int64_t stripes() const { return memory_.layout().stripes(); }
+
+ private:
+  MemoryShard<float> memory_;
+  Shard shard_;
+  RoundSum sum_;
+  size_t count_;
+};
+
+TEST(RoundSum, AddsWholeTablesInTheOrderGiven) {
+  constexpr int64_t kSize = 40001;
+  Summed table(kSize, 1);
+  ASSERT_GT(table.stripes(), 2);
+  const std::vector<float> large(kSize, 1e8F);
+  const std::vector<float> small(kSize, 3.0F);
+  const std::vector<float> minus(kSize, -1e8F);
+  table.Apply({Whole(large), Whole(small), Whole(minus)});
+  EXPECT_EQ(table.values(), std::vector<float>(kSize, (1e8F + 3.0F) + -1e8F));
+  Summed other(kSize, 1);
+  other.Apply({Whole(large), Whole(minus), Whole(small)});
+  EXPECT_EQ(other.values(), std::vector<float>(kSize, 3.0F));
+}
+
+TEST(RoundSum, GoesThroughTheUpdaterOnce) {
+  Summed table(3, 1, UpdaterKind::kSgd);
+  const std::vector<float> a = {1.1F, 2.2F, 3.3F};
+  const std::vector<float> b = {0.7F, 1e-3F, 5e5F};
+  table.Apply({Whole(a), Whole(b)});
+  for (size_t i = 0; i < 3; ++i) {
+    const float sum = a[i] + b[i];
+    const float step = 0.1F * sum;
+    EXPECT_EQ(table.values()[i], 0.0F - step);
+  }
+}
+
+TEST(RoundSum, OfOneIsThatOne) {
+  Summed table(5, 1);
+  const std::vector<float> only = {1, 2, 3, 4, 5};
+  table.Apply({Whole(only)});
+  table.Apply({Whole(only)});
+  EXPECT_EQ(table.values(), (std::vector<float>{2, 4, 6, 8, 10}));
+}
+
+TEST(RoundSum, GoesIntoTheResultToo) {
+  constexpr int64_t kSize = 40001;
+  Summed table(kSize, 1);
+  std::vector<float> mine(kSize, 2);
+  const std::vector<float> theirs(kSize, 5);
+  std::vector<float> out(kSize);
+  table.Apply({Whole(mine), Whole(theirs)}, out.data());
+  EXPECT_EQ(out, std::vector<float>(kSize, 7));
+  // The result may be a worker's delta.
+  table.Apply({Whole(mine), Whole(theirs)}, mine.data());
+  EXPECT_EQ(mine, std::vector<float>(kSize, 14));
+  table.Apply({Whole(mine)}, mine.data());
+  EXPECT_EQ(mine, std::vector<float>(kSize, 28));
+  EXPECT_EQ(table.values(), mine);
+}
+
+TEST(RoundSum, OfRowsLeavesTheOthersAlone) {
+  // A stripe has 8 rows of 2 048 float32.
+  constexpr int64_t kColumns = 2048;
+  Summed table(20, kColumns);
+  ASSERT_EQ(table.stripes(), 3);
+  const std::vector<float> ones(2 * kColumns, 1);
+  const std::vector<float> tens(3 * kColumns, 10);
+  table.Apply({Rows({3, 19}, ones), Rows({}, {}), Rows({3, 8, 9}, tens)});
+  std::vector<float> expected(20 * kColumns, 0);
+  const auto fill = [&](int64_t row, float value) {
+    std::fill_n(expected.begin() + row * kColumns, kColumns, value);
+  };
+  fill(3, 11);
+  fill(8, 10);
+  fill(9, 10);
+  fill(19, 1);
+  EXPECT_EQ(table.values(), expected);
+}
+
+TEST(RoundSum, OfRowsAndWholeTablesKeepsTheOrder) {
+  Summed table(3, 2);
+  const std::vector<float> row = {1e8F, 1e8F};
+  const std::vector<float> whole = {1, 1, 1, 1, 1, 1};
+  const std::vector<float> minus = {-1e8F, -1e8F};
+  table.Apply({Rows({1}, row), Whole(whole), Rows({1}, minus)});
+  const float middle = (1e8F + 1) + -1e8F;
+  EXPECT_EQ(table.values(), (std::vector<float>{1, 1, middle, middle, 1, 1}));
+}
+
+TEST(RoundSum, BeginsWithItsFirstTermAndNotWithZero) {
+  const std::vector<float> minus_zero(2, -0.0F);
+  for (const auto& terms : {std::vector<Contribution>{Whole(minus_zero), Whole(minus_zero)},
+                            std::vector<Contribution>{Rows({0, 1}, minus_zero), Whole(minus_zero)},
+                            std::vector<Contribution>{Whole(minus_zero), Rows({1}, minus_zero)},
+                            std::vector<Contribution>{Rows({0, 1}, minus_zero)}}) {
+    Summed table(2, 1);
+    table.Store(minus_zero);
+    table.Apply(terms);
+    // Adding 0 to -0 would have made it 0.
+    for (const float value : table.values()) EXPECT_TRUE(std::signbit(value));
+  }
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,105 @@
+#include "consistency/staleness_bound.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "support/rounds.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::OnThreads;
+using testing::Patiently;
+using testing::RoundsTable;
+using testing::RoundsWorker;
+using testing::StaleBy;
+using testing::WithoutWaiting;
+
+// An array of as many elements as there are workers: a worker counts its adds in its own.
+using Counts = std::vector<int64_t>;
+
+Counts OneFor(int rank, int ranks) {
+  Counts one(static_cast<size_t>(ranks), 0);
+  one[static_cast<size_t>(rank)] = 1;
+  return one;
+}
+
+TEST(StalenessBound, IsNeverExceededAndNothingIsLost) {
+  constexpr int kRanks = 3;
+  constexpr int kRounds = 400;
+  for (const int staleness : {1, 2, 7}) {
+    for (const bool waits : {true, false}) {
+      RoundsTable<int64_t> table(AllOf(kRanks), StaleBy(staleness), kRanks);
+      OnThreads(kRanks, [&](int rank) {
+        const auto worker = table.For(rank, waits);
+        const Counts mine = OneFor(rank, kRanks);
+        for (int made = 1; made <= kRounds; ++made) {
+          Counts seen;
+          if (made % 3 == 0) {
+            worker->AddRows({rank}, {1});
+            seen = worker->GetRows({0, 1, 2});
+          } else if (made % 3 == 1) {
+            worker->Add(mine);
+            seen = worker->Get();
+          } else {
+            seen = worker->AddGet(mine);
+          }
+          ASSERT_EQ(seen[static_cast<size_t>(rank)], made);
+          const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
+          ASSERT_LE(*most - *least, staleness);
+        }
+      });
+      EXPECT_EQ(table.For(0)->Get(), Counts(kRanks, kRounds));
+    }
+  }
+}
+
+TEST(StalenessBound, LetsAWorkerRunAheadThatFar) {
+  RoundsTable<int64_t> table(AllOf(2), StaleBy(3), 2);
+  const auto fast = table.For(0);
+  const auto slow = table.For(1);
+  const Counts one = OneFor(0, 2);
+  for (int i = 0; i < 3; ++i) fast->Add(one);
+  const auto add = [&] {
+    Progress progress;
+    return fast->calls()->Add(one.data(), &progress, WithoutWaiting());
+  };
+  EXPECT_TRUE(add().pending());
+  EXPECT_EQ(fast->Get(), (Counts{3, 0}));  // which waits for nobody
+  slow->Add(OneFor(1, 2));
+  EXPECT_TRUE(add().ok());
+  EXPECT_TRUE(add().pending());
+  EXPECT_EQ(slow->Get(), (Counts{4, 1}));
+}
+
+TEST(StalenessBound, DoesNotHoldForThoseThatHaveFinished) {
+  RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
+  const auto one = table.For(0);
+  const auto other = table.For(1);
+  other->calls()->Finish();
+  for (int i = 0; i < 100; ++i) one->Add(OneFor(0, 2));
+  EXPECT_EQ(other->Get(), (Counts{100, 0}));
+  const Counts delta(2, 1);
+  Counts out(2);
+  Progress progress;
+  EXPECT_EQ(other->calls()->Add(delta.data(), &progress, Patiently()).code(), Code::kState);
+  EXPECT_EQ(other->calls()->AddGet(delta.data(), out.data(), &progress, Patiently()).code(),
+            Code::kState);
+}
+
+TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
+  RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
+  const auto worker = table.For(0);
+  worker->Add(OneFor(0, 2));
+  table.groups()[1]->Leave("out of data");
+  Progress progress;
+  const Counts delta(2, 1);
+  const Status status = worker->calls()->Add(delta.data(), &progress, Patiently());
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.text().find("rank 1 left (out of data)"), std::string::npos) << status.text();
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,299 @@
+#include "consistency/worker_clocks.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+
+#include "base/text.h"
+#include "consistency/consistency.h"
+#include "memory/segment.h"
+#include "support/limits.h"
+#include "support/node_groups.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::kPatience;
+using testing::NodeGroups;
+using testing::OnThreads;
+using testing::Patiently;
+using testing::Roles;
+using testing::Shortly;
+using testing::WithoutWaiting;
+
+bool Contains(const Status& status, const std::string& part) {
+  return status.text().find(part) != std::string::npos;
+}
+
+// The clocks of one table, as each rank of a node has them.
+class Clocks {
+ public:
+  explicit Clocks(const Roles& roles) : groups_(roles) {
+    memory_ = std::move(
+        Segment::CreatePrivate(WorkerClocks::BytesFor(static_cast<int>(roles.size()))).value());
+    for (int rank = 0; rank < static_cast<int>(roles.size()); ++rank) {
+      if (roles[static_cast<size_t>(rank)] == Role::kServer) {
+        clocks_.emplace_back();
+      } else {
+        clocks_.emplace_back(WorkerClocks(memory_.data(), groups_[rank], "w"));
+      }
+    }
+  }
+
+  WorkerClocks& operator[](int rank) { return *clocks_[static_cast<size_t>(rank)]; }
+  NodeGroups& groups() { return groups_; }
+
+ private:
+  NodeGroups groups_;
+  Segment memory_;
+  std::vector<std::optional<WorkerClocks>> clocks_;
+};
+
+Status Add(WorkerClocks* clocks) {
+  MV_RETURN_IF_NOT_OK(clocks->TakeTurn(Turn::kAdd, "add", Patiently()));
+  clocks->CountAdd();
+  return Status::Ok();
+}
+
+Status Get(WorkerClocks* clocks) { return clocks->TakeTurn(Turn::kGet, "get", Patiently()); }
+
+// Waits for the others to pass `round`.
+Status WaitForOthers(WorkerClocks* clocks, uint64_t round, const WaitLimit& limit) {
+  return clocks->Await(
+      "get", limit, [&] { return clocks->OthersHavePassed(round); },
+      [&](int worker) { return clocks->HasPassed(worker, round) ? Need::kNothing : Need::kCall; });
+}
+
+TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
+  Clocks clocks({Role::kServer, Role::kAll, Role::kWorker});
+  EXPECT_EQ(clocks[1].workers(), 2);
+  EXPECT_EQ(clocks[1].me(), 0);
+  EXPECT_EQ(clocks[2].me(), 1);
+  ASSERT_TRUE(Add(&clocks[2]).ok());
+  EXPECT_EQ(clocks[1].adds(1), 1U);
+  EXPECT_TRUE(clocks[1].HasPassed(1, 0));
+  EXPECT_FALSE(clocks[1].HasPassed(1, 1));
+  EXPECT_FALSE(clocks[2].AllHavePassed(0));
+  ASSERT_TRUE(Add(&clocks[1]).ok());
+  EXPECT_TRUE(clocks[2].AllHavePassed(0));
+}
+
+TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
+  Clocks clocks(AllOf(2));
+  clocks[1].Finish();
+  EXPECT_TRUE(clocks[0].OthersHavePassed(1000));
+  EXPECT_FALSE(clocks[0].AllHavePassed(0));
+  EXPECT_EQ(Add(&clocks[1]).code(), Code::kState);
+  ASSERT_TRUE(Add(&clocks[0]).ok());
+  EXPECT_TRUE(clocks[0].AllHavePassed(0));
+}
+
+TEST(WorkerClocks, FindDifferentCallsAtTheSamePlaceWhoeverComesSecond) {
+  for (const int second : {0, 1}) {
+    Clocks clocks(AllOf(2));
+    for (int i = 0; i < 3; ++i) {
+      for (const int rank : {0, 1}) {
+        ASSERT_TRUE(Add(&clocks[rank]).ok());
+        ASSERT_TRUE(Get(&clocks[rank]).ok());
+      }
+    }
+    ASSERT_TRUE((second == 0 ? Get(&clocks[1]) : Add(&clocks[0])).ok());
+    const Status status = second == 0 ? Add(&clocks[0]) : Get(&clocks[1]);
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_TRUE(Contains(status,
+                         "sync round 3 of table 'w': rank 0 called add, rank 1 called get (call "
+                         "number 6 on the table)"))
+        << status.text();
+    // The other one learns of it at its next call.
+    EXPECT_EQ(Get(&clocks[1 - second]).text(), status.text());
+  }
+}
+
+TEST(WorkerClocks, NeverMistakeATurnForALaterOneAtItsPlace) {
+  // Gets without adds wait for nobody but those who are too far behind to be compared with.
+  Clocks clocks(AllOf(3));
+  OnThreads(3, [&](int rank) {
+    for (int i = 0; i < 20000; ++i) {
+      const Turn turn = i % 67 == 0 ? Turn::kAdd : Turn::kGet;
+      const Status status = clocks[rank].TakeTurn(turn, "a call", Patiently());
+      ASSERT_TRUE(status.ok()) << status.text();
+    }
+  });
+}
+
+TEST(WorkerClocks, LetAWorkerBeOnlySoFarAhead) {
+  Clocks clocks(AllOf(2));
+  uint64_t ahead = 0;
+  while (clocks[0].TakeTurn(Turn::kGet, "get", WithoutWaiting()).ok()) ++ahead;
+  EXPECT_LT(ahead, WorkerClocks::kTurnsKept);
+  EXPECT_GT(ahead, WorkerClocks::kTurnsKept / 2);
+  EXPECT_TRUE(clocks[0].TakeTurn(Turn::kGet, "get", WithoutWaiting()).pending());
+  ASSERT_TRUE(Get(&clocks[1]).ok());
+  EXPECT_TRUE(clocks[0].TakeTurn(Turn::kGet, "get", WithoutWaiting()).ok());
+  // One that has finished keeps nobody.
+  clocks[1].Finish();
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(&clocks[0]).ok());
+}
+
+TEST(WorkerClocks, WakeWhoWaits) {
+  Clocks clocks(AllOf(3));
+  OnThreads(3, [&](int rank) {
+    for (uint64_t round = 0; round < 2000; ++round) {
+      ASSERT_TRUE(Add(&clocks[rank]).ok());
+      const Status status = WaitForOthers(&clocks[rank], round, Patiently());
+      ASSERT_TRUE(status.ok()) << status.text();
+      ASSERT_TRUE(Get(&clocks[rank]).ok());
+    }
+    if (rank == 2) clocks[rank].Finish();
+    // The last of them sleep until it has finished.
+    EXPECT_TRUE(rank == 2 ||
+                clocks[rank]
+                    .Await(
+                        "get", Patiently(), [&] { return clocks[rank].has_finished(2); },
+                        [](int /*worker*/) { return Need::kNothing; })
+                    .ok());
+  });
+}
+
+TEST(WorkerClocks, NameWhoIsLateWhenTheDeadlinePasses) {
+  Clocks clocks(AllOf(3));
+  ASSERT_TRUE(Add(&clocks[0]).ok());
+  ASSERT_TRUE(Add(&clocks[1]).ok());
+  const Status status = WaitForOthers(&clocks[0], 0, Shortly());
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_TRUE(Contains(status, "in get, round 0 of table 'w', for rank 2")) << status.text();
+  // It will not be there any more when the others come.
+  EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
+}
+
+TEST(WorkerClocks, ComeBackPendingAtTheEndOfASlice) {
+  Clocks clocks(AllOf(2));
+  EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
+  ASSERT_TRUE(Add(&clocks[1]).ok());
+  EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).ok());
+}
+
+TEST(WorkerClocks, NameAWorkerThatHasLeft) {
+  Clocks clocks(AllOf(3));
+  clocks.groups()[2]->Leave("ValueError in train.py, line 7");
+  const Status status = WaitForOthers(&clocks[0], 0, Patiently());
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_TRUE(Contains(status,
+                       "rank 2 left (ValueError in train.py, line 7) while rank 0 waited "
+                       "for it in get, round 0 of table 'w'"))
+      << status.text();
+  // Nobody waits for what it has done.
+  ASSERT_TRUE(Add(&clocks[1]).ok());
+}
+
+TEST(WorkerClocks, DoNotMissAWorkerThatHasLeftAfterWhatWasWaitedFor) {
+  Clocks clocks(AllOf(2));
+  ASSERT_TRUE(Add(&clocks[1]).ok());
+  clocks.groups()[1]->Leave("done");
+  EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
+}
+
+TEST(WorkerClocks, FindWhoWaitsElsewhereForThisOne) {
+  Clocks clocks(AllOf(2));
+  clocks.groups()[1]->everybody()->Arrive(CallKind::kBarrier);
+  const Status status = WaitForOthers(&clocks[0], 0, Patiently());
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_TRUE(Contains(status, "round 0 of table 'w': rank 0 called get, rank 1 called barrier"))
+      << status.text();
+  // So does that one.
+  EXPECT_EQ(clocks.groups()[1]->everybody()->Meet(Patiently()).text(), status.text());
+}
+
+TEST(WorkerClocks, FindAWorkerThatMeetsTheOtherWorkers) {
+  Clocks clocks({Role::kServer, Role::kAll, Role::kAll});
+  clocks.groups()[1]->workers()->Arrive(CallKind::kAggregate);
+  const Status status = WaitForOthers(&clocks[2], 0, Patiently());
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_TRUE(Contains(status, "rank 1 called aggregate, rank 2 called get")) << status.text();
+}
+
+// ---- Fences
+
+constexpr Fence kBarrier{1, "barrier", false};
+constexpr Fence kShutdown{1, "shutdown", true};
+
+TEST(WorkerClocksAtAFence, AgreeWhenTheCallsDo) {
+  Clocks clocks(AllOf(3));
+  for (const int rank : {2, 0, 1}) {
+    ASSERT_TRUE(Add(&clocks[rank]).ok());
+    clocks[rank].ComeTo(kBarrier);
+  }
+  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+}
+
+TEST(WorkerClocksAtAFence, FindTheWorkerThatMadeACallFewerWhoeverComesFirst) {
+  for (const bool in_order : {true, false}) {
+    for (const Fence& fence : {kBarrier, kShutdown}) {
+      Clocks clocks(AllOf(2));
+      for (const int rank : {0, 1}) ASSERT_TRUE(Add(&clocks[rank]).ok());
+      ASSERT_TRUE(Add(&clocks[0]).ok());
+      clocks[in_order ? 0 : 1].ComeTo(fence);
+      EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+      clocks[in_order ? 1 : 0].ComeTo(fence);
+      const Status status = Get(&clocks[0]);
+      EXPECT_EQ(status.code(), Code::kMismatch);
+      EXPECT_TRUE(Contains(status, StrCat("sync round 1 of table 'w': rank 0 called add, rank 1 "
+                                          "called ",
+                                          fence.call)))
+          << status.text();
+    }
+  }
+}
+
+TEST(WorkerClocksAtAFence, AreNotComparedWithThoseThatHaveNotComeToIt) {
+  Clocks clocks(AllOf(2));
+  clocks[0].ComeTo(kBarrier);
+  ASSERT_TRUE(Add(&clocks[1]).ok());
+  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+  clocks[0].ComeTo(Fence{2, "barrier", false});
+  clocks[1].ComeTo(kBarrier);
+  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+}
+
+TEST(WorkerClocksAtAFence, OfAWorkerThatHasFinishedMayDiffer) {
+  for (const Fence& fence : {kBarrier, kShutdown}) {
+    Clocks clocks(AllOf(2));
+    ASSERT_TRUE(Add(&clocks[0]).ok());
+    clocks[1].Finish();
+    clocks[0].ComeTo(fence);
+    clocks[1].ComeTo(fence);
+    EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+  }
+}
+
+TEST(WorkerClocksAtAFence, AtTheEndNoAddMayBeLeftWithoutTheOthers) {
+  Clocks clocks(AllOf(2));
+  ASSERT_TRUE(Add(&clocks[0]).ok());
+  clocks[0].Finish();
+  clocks[0].ComeTo(kShutdown);
+  clocks[1].ComeTo(kShutdown);
+  EXPECT_TRUE(clocks.groups()[0]->IsAborted());
+}
+
+TEST(WorkerClocksAtAFence, AtTheEndAWorkerMayReadAlone) {
+  Clocks clocks(AllOf(2));
+  ASSERT_TRUE(Get(&clocks[0]).ok());
+  clocks[0].ComeTo(kShutdown);
+  clocks[1].ComeTo(kShutdown);
+  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+}
+
+TEST(WorkerClocksAtAFence, AreComparedByAtLeastOneOfThoseThatComeTogether) {
+  for (int time = 0; time < 200; ++time) {
+    Clocks clocks(AllOf(2));
+    ASSERT_TRUE(Add(&clocks[0]).ok());
+    OnThreads(2, [&](int rank) { clocks[rank].ComeTo(kBarrier); });
+    ASSERT_TRUE(clocks.groups()[0]->IsAborted());
+  }
+}
+
+}  // namespace
+}  // namespace multiverso
