@@ -13,8 +13,8 @@ namespace multiverso {
 // costs nothing that counts.
 class Backoff {
  public:
-  // About a round trip between two machines, so that a sequence of calls does not sleep. Where ranks
-  // outnumber cores, longer spinning takes the core from the one that is waited for.
+  // About a round trip between two machines, so that a sequence of calls does not sleep. Where
+  // ranks outnumber cores, longer spinning takes the core from the one that is waited for.
   static constexpr std::chrono::microseconds kEager{60};
 
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())

@@ -81,8 +81,8 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
   for (;;) {
     const bool news = group_->intercom()->Poll();
     if (shards_.Poll() || news) backoff.Reset();
-    const auto nap = backoff.Next(
-        Clock::now(), shards_.IsBusy() ? ShardService::kUnderWay : Backoff::kEager);
+    const auto nap =
+        backoff.Next(Clock::now(), shards_.IsBusy() ? ShardService::kUnderWay : Backoff::kEager);
     if (nap.count() == 0) YieldCore();
     std::unique_lock<std::mutex> guard(mutex_);
     if (nap.count() > 0 && !stop_) stop_changed_.wait_for(guard, nap);
