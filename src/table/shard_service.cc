@@ -12,6 +12,7 @@ namespace {
 
 // How long a job may wait for a lock before the others get their turn.
 constexpr auto kTurn = std::chrono::milliseconds(25);
+constexpr auto kFarewell = std::chrono::milliseconds(200);
 constexpr auto kCleanUp = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -20,6 +21,16 @@ ShardService::ShardService(NodeGroup* group)
     : group_(group), messenger_(group->intercom()->messenger()) {}
 
 ShardService::~ShardService() {
+  // Answers on their way to somebody who is polling for them are not lost.
+  const Instant until = Clock::now() + kFarewell;
+  for (bool all_over = false; !all_over && Clock::now() < until;) {
+    all_over = true;
+    for (Job& job : jobs_) {
+      bool done = true;
+      if (job.phase == Job::Phase::kReply) (void)TestAll(job.sends, &job, &done);
+      all_over = all_over && done;
+    }
+  }
   for (Job& job : jobs_) Abandon(&job);
 }
 
