@@ -64,7 +64,7 @@ help:
 	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich,'
 	@echo '             test-openmpi, test-frameworks'
 	@echo 'make lint    ruff, mypy and clang-format'
-	@echo 'make bench   measure the tables beside NumPy and MPI'
+	@echo 'make bench   measure tables and sync rounds beside NumPy and MPI'
 	@echo 'make clean   remove everything that was built, the environments too'
 	@echo
 	@echo 'PYTHON=$(PYTHON) makes the environments (3.11 or newer); JOBS=$(JOBS) files compile at once.'
@@ -112,6 +112,7 @@ lint: $(MPICH_ENV)/.dev
 
 bench: $(MPICH_ENV)/.bench $(LIBRARY)
 	$(call run,$(MPICH_ENV),python benchmarks/tables.py --ranks 1 2 4)
+	$(call run,$(MPICH_ENV),python benchmarks/sync.py --ranks 2 4)
 
 clean:
 	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV) $(TORCH_ENV)

@@ -68,7 +68,17 @@ BARS = (
 )
 
 
-def judge(cases: list[Case], ranks: int) -> list[Verdict]:
+#: A round of sync mode and aggregate beside the allreduces of the same run.
+SYNC_BARS = tuple(
+    Bar(operation, size, reference, ranks, speed)
+    for operation in ("round", "aggregate")
+    for size, speed in ((1_000, 1.0), (1_000_000, 1.5))
+    for reference in ("MPI Allreduce", "gloo allreduce")
+    for ranks in (2, 4)
+)
+
+
+def judge(cases: list[Case], ranks: int, bars: tuple[Bar, ...] = BARS) -> list[Verdict]:
     """Return a verdict on every bar for this number of ranks that was measured.
 
     Parameters
@@ -77,9 +87,11 @@ def judge(cases: list[Case], ranks: int) -> list[Verdict]:
         What was measured.
     ranks : int
         With how many workers.
+    bars : tuple of Bar, optional
+        Which bars.
     """
     verdicts = []
-    for bar in BARS:
+    for bar in bars:
         for case in cases:
             fits = case.operation == bar.operation and bar.size in (0, case.size)
             speed = case.speed_against(bar.reference) if fits and bar.ranks == ranks else None

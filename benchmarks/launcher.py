@@ -46,6 +46,32 @@ def _environment(mpirun: str) -> dict[str, str]:
     return environment
 
 
+def progress(steps: list[Any], is_master: bool) -> Any:
+    """Return the steps, with a progress bar on the master if it writes to a terminal."""
+    if not (is_master and sys.stderr.isatty()):
+        return steps
+    from tqdm import tqdm
+
+    return tqdm(steps, unit="case", leave=False)
+
+
+def launch_all(
+    script: Path, numbers: list[int], arguments: list[str], limit: float
+) -> dict[str, Any]:
+    """Run the script with each of these numbers of ranks and return one report of all.
+
+    Parameters and errors are those of `launch`.
+    """
+    merged: dict[str, Any] = {}
+    for num_ranks in progress(numbers, is_master=True):
+        received = launch(script, num_ranks, arguments, limit)
+        if not merged:
+            merged = {"environment": received["environment"], "notes": [], "runs": []}
+        merged["runs"] += received["runs"]
+        merged["notes"] += [note for note in received["notes"] if note not in merged["notes"]]
+    return merged
+
+
 def launch(script: Path, num_ranks: int, arguments: list[str], limit: float) -> dict[str, Any]:
     """Run the script under mpirun and return the report it wrote.
 

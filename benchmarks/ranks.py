@@ -10,6 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def find_mpi() -> tuple[Any, str | None]:
+    """Return mpi4py.MPI, or None and why it cannot be had."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first = str(error).splitlines()[0]
+        return None, f"without the MPI references, since mpi4py cannot be used here ({first})"
+    return MPI, None
+
+
 class Span(NamedTuple):
     """When a piece of work began and ended, in seconds of the node's monotonic clock."""
 

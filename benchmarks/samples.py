@@ -114,6 +114,16 @@ class Effort:
     min_rounds: int
     max_rounds: int
 
+    @classmethod
+    def for_ranks(cls, num_ranks: int, quick: bool) -> Effort:
+        """Return the effort for a run with that many ranks, or for a quick look at it."""
+        # Several ranks start within some ten microseconds of each other, and share cores perhaps,
+        # so that a sample has to be much longer than a time slice of the scheduler.
+        sample = 5e-4 if num_ranks == 1 else 3e-2
+        if quick:
+            return cls(sample, case_seconds=0.6, min_rounds=7, max_rounds=51)
+        return cls(sample, case_seconds=5.0, min_rounds=15, max_rounds=201)
+
 
 def _calls_for(candidate: Candidate, ranks: Ranks, sample_seconds: float) -> tuple[int, float]:
     """Return how many calls make a sample long enough, and how long that sample took."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,8 @@ from bars import judge
 from c_threads import compile_helper
 from cases import Bench, Case, plan
 from environment import describe
-from launcher import launch
-from ranks import Ranks
+from launcher import launch_all, progress
+from ranks import Ranks, find_mpi
 from samples import Effort
 
 _SIZES = [1_000, 10_000, 100_000, 1_000_000, 10_000_000]
@@ -57,28 +56,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return parsed
 
 
-def _find_mpi() -> tuple[Any, str | None]:
-    """Return mpi4py.MPI, or None and why it cannot be had."""
-    try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        first = str(error).splitlines()[0]
-        return None, f"without the MPI references, since mpi4py cannot be used here ({first})"
-    return MPI, None
-
-
-def _effort(num_ranks: int, quick: bool) -> Effort:
-    # Several ranks start within some ten microseconds of each other, and share cores perhaps, so
-    # that a sample has to be much longer than a time slice of the scheduler.
-    sample = 5e-4 if num_ranks == 1 else 3e-2
-    if quick:
-        return Effort(sample, case_seconds=0.6, min_rounds=7, max_rounds=51)
-    return Effort(sample, case_seconds=5.0, min_rounds=15, max_rounds=201)
-
-
 def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     """Measure with the ranks of this process's job; the report on the master, else None."""
-    mpi, problem = _find_mpi()
+    mpi, problem = find_mpi()
     ranks = Ranks(mpi)
     library = compile_helper() if ranks.is_master else None
     has_c = ranks.gather(library is not None)[0]
@@ -88,11 +68,11 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     if mpi is not None and ranks.size == 1:
         notes.append("one worker: without the Send/Recv server, which needs two ranks")
     sizes = options.sizes or (_QUICK_SIZES if options.quick else _SIZES)
-    bench = Bench(ranks, _effort(ranks.size, options.quick), library, has_c)
+    bench = Bench(ranks, Effort.for_ranks(ranks.size, options.quick), library, has_c)
     cases: list[Case] = []
     with mv.session():
         steps = list(plan(bench, sizes, options.num_row))
-        for step in _progress(steps, ranks.is_master):
+        for step in progress(steps, ranks.is_master):
             cases.append(step[1]())
     if not ranks.is_master:
         return None
@@ -100,28 +80,12 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     return {"environment": describe(mpi), "notes": notes, "runs": [run]}
 
 
-def _progress(steps: list[Any], is_master: bool) -> Any:
-    """Return the steps, with a progress bar on the master if it writes to a terminal."""
-    if not (is_master and sys.stderr.isatty()):
-        return steps
-    from tqdm import tqdm
-
-    return tqdm(steps, unit="case", leave=False)
-
-
 def _launch_all(options: argparse.Namespace) -> dict[str, Any]:
     """Measure with each of the given numbers of ranks and return one report of all."""
     arguments = ["--num-row", str(options.num_row), *(["--quick"] if options.quick else [])]
     if options.sizes:
         arguments += ["--sizes", *map(str, options.sizes)]
-    merged: dict[str, Any] = {}
-    for num_ranks in _progress(options.ranks, is_master=True):
-        received = launch(Path(__file__).resolve(), num_ranks, arguments, options.limit)
-        if not merged:
-            merged = {"environment": received["environment"], "notes": [], "runs": []}
-        merged["runs"] += received["runs"]
-        merged["notes"] += [note for note in received["notes"] if note not in merged["notes"]]
-    return merged
+    return launch_all(Path(__file__).resolve(), options.ranks, arguments, options.limit)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -135,12 +135,13 @@ class TestCThreads(unittest.TestCase):
             np.testing.assert_array_equal(out, 1)
 
 
-class TestTheProgram(unittest.TestCase):
-    def test_one_worker_measures_all_cases_and_writes_them(self):
+class TestThePrograms(unittest.TestCase):
+    def report_of(self, program, *arguments):
+        """Return what a benchmark writes."""
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
-            command = [sys.executable, str(FOLDER / "tables.py"), "--quick", "--silent"]
-            command += ["--sizes", "3", "1000", "--num-row", "7", "--json", str(target)]
+            command = [sys.executable, str(FOLDER / program), "--quick", "--silent"]
+            command += [*arguments, "--json", str(target)]
             process = subprocess.Popen(
                 command,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -157,6 +158,10 @@ class TestTheProgram(unittest.TestCase):
             self.assertEqual(process.returncode, 0, output)
             report = json.loads(target.read_text("utf-8"))
         self.assertEqual(report["environment"]["numpy"], np.__version__)
+        return report
+
+    def test_one_worker_measures_all_cases_and_writes_them(self):
+        report = self.report_of("tables.py", "--sizes", "3", "1000", "--num-row", "7")
         (run,) = report["runs"]
         self.assertEqual(run["ranks"], 1)
         measured = [(case["operation"], case["size"]) for case in run["cases"]]
@@ -172,6 +177,16 @@ class TestTheProgram(unittest.TestCase):
             self.assertEqual(case["series"][0]["name"], "Multiverso")
             self.assertEqual(case["series"][0]["speed"], 1.0)
         self.assertEqual(len(run["bars"]), 4)
+
+    def test_rounds_and_sums_of_one_worker_are_measured(self):
+        report = self.report_of("sync.py", "--ranks", "1", "--sizes", "3", "1000")
+        (run,) = report["runs"]
+        measured = [(case["operation"], case["size"]) for case in run["cases"]]
+        expected = [(name, size) for name in ("round", "aggregate") for size in (3, 1000)]
+        self.assertEqual(measured, expected)
+        for case in run["cases"]:
+            names = [one["name"] for one in case["series"]]
+            self.assertEqual(names[:2], ["Multiverso", "MPI Allreduce"])
 
 
 if __name__ == "__main__":
