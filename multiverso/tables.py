@@ -81,7 +81,8 @@ class ArrayTableHandler(Table):
     def get(self, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table.
 
-        Sees all earlier adds of this worker, and those of the others up to the last barrier.
+        Sees all earlier adds of this worker, and those of the others up to the last barrier. In
+        sync mode it waits for the other workers' adds of the round, and sees exactly those.
 
         Parameters
         ----------
@@ -102,8 +103,8 @@ class ArrayTableHandler(Table):
             If `out` is no array of the right dtype and shape that can be written to.
         StateError
             If this rank is no worker, or the session has been shut down.
-        OperationTimeout, PeerLostError, AbortedError
-            With ``sync=True``, if another worker does not make the call.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            With ``sync=True`` or in sync mode, if another worker does not make the call.
 
         Examples
         --------
@@ -127,14 +128,17 @@ class ArrayTableHandler(Table):
             The delta. Cast to the table's dtype where NumPy's "same_kind" rule allows it; an
             array that is C-contiguous and of that dtype is not copied.
         sync : bool, optional
-            True waits until the delta has been applied, also on ranks of other nodes.
+            True waits until the delta has been applied, also on ranks of other nodes. In a
+            session with rounds (sync mode, bounded staleness) it makes no difference.
 
         Raises
         ------
         TypeError, ValueError
             If `data` has another shape or cannot be cast. Nothing is changed.
         StateError
-            If this rank is no worker, or the session has been shut down.
+            If this rank is no worker or has finished, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In a session with rounds, if another worker does not make its calls.
 
         """
         self._add(data)
@@ -158,6 +162,8 @@ class ArrayTableHandler(Table):
         ------
         TypeError, ValueError, StateError
             As for `add` and `get`. Nothing is changed.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `add` and `get`.
 
         Examples
         --------
@@ -239,7 +245,8 @@ class MatrixTableHandler(Table):
     def get(self, row_ids: Any = None, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table, or some rows.
 
-        Sees all earlier adds of this worker, and those of the others up to the last barrier.
+        Sees all earlier adds of this worker, and those of the others up to the last barrier. In
+        sync mode it waits for the other workers' adds of the round, and sees exactly those.
 
         Parameters
         ----------
@@ -265,8 +272,8 @@ class MatrixTableHandler(Table):
             and shape that can be written to.
         StateError
             If this rank is no worker, or the session has been shut down.
-        OperationTimeout, PeerLostError, AbortedError
-            With ``sync=True``, if another worker does not make the call.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            With ``sync=True`` or in sync mode, if another worker does not make the call.
 
         """
         if row_ids is None:
@@ -305,7 +312,8 @@ class MatrixTableHandler(Table):
         row_ids : array_like of int with shape (n,), optional
             Which rows the delta is for. A row that is named twice gets both. All by default.
         sync : bool, optional
-            True waits until the delta has been applied, also on ranks of other nodes.
+            True waits until the delta has been applied, also on ranks of other nodes. In a
+            session with rounds (sync mode, bounded staleness) it makes no difference.
 
         Raises
         ------
@@ -315,7 +323,9 @@ class MatrixTableHandler(Table):
             If the ids are no integers in one dimension, or `data` has another shape or cannot be
             cast. Nothing is changed, whichever error it is.
         StateError
-            If this rank is no worker, or the session has been shut down.
+            If this rank is no worker or has finished, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In a session with rounds, if another worker does not make its calls.
 
         """
         if row_ids is None:
@@ -352,6 +362,8 @@ class MatrixTableHandler(Table):
         ------
         TypeError, ValueError, StateError
             As for `add` and `get`. Nothing is changed.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `add` and `get`.
 
         """
         return self._add_get(data, out)
