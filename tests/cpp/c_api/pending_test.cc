@@ -16,7 +16,6 @@ using testing::CreateArray;
 using testing::Eventually;
 using testing::FirstLockOf;
 using testing::kPatience;
-using testing::kSoon;
 using testing::LastErrorHas;
 using testing::OpenAlone;
 using testing::RunApiJob;
@@ -24,6 +23,8 @@ using testing::WaitToEnd;
 
 constexpr auto kSlice = std::chrono::milliseconds(2);
 constexpr auto kNoSlice = std::chrono::milliseconds(0);
+// Of sessions in which a wait is meant to reach it: long enough to open them in.
+constexpr auto kTimeout = std::chrono::seconds(1);
 
 TEST(Pending, BarrierGoesOnUntilTheOthersHaveCome) {
   std::atomic<bool> was_pending{false};
@@ -126,7 +127,7 @@ TEST(Pending, CallThatIsCancelledEndsTheOthersWithItsReason) {
 }
 
 TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
-  RunApiJob(2, kSlice, kSoon, [](MV_Session session, int rank) {
+  RunApiJob(2, kSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
       return;
@@ -138,7 +139,7 @@ TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
 }
 
 TEST(Blocking, CallComesBackDoneOrFailedOnly) {
-  RunApiJob(2, kNoSlice, kSoon, [](MV_Session session, int rank) {
+  RunApiJob(2, kNoSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
       return;

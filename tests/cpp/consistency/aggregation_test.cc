@@ -13,7 +13,6 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::kPatience;
-using testing::kSoon;
 using testing::RunJob;
 using testing::RunJobWithoutShutdown;
 
@@ -134,16 +133,12 @@ TEST(Aggregation, WhileAnotherRankCallsBarrierIsAMismatchForAllAlsoBesideAServer
 }
 
 TEST(Aggregation, NamesTheWorkerThatDoesNotCome) {
-  RunJobWithoutShutdown(AllOf(2), kSoon, [](Session* session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
-      return;
-    }
-    std::vector<float> values(10);
-    const Status status = Aggregate(session, &values);
-    EXPECT_EQ(status.code(), Code::kTimeout);
-    EXPECT_TRUE(Contains(status, "in aggregate for rank 1")) << status.text();
-  });
+  const auto sessions = testing::OpenAll(2);
+  std::vector<float> values(10);
+  const Status status =
+      sessions[0]->StartAggregate(DType::kFloat32, values.data(), 10)->Step(testing::Shortly());
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_TRUE(Contains(status, "in aggregate for rank 1")) << status.text();
 }
 
 TEST(Aggregation, ThatIsCancelledEndsTheSessionForAll) {

@@ -10,16 +10,16 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::kPatience;
-using testing::kSoon;
 using testing::OnThreads;
 using testing::OpenDescriptors;
 using testing::OpenSession;
 using testing::OptionsOf;
 using testing::Roles;
+using testing::Shortly;
 using testing::WithoutWaiting;
 
 // What opening gives each rank, when they do so with these options.
-std::vector<Status> OpenAll(const std::vector<SessionOptions>& options) {
+std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
   const int ranks = static_cast<int>(options.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);
   std::vector<Status> statuses(options.size());
@@ -55,7 +55,7 @@ TEST(SessionOpening, WorksForOneRankAndForMany) {
 TEST(SessionOpening, FailsForAllWhenOptionsDiffer) {
   std::vector<SessionOptions> options(3, OptionsOf(Role::kAll, kPatience));
   options[2].timeout = kPatience * 2;
-  for (const Status& status : OpenAll(options)) {
+  for (const Status& status : StatusesOf(options)) {
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "init: the ranks differ in timeout")) << status.text();
     EXPECT_TRUE(Contains(status, "rank 2 has 60000 ms")) << status.text();
@@ -63,7 +63,7 @@ TEST(SessionOpening, FailsForAllWhenOptionsDiffer) {
 }
 
 TEST(SessionOpening, FailsForAllWhenNobodyIsAServer) {
-  for (const Status& status : OpenAll({OptionsOf(Role::kWorker), OptionsOf(Role::kWorker)})) {
+  for (const Status& status : StatusesOf({OptionsOf(Role::kWorker), OptionsOf(Role::kWorker)})) {
     EXPECT_EQ(status.code(), Code::kValue);
     EXPECT_TRUE(Contains(status, "2 workers and 0 servers")) << status.text();
   }
@@ -71,11 +71,14 @@ TEST(SessionOpening, FailsForAllWhenNobodyIsAServer) {
 
 TEST(SessionOpening, NamesTheRankThatDoesNotCome) {
   const auto hub = std::make_shared<ThreadHub>(3);
-  OnThreads(2, [&](int rank) {
-    const Status status = OpenSession(hub, rank, OptionsOf(Role::kAll, kSoon)).status();
+  SessionOpening first(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0));
+  SessionOpening second(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 1));
+  ASSERT_TRUE(first.Step(WithoutWaiting()).pending());
+  for (SessionOpening* const opening : {&second, &first}) {
+    const Status status = opening->Step(Shortly());
     EXPECT_EQ(status.code(), Code::kTimeout);
     EXPECT_TRUE(Contains(status, "init: waited for rank 2")) << status.text();
-  });
+  }
 }
 
 // One thread steps both ranks: every wait is pending, and goes on when the other has come as far.

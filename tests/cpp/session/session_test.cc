@@ -12,7 +12,6 @@ using testing::ArrayOf;
 using testing::Barrier;
 using testing::Contains;
 using testing::kPatience;
-using testing::kSoon;
 using testing::RunJob;
 using testing::RunJobWithoutShutdown;
 using testing::Values;
@@ -43,15 +42,11 @@ TEST(Barrier, IsOfServersToo) {
 }
 
 TEST(Barrier, NamesTheRankThatDoesNotCome) {
-  RunJobWithoutShutdown(AllOf(2), kSoon, [](Session* session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
-      return;
-    }
-    const Status status = Barrier(session);
-    EXPECT_EQ(status.code(), Code::kTimeout);
-    EXPECT_TRUE(Contains(status, "in barrier for rank 1, which did not call it")) << status.text();
-  });
+  const auto sessions = testing::OpenAll(2);
+  const Status status = sessions[0]->StartBarrier()->Step(testing::Shortly());
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_TRUE(Contains(status, "in barrier for rank 1, which did not call it")) << status.text();
+  EXPECT_EQ(Close(sessions[1].get()).code(), Code::kAborted);
 }
 
 TEST(Close, WhileAnotherRankCallsBarrierIsAMismatchForBoth) {

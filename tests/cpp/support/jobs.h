@@ -18,9 +18,6 @@
 
 namespace multiverso::testing {
 
-// Of a job in which a wait is meant to end by itself.
-constexpr auto kSoon = std::chrono::milliseconds(100);
-
 inline SessionOptions OptionsOf(Role role, std::chrono::milliseconds timeout = kPatience) {
   SessionOptions options;
   options.role = role;
@@ -57,6 +54,19 @@ void RunJob(const Roles& roles, const Body& body) {
     const Status status = RunToEnd(session->StartClose().get());
     EXPECT_TRUE(status.ok()) << status.text();
   });
+}
+
+// The sessions of all ranks, for a test that plays them in turn on one thread, so that everything
+// happens in a known order.
+inline std::vector<std::unique_ptr<Session>> OpenAll(int ranks) {
+  const auto hub = std::make_shared<ThreadHub>(ranks);
+  std::vector<std::unique_ptr<Session>> sessions(static_cast<size_t>(ranks));
+  OnThreads(ranks, [&](int rank) {
+    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll));
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    sessions[static_cast<size_t>(rank)] = std::move(session.value());
+  });
+  return sessions;
 }
 
 // While it lives, every `ranks` ranks of a job are a node of their own.

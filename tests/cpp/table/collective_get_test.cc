@@ -11,21 +11,19 @@ using testing::AllOf;
 using testing::ArrayOf;
 using testing::Contains;
 using testing::kPatience;
-using testing::kSoon;
 using testing::MatrixOf;
 using testing::RunJob;
 using testing::RunJobWithoutShutdown;
 using testing::WithoutWaiting;
 
 Status GetTogether(Table* table, std::vector<float>* out,
-                   const std::vector<int64_t>* rows = nullptr,
-                   std::chrono::milliseconds timeout = kPatience) {
+                   const std::vector<int64_t>* rows = nullptr) {
   out->resize(static_cast<size_t>(rows == nullptr ? table->spec().count()
                                                   : static_cast<int64_t>(rows->size()) *
                                                         table->spec().num_col));
   CollectiveGet get(table, rows == nullptr ? nullptr : rows->data(),
                     rows == nullptr ? 0 : static_cast<int64_t>(rows->size()), out->data(),
-                    Clock::now() + timeout);
+                    Clock::now() + kPatience);
   return RunToEnd(&get);
 }
 
@@ -92,8 +90,9 @@ TEST(CollectiveGet, ThatAWorkerDoesNotComeToNamesIt) {
       EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
       return;
     }
-    std::vector<float> out;
-    const Status status = GetTogether(table.value(), &out, nullptr, kSoon);
+    std::vector<float> out(3);
+    CollectiveGet get(table.value(), nullptr, 0, out.data(), session->NextDeadline());
+    const Status status = get.Step(testing::Shortly());
     EXPECT_EQ(status.code(), Code::kTimeout);
     EXPECT_TRUE(Contains(status, "in get(sync=True) for rank 1")) << status.text();
   });

@@ -15,11 +15,12 @@ using testing::AllOf;
 using testing::ArrayOf;
 using testing::Contains;
 using testing::Create;
-using testing::kSoon;
 using testing::MatrixOf;
+using testing::OpenAll;
 using testing::OpenDescriptors;
 using testing::RunJob;
 using testing::RunJobWithoutShutdown;
+using testing::Shortly;
 using testing::Values;
 using testing::WithoutWaiting;
 
@@ -176,17 +177,16 @@ TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
   });
 }
 
-TEST(TableCreation, ThatARankDoesNotComeToNamesIt) {
-  RunJobWithoutShutdown(AllOf(3), kSoon, [](Session* session, int rank) {
-    if (rank == 1) {
-      // Stays until the others have given up.
-      EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
-      return;
-    }
-    const Status status = Create(session, ArrayOf(5)).status();
-    EXPECT_EQ(status.code(), Code::kTimeout);
-    EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1")) << status.text();
-  });
+TEST(TableCreation, ThatARankDoesNotComeToNamesItToAllWhoWait) {
+  const auto sessions = OpenAll(3);
+  const auto first = sessions[0]->StartTable(ArrayOf(5), nullptr);
+  const auto third = sessions[2]->StartTable(ArrayOf(5), nullptr);
+  const Status status = first->Step(Shortly());
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1")) << status.text();
+  EXPECT_EQ(third->Step(WithoutWaiting()).text(), status.text());
+  const auto late = sessions[1]->StartTable(ArrayOf(5), nullptr);
+  EXPECT_EQ(late->Step(WithoutWaiting()).code(), Code::kAborted);
 }
 
 TEST(TableCreation, WhileAnotherRankCallsBarrierIsNotTheSameCall) {
@@ -200,31 +200,21 @@ TEST(TableCreation, WhileAnotherRankCallsBarrierIsNotTheSameCall) {
   });
 }
 
-// One thread steps both ranks, so that every wait in between is seen.
 TEST(TableCreation, IsPendingWhileOthersAreBehindAndThenGoesOn) {
-  const auto hub = std::make_shared<ThreadHub>(2);
-  std::unique_ptr<Session> sessions[2];
-  testing::OnThreads(2, [&](int rank) {
-    auto opened = testing::OpenSession(hub, rank, testing::OptionsOf(Role::kAll));
-    ASSERT_TRUE(opened.ok());
-    sessions[rank] = std::move(opened.value());
-  });
+  const auto sessions = OpenAll(2);
   const std::vector<float> init = {1, 2, 3};
-  auto first = sessions[0]->StartTable(ArrayOf(3), init.data());
-  EXPECT_TRUE(first->Step(WithoutWaiting()).pending());
-  auto second = sessions[1]->StartTable(ArrayOf(3), nullptr);
-  EXPECT_TRUE(second->Step(WithoutWaiting()).pending());
-  Status status = Status::Pending();
-  int steps = 0;
-  while (status.pending() && steps++ < 10) {
-    ASSERT_TRUE(first->Step(WithoutWaiting()).ok() || !status.ok());
-    status = second->Step(WithoutWaiting());
-    if (status.pending()) continue;
-    break;
+  const auto first = sessions[0]->StartTable(ArrayOf(3), init.data());
+  Status one = first->Step(WithoutWaiting());
+  EXPECT_TRUE(one.pending());
+  const auto second = sessions[1]->StartTable(ArrayOf(3), nullptr);
+  Status two = Status::Pending();
+  for (int step = 0; step < 10 && (one.pending() || two.pending()); ++step) {
+    if (two.pending()) two = second->Step(WithoutWaiting());
+    if (one.pending()) one = first->Step(WithoutWaiting());
   }
-  ASSERT_TRUE(status.ok()) << status.text();
-  Table* const table = sessions[1]->KeepTable(second->TakeTable());
-  EXPECT_EQ(Values<float>(table), init);
+  ASSERT_TRUE(one.ok()) << one.text();
+  ASSERT_TRUE(two.ok()) << two.text();
+  EXPECT_EQ(Values<float>(sessions[1]->KeepTable(second->TakeTable())), init);
 }
 
 TEST(TableCreation, ThatIsCancelledEndsTheSessionForAll) {
