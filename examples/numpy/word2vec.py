@@ -1,0 +1,260 @@
+"""Word vectors: skip-gram with negative sampling, by all workers of an MPI job, with NumPy alone.
+
+    python examples/numpy/word2vec.py
+    mpirun -np 4 python examples/numpy/word2vec.py
+    mpirun -np 4 python examples/numpy/word2vec.py --text FILE --words "for list"
+
+The vectors are rows of two matrix tables. For each batch a worker gets the rows of the words in it,
+and adds to them what the batch has taught: a vocabulary may so be larger than what one batch, or
+one process, could hold. Without --text it reads the language reference that comes with Python.
+
+After T. Mikolov, I. Sutskever, K. Chen, G. Corrado and J. Dean, Distributed Representations of
+Words and Phrases and their Compositionality, 2013. What makes it a parallel program is marked
+`MULTIVERSO`.
+"""
+
+import argparse
+import collections
+import json
+import math
+import re
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+import multiverso as mv
+
+#: How rarer words are preferred as negative samples, and frequent ones left out (the paper's).
+NEGATIVE_POWER = 0.75
+SUBSAMPLE = 1e-3
+#: No step moves a vector further than this, so that a word that fills a batch cannot throw it away.
+LONGEST_STEP = 0.5
+
+
+def default_text() -> str:
+    """Return the language reference that `help()` shows, which every Python brings along."""
+    from pydoc_data.topics import topics
+
+    return "\n".join(topics[name] for name in sorted(topics))
+
+
+class Vocabulary:
+    """The words that occur often enough, the most frequent first."""
+
+    def __init__(self, tokens: list[str], least: int) -> None:
+        counted = collections.Counter(tokens)
+        kept = sorted((-count, word) for word, count in counted.items() if count >= least)
+        self.words = [word for _, word in kept]
+        self.ids = {word: number for number, word in enumerate(self.words)}
+        counts = np.array([-count for count, _ in kept], np.float64)
+        share = counts / max(counts.sum(), 1)
+        self.keep = np.minimum(1, np.sqrt(SUBSAMPLE / share) + SUBSAMPLE / share)
+        negative = share**NEGATIVE_POWER
+        self.negative = np.cumsum(negative / max(negative.sum(), 1e-300))
+
+    def __len__(self) -> int:
+        """Return the number of words."""
+        return len(self.words)
+
+    def encode(self, tokens: list[str]) -> np.ndarray:
+        """Return the numbers of the words that are in the vocabulary, in order."""
+        return np.array([self.ids[token] for token in tokens if token in self.ids], np.int64)
+
+
+def pairs(text: np.ndarray, vocabulary: Vocabulary, window: int, rng) -> np.ndarray:
+    """Return (word, neighbour) of a text in random order, an array of shape (n, 2)."""
+    text = text[rng.random(len(text)) < vocabulary.keep[text]]
+    reach = rng.integers(1, window + 1, len(text))
+    found = []
+    for distance in range(1, window + 1):
+        near = np.flatnonzero(reach[:-distance] >= distance) if len(text) > distance else []
+        found.append(np.stack([text[near], text[near + distance]], axis=1) if len(near) else None)
+        if len(near):
+            found.append(found[-1][:, ::-1])
+    found = [one for one in found if one is not None]
+    return rng.permutation(np.concatenate(found)) if found else np.empty((0, 2), np.int64)
+
+
+def step(word_rows, other_rows, words, others, learning_rate):
+    """Return the steps for the rows and the mean cost of a batch.
+
+    Parameters
+    ----------
+    word_rows, other_rows : arrays of float32, shapes (a, dimension) and (b, dimension)
+        The vectors that occur in the batch.
+    words : array of int64, shape (n,)
+        Which of `word_rows` is the word of each pair.
+    others : array of int64, shape (n, 1 + negatives)
+        Which of `other_rows` is its neighbour, and which are negative samples.
+
+    """
+    word, other = word_rows[words], other_rows[others]
+    scores = np.einsum("nd,nkd->nk", word, other)
+    truth = np.zeros_like(scores)
+    truth[:, 0] = 1
+    cost = np.logaddexp(0, np.where(truth == 1, -scores, scores)).sum(axis=1).mean()
+    error = learning_rate * (truth - 1 / (1 + np.exp(-scores)))
+    word_steps, other_steps = np.zeros_like(word_rows), np.zeros_like(other_rows)
+    np.add.at(word_steps, words, np.einsum("nk,nkd->nd", error, other))
+    np.add.at(other_steps, others, error[:, :, None] * word[:, None, :])
+    for steps in (word_steps, other_steps):
+        length = np.linalg.norm(steps, axis=1, keepdims=True)
+        steps *= np.minimum(1, LONGEST_STEP / np.maximum(length, 1e-30))
+    return word_steps, other_steps, float(cost)
+
+
+def train(args, tokens: list[str]):
+    """Train on the text; return the result on the master, None elsewhere."""
+    vocabulary = Vocabulary(tokens, args.min_count)
+    text = vocabulary.encode(tokens)
+    # MULTIVERSO: each worker reads its own part of the text.
+    part = np.array_split(text, mv.num_workers())[mv.worker_id()]
+    rng = np.random.default_rng((args.seed, mv.worker_id()))
+    start_values = np.random.default_rng(args.seed).uniform(
+        -0.5 / args.dimension, 0.5 / args.dimension, (len(vocabulary), args.dimension)
+    )
+    # MULTIVERSO: the vectors are rows of tables, from the master's values on.
+    word_table = mv.MatrixTableHandler(*start_values.shape, start_values, name="words")
+    other_table = mv.MatrixTableHandler(*start_values.shape, name="neighbours")
+
+    master = mv.is_master_worker()
+    mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
+    start = time.perf_counter()
+    costs, seen = [], 0
+    # tqdm shows nothing where the standard error is no terminal.
+    progress = tqdm(
+        total=args.epochs * len(part),
+        unit="word",
+        unit_scale=True,
+        disable=None if master else True,
+    )
+    for epoch in range(args.epochs):
+        samples = pairs(part, vocabulary, args.window, rng)
+        batches = math.ceil(len(samples) / args.batch_size)
+        cost = 0.0
+        for index in range(batches):
+            batch = samples[index * args.batch_size : (index + 1) * args.batch_size]
+            drawn = rng.random((len(batch), args.negatives))
+            negatives = np.minimum(np.searchsorted(vocabulary.negative, drawn), len(vocabulary) - 1)
+            word_ids, words = np.unique(batch[:, 0], return_inverse=True)
+            others = np.hstack([batch[:, 1:], negatives])
+            other_ids, places = np.unique(others, return_inverse=True)
+            rate = args.learning_rate * (1 - (epoch + index / batches) / args.epochs)
+            # MULTIVERSO: only the rows of this batch, as all workers have left them.
+            word_steps, other_steps, batch_cost = step(
+                word_table.get(word_ids),
+                other_table.get(other_ids),
+                words.reshape(-1),
+                places.reshape(others.shape),
+                max(rate, args.learning_rate * 1e-3),
+            )
+            # MULTIVERSO: add to everybody's rows what this batch has taught.
+            word_table.add(word_steps, word_ids)
+            other_table.add(other_steps, other_ids)
+            cost += batch_cost
+            progress.update(len(part) / batches)
+        seen += len(samples)
+        costs.append(cost / max(batches, 1))
+        progress.set_postfix_str(f"cost {costs[-1]:.3f}")
+    progress.close()
+    # MULTIVERSO: the number of samples of all workers, and everybody's last batch is in.
+    samples_of_all = mv.aggregate(np.array([seen], np.int64))[0]
+    mv.barrier()
+    if not master:
+        return None
+    seconds = time.perf_counter() - start
+    return {
+        "nearest": nearest(vocabulary, word_table.get(), args.words),
+        "costs": costs,
+        "seconds": seconds,
+        "samples": int(samples_of_all),
+        "samples_per_second": samples_of_all / seconds,
+        "workers": mv.num_workers(),
+        "vocabulary": len(vocabulary),
+        "tokens": len(text),
+    }
+
+
+def nearest(vocabulary: Vocabulary, vectors: np.ndarray, words: list[str], most: int = 5):
+    """Return the words whose vectors point most nearly the same way, for each word asked for."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    directions = vectors / np.maximum(length, 1e-30)
+    found = {}
+    for word in words:
+        if word not in vocabulary.ids:
+            continue
+        likeness = directions @ directions[vocabulary.ids[word]]
+        ranking = [i for i in np.argsort(-likeness) if i != vocabulary.ids[word]]
+        found[word] = [vocabulary.words[i] for i in ranking[:most]]
+    return found
+
+
+def positive(kind):
+    """Return a function that turns an option into a positive, finite number."""
+
+    def parse(text):
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise ValueError(text)
+        return value
+
+    parse.__name__ = f"positive {kind.__name__}"
+    return parse
+
+
+def parse_arguments():
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("--text", type=Path, metavar="FILE", help="a text in UTF-8 (default: Python's own)")
+    option("--words", type=str.split, default=["class", "list", "import", "except", "float"],
+           help="words to print the nearest of, in quotes")  # fmt: skip
+    option("--epochs", type=positive(int), default=5, help="(default %(default)s)")
+    option("--dimension", type=positive(int), default=64, help="(default %(default)s)")
+    option("--window", type=positive(int), default=5, help="(default %(default)s)")
+    option("--negatives", type=positive(int), default=5, help="(default %(default)s)")
+    option("--batch-size", type=positive(int), default=256, help="(default %(default)s)")
+    option("--min-count", type=positive(int), default=5, help="(default %(default)s)")
+    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
+    option("--seed", type=int, default=0, help="(default %(default)s)")
+    option("--json", type=Path, metavar="FILE", help="write the result to FILE, too")
+    return parser.parse_args()
+
+
+def main():
+    """Read the text, train, report; return the exit code."""
+    args = parse_arguments()
+    try:
+        text = default_text() if args.text is None else args.text.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        print(f"error: cannot read {args.text}: {problem}", file=sys.stderr)
+        return 2
+    tokens = re.findall(r"[^\W\d_]+", text.lower())
+    if len(Vocabulary(tokens, args.min_count)) < 2:
+        print(f"error: expected two words or more that occur {args.min_count} times or more"
+              " in the text, found fewer; see --min-count", file=sys.stderr)  # fmt: skip
+        return 2
+    with mv.session():  # MULTIVERSO: the processes find each other here, and part at its end.
+        result = train(args, tokens)
+    if result is None:
+        return 0
+    for word, others in result["nearest"].items():
+        print(f"{word}: {' '.join(others)}")
+    print(
+        "cost {0[0]:.3f} to {0[1]:.3f}, {seconds:.2f} seconds, {samples_per_second:,.0f} samples"
+        " per second (workers {workers}, vocabulary {vocabulary})".format(
+            (result["costs"][0], result["costs"][-1]), **result
+        )
+    )
+    if args.json is not None:
+        args.json.write_text(json.dumps(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The examples that need NumPy alone: as good on any number of workers as on one."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+from launch import WALL_LIMIT, run
+
+FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
+MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
+POINT = 0.01  # of the test error: one percentage point
+
+
+@unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
+class UsesExample(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def result(self, example, *arguments, ranks):
+        path = self.folder / "result.json"
+        run(FOLDER / example, "--json", str(path), *arguments, np=ranks).check()
+        return json.loads(path.read_text("utf-8"))
+
+    def refusal(self, example, *arguments):
+        done = subprocess.run(
+            [sys.executable, str(FOLDER / example), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=WALL_LIMIT,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
+
+class TestLogisticRegression(UsesExample):
+    def test_any_number_of_workers_is_as_good_as_one(self):
+        alone = self.result("logistic_regression.py", ranks=1)
+        self.assertLess(alone["test_error"], 0.06)
+        for ranks, arguments in ((2, []), (4, []), (3, ["--sync"])):
+            with self.subTest(ranks=ranks, arguments=arguments):
+                result = self.result("logistic_regression.py", *arguments, ranks=ranks)
+                self.assertEqual(result["workers"], ranks)
+                self.assertEqual(result["updates"], alone["updates"])
+                self.assertLessEqual(abs(result["test_error"] - alone["test_error"]), POINT)
+
+    def test_missing_data_are_one_sentence(self):
+        said = self.refusal("logistic_regression.py", "--data", str(self.folder / "none.npz"))
+        self.assertIn("none.npz", said)
+        self.assertEqual(len(said.splitlines()), 1)
+
+
+class TestWordVectors(UsesExample):
+    """On a text of two subjects that share no word: neighbours are of the same subject."""
+
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(0)
+        subjects = [[f"{name}{letter}" for letter in "abcdefgh"] for name in ("x", "y")]
+        chapters = [rng.choice(subjects[i % 2], 1000) for i in range(30)]
+        self.text = self.folder / "text.txt"
+        self.text.write_text("\n".join(" ".join(one) for one in chapters), "utf-8")
+
+    def test_words_of_a_subject_lie_together(self):
+        options = ["--text", str(self.text), "--words", "xa ye unheard", "--dimension", "8"]
+        for ranks in (1, 3):
+            with self.subTest(ranks=ranks):
+                result = self.result("word2vec.py", *options, "--epochs", "5", ranks=ranks)
+                self.assertEqual(result["workers"], ranks)
+                self.assertEqual(result["vocabulary"], 16)
+                self.assertEqual(set(result["nearest"]), {"xa", "ye"})
+                for word, others in result["nearest"].items():
+                    self.assertEqual({other[0] for other in others}, {word[0]})
+                self.assertLess(result["costs"][-1], result["costs"][0])
+
+    def test_a_text_that_is_missing_or_has_no_words_is_one_sentence(self):
+        self.assertIn("none.txt", self.refusal("word2vec.py", "--text", "none.txt"))
+        self.text.write_text("1 2 3", "utf-8")
+        self.assertIn("--min-count", self.refusal("word2vec.py", "--text", str(self.text)))
+
+
+if __name__ == "__main__":
+    unittest.main()
