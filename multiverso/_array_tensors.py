@@ -22,6 +22,7 @@ class PlainArray:
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.dtype = _arrays.table_dtype(array.dtype)[1]
+        self.shape = array.shape
         self.size = array.size
         self._flat = array.reshape(-1)
 
@@ -48,6 +49,7 @@ class CopiedArray:
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.dtype = _arrays.table_dtype(array.dtype.newbyteorder("="))[1]
+        self.shape = array.shape
         self.size = array.size
         self._array = array
         self._copy = np.empty(array.shape, self.dtype)
@@ -82,6 +84,7 @@ class HalfArray:
     dtype = _FLOAT32
 
     def __init__(self, array: NDArray[Any]) -> None:
+        self.shape = array.shape
         self.size = array.size
         self._array = array
         self._master = np.empty(array.shape, _FLOAT32)

@@ -21,6 +21,7 @@ from multiverso.tables import ArrayTableHandler
 
 #: So much of the user's name, in bytes, leaves room for the layout within a table's name.
 _NAME_BYTES: Final = 24
+_LAYOUT_BYTES: Final = 36
 
 _run: Final = lib.MV_ParamSyncRun
 
@@ -32,6 +33,8 @@ class Tensor(Protocol):
     ----------
     dtype : numpy.dtype
         Of the table that they are kept in.
+    shape : tuple of int
+        Of the parameters, compared over the ranks.
     size : int
         How many elements they are.
     is_fixed : bool
@@ -40,6 +43,7 @@ class Tensor(Protocol):
     """
 
     dtype: np.dtype[Any]
+    shape: tuple[int, ...]
     size: int
     is_fixed: bool
 
@@ -190,10 +194,15 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
     """Return a name for the tables that differs where the ranks' tensors do.
 
-    The sizes of the tables alone would not tell a model of 2 + 3 parameters from one of 3 + 2.
+    The sizes of the tables alone would not tell a model of 2 + 3 parameters from one of 3 + 2, nor
+    a matrix from its transpose.
     """
-    layout = ",".join(f"{tensor.dtype}*{tensor.size}" for tensor in tensors)
     short = name.encode()[:_NAME_BYTES].decode(errors="ignore")
+    if len(tensors) == 1:
+        shape = f"shape {tensors[0].shape}"
+        if len(shape) <= _LAYOUT_BYTES:
+            return f"{short}, {shape}"
+    layout = ",".join(f"{tensor.dtype}{tensor.shape}" for tensor in tensors)
     return f"{short} ({len(tensors)} tensors, layout {zlib.crc32(layout.encode()):08x})"
 
 

@@ -25,7 +25,7 @@ __all__ = ["ParamSync"]
 class ParamSync:
     """Arrays that each worker trains in place, and that are synchronised through a table.
 
-    Making one is collective: all ranks make it of arrays of the same sizes and dtypes. When it
+    Making one is collective: all ranks make it of arrays of the same shapes and dtypes. When it
     returns, the arrays of all workers have the master's values.
 
     Parameters
@@ -47,7 +47,7 @@ class ParamSync:
     TypeError
         If something is no array, or of another dtype.
     MismatchError
-        If another rank's arrays differ in number, size or dtype, or it failed.
+        If another rank's arrays differ in number, shape or dtype, or it failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTableHandler`.
 

@@ -21,7 +21,7 @@ __all__ = ["MVModelParamManager"]
 class MVModelParamManager(abc.ABC):
     """Keeps a model's parameters in step with those of all workers.
 
-    Making one is collective: all ranks make it of models with parameters of the same number, sizes
+    Making one is collective: all ranks make it of models with parameters of the same number, shapes
     and dtypes. The master's values are set on all workers.
 
     Parameters
@@ -36,7 +36,7 @@ class MVModelParamManager(abc.ABC):
     TypeError, ValueError
         There are no parameters, or of dtypes that no table can hold; see `multiverso.sync`.
     MismatchError
-        The ranks' parameters differ in number, size or dtype.
+        The ranks' parameters differ in number, shape or dtype.
 
     Examples
     --------

@@ -31,94 +31,36 @@ What the variables are
     even where the program has dropped it, so that all ranks always synchronise the same ones.
 """
 
-import contextlib
 import functools
-import logging
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import multiverso as mv
+from multiverso._tensor_sync import TensorSync, taking_part
 from multiverso.api import current_session
-from multiverso.theano_ext._backend import choose_backend, is_shared_variable
+from multiverso.theano_ext._backend import choose_backend
+from multiverso.theano_ext._tensors import SharedTensor, name_of
 
 __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
-
-_log = logging.getLogger(__name__)
-
-# The dtype of a variable, and of its table: half precision is summed up in single precision.
-_TABLE_DTYPES = {
-    "float16": "float32",
-    "float32": "float32",
-    "float64": "float64",
-    "int32": "int32",
-    "int64": "int64",
-}
 
 
 class _Link:
     """Ties the value of a shared variable to a table of the present session.
 
     Collective: creates the table with the master's value, and on every worker sets the variable
-    to it. `variable` must have passed `_checked_value`.
+    to it.
     """
 
-    def __init__(self, variable: Any, value: NDArray[Any]) -> None:
-        self.variable = variable
+    def __init__(self, variable: Any) -> None:
         self._session = current_session()
-        dtype = _TABLE_DTYPES[value.dtype.name]
-        self._table = mv.ArrayTableHandler(value.size, init_value=value.ravel(), dtype=dtype)
-        # The value as of the last synchronisation. It has the precision of the variable: what
-        # rounding takes from the table's value is nothing that this worker has learned.
-        self._last = np.empty(value.shape, value.dtype.name)
-        # Holds the delta, then the table's value. One array with _last where the dtypes agree.
-        self._work = self._last if value.dtype == dtype else np.empty(value.shape, dtype)
-        # Whether a synchronisation has begun and not ended: _last cannot be relied on.
-        self._unfinished = False
-        if mv.worker_id() >= 0:
-            # With all workers at once, lest a slow one sees what a quick one has added already.
-            self._table.get(sync=True, out=self._work.reshape(-1))
-            self._accept()
-            # Not in place: the program may still use the array it made the variable from.
-            variable.set_value(self._last.copy(), borrow=True)
+        self._sync = TensorSync(lambda: [_tensor_of(variable)], _short_name(variable))
 
     def is_live(self) -> bool:
         """Tell whether the session in which the variable was attached is still open."""
         return not self._session.closed
 
     def sync(self) -> None:
-        """Add what the variable has gained to the table, and set the variable to the sum."""
-        value = np.asarray(self.variable.get_value(borrow=True))
-        if value.shape != self._last.shape:
-            raise ValueError(
-                f"expected {_name(self.variable)} to have the shape it was attached with,"
-                f" {self._last.shape}, received {value.shape}"
-            )
-        work = self._work.reshape(-1)
-        if self._unfinished:
-            _log.warning(
-                "The last mv_sync of %s was interrupted: its value is taken from the table, what"
-                " this worker has added to it since the one before may be lost",
-                _name(self.variable),
-            )
-            work.fill(0)
-        else:
-            self._unfinished = True
-            np.subtract(value, self._last, out=self._work, dtype=self._work.dtype)
-        self._table.add_get(work, out=work)
-        self._accept()
-        stored = self.variable.container.value
-        if type(stored) is np.ndarray and stored.flags.writeable:
-            np.copyto(stored, self._last)
-        else:  # on another device, read-only, or a NumPy scalar that an update has left
-            self.variable.set_value(self._last.copy(), borrow=True)
-        self._unfinished = False
-
-    def _accept(self) -> None:
-        if self._work is not self._last:
-            np.copyto(self._last, self._work, casting="same_kind")
+        """Add what the variable has gained to the table, and set both to the sum."""
+        self._sync.sync()
 
 
 class MVSharedVariable:
@@ -144,7 +86,7 @@ class MVSharedVariable:
     ValueError
         Its value has no element.
     MismatchError
-        The ranks' variables differ in size or dtype.
+        The ranks' variables differ in shape or in the dtype of their tables.
     """
 
     __slots__ = ()  # see _synchronised_class
@@ -160,26 +102,34 @@ class MVSharedVariable:
         """Add the gain since the last synchronisation to the table and read the sum back.
 
         The value is ``table + (value - last value)`` afterwards, in the table and here. Functions
-        that use the variable see it at once. Nothing of its size is allocated.
+        that use the variable see it at once. It is one pass over the memory, in which nothing of
+        its size is allocated, but for float16. It waits for other workers where the mode does: in
+        sync mode all workers call it equally often, and end with the same bits.
+
+        After an interrupted call the next one does the rest, and nothing is lost or added twice;
+        not so in sync mode and on several nodes, see `multiverso.sync.ParamSync.sync`.
 
         Raises
         ------
         StateError
             There is no session, or the variable does not belong to it: it comes from a pickle, a
-            deep copy or an earlier session. Or this rank is no worker.
+            deep copy or an earlier session. Or this rank is no worker, has called
+            `multiverso.finish`, or an earlier call was interrupted where that cannot be mended.
         ValueError
             The shape of the value has changed since the variable was attached.
+        OperationTimeout, PeerLostError, AbortedError
+            It has to wait for a worker that does not come. The message names it.
         """
         current_session()
         link = self._mv_link
         if link is None:
             raise mv.StateError(
-                f"{_name(self)} has no table, it comes from a pickle or a deep copy;"
+                f"{name_of(self)} has no table, it comes from a pickle or a deep copy;"
                 " MVSharedVariable(variable), called by all ranks, gives it one"
             )
         if not link.is_live():
             raise mv.StateError(
-                f"{_name(self)} belongs to a session that has been shut down;"
+                f"{name_of(self)} belongs to a session that has been shut down;"
                 " MVSharedVariable(variable), called by all ranks, attaches it to the present one"
             )
         link.sync()
@@ -217,7 +167,7 @@ def mv_shared(
         As for `MVSharedVariable`.
     """
     current_session()
-    with _taking_part():
+    with taking_part():
         variable = choose_backend().shared(
             value, name=name, strict=strict, allow_downcast=allow_downcast, **kwargs
         )
@@ -233,6 +183,8 @@ def sync_all_mv_shared_vars() -> None:
         Before `multiverso.init` or after `multiverso.shutdown`, or this rank is no worker.
     ValueError
         The shape of a variable has changed; those before it have been synchronised.
+    OperationTimeout, PeerLostError, AbortedError
+        As for `MVSharedVariable.mv_sync`.
     """
     for link in current_session().companions.get(__name__, []):
         link.sync()
@@ -244,9 +196,7 @@ def _attach(svobj: Any) -> Any:
     link = getattr(svobj, "_mv_link", None)
     if link is not None and link.is_live():
         return svobj
-    with _taking_part():
-        value = _checked_value(svobj)
-    link = _Link(svobj, value)
+    link = _Link(svobj)
     if not isinstance(svobj, MVSharedVariable):
         framework_class: Any = type(svobj)
         svobj.__class__ = _synchronised_class(framework_class)
@@ -255,44 +205,19 @@ def _attach(svobj: Any) -> Any:
     return svobj
 
 
-def _checked_value(variable: Any) -> NDArray[Any]:
-    """Return the value of a shared variable as an array, if it can have a table."""
-    if not is_shared_variable(variable):
-        raise TypeError(
-            "expected a shared variable of PyTensor, Theano or Aesara, received"
-            f" {type(variable).__name__}"
-        )
-    value = variable.get_value(borrow=True)
-    if not isinstance(value, np.ndarray | np.generic):
-        raise TypeError(
-            f"expected {_name(variable)} to hold a dense array or a scalar, received"
-            f" {type(value).__name__}"
-        )
-    if value.dtype.name not in _TABLE_DTYPES:
-        raise TypeError(
-            f"expected {_name(variable)} to be of one of the dtypes {', '.join(_TABLE_DTYPES)},"
-            f" received {value.dtype.name}"
-        )
-    if value.size == 0:
+def _tensor_of(variable: Any) -> SharedTensor:
+    tensor = SharedTensor(variable)
+    if tensor.size == 0:
         raise ValueError(
-            f"expected {_name(variable)} to have at least one element, received shape {value.shape}"
+            f"expected {name_of(variable)} to have at least one element, received shape"
+            f" {tensor.shape}"
         )
-    return np.asarray(value)
+    return tensor
 
 
-@contextlib.contextmanager
-def _taking_part() -> Iterator[None]:
-    """Tell the other ranks, who wait for this one to create its table, if it fails before that."""
-    try:
-        yield
-    except Exception:
-        with contextlib.suppress(Exception):
-            mv.ArrayTableHandler(0)  # no table: the others get a MismatchError
-        raise
-
-
-def _name(variable: Any) -> str:
-    return f"shared variable {variable.name!r}" if variable.name else "a shared variable"
+def _short_name(variable: Any) -> str:
+    name = getattr(variable, "name", None)
+    return name if isinstance(name, str) and name else "shared variable"
 
 
 @functools.cache

@@ -40,6 +40,7 @@ class TorchTensor:
 
     def __init__(self, tensor: torch.Tensor, name: str, share: float = 1.0) -> None:
         self.dtype, self._exact = DTYPES[tensor.dtype]
+        self.shape = tuple(tensor.shape)
         self.size = tensor.numel()
         self._tensor = tensor
         self._name = name

@@ -45,7 +45,7 @@ class TorchParamManager:
     TypeError
         If it is no module, or a parameter is of another dtype, such as complex.
     MismatchError
-        If another rank's module differs in number, size or dtype of its parameters.
+        If another rank's module differs in number, shape or dtype of its parameters.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTableHandler`.
 

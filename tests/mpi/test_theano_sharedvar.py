@@ -22,6 +22,11 @@ class TestSharedVariables(unittest.TestCase):
                     self.assertEqual(report["starts"], [[[10.0] * 5] * 3, 0.0, 0, [0.0] * 7])
                     self.assertEqual(report["equal"], [True] * 4)
 
+    def test_sync_mode_and_a_thousand_variables(self):
+        for ranks in (1, 3):
+            for report in run(PROGRAM, "in step", np=ranks).check().reports.values():
+                self.assertEqual(report, {"equal": True})
+
     def check_wrong_on_one(self, scenario, error, text):
         """Rank 0 gets `error` with `text`, the others a MismatchError, and all go on."""
         ranks = 3
@@ -35,6 +40,10 @@ class TestSharedVariables(unittest.TestCase):
 
     def test_another_size_on_one_rank(self):
         self.check_wrong_on_one("size", "MismatchError", "4.*5|5.*4")
+
+    def test_another_shape_on_one_rank(self):
+        text = r"W, shape \(2, 3\).*W, shape \(3, 2\)|W, shape \(3, 2\).*W, shape \(2, 3\)"
+        self.check_wrong_on_one("shape", "MismatchError", text)
 
     def test_another_type_on_one_rank(self):
         self.check_wrong_on_one("type", "TypeError", "received complex128")

@@ -53,6 +53,20 @@ def values_agree():
     worker.report(starts=starts, equal=equal)
 
 
+def in_step():
+    """Make rounds of sync mode with one variable, and with a thousand."""
+    me, workers = mv.worker_id(), mv.num_workers()
+    variables = [mv_shared(np.full((2, 3), 10 + me, np.float64)) for _ in range(1000)]
+    rounds = 3
+    for _ in range(rounds):
+        for variable in variables:
+            variable.set_value(variable.get_value() + me + 1)
+        sync_all_mv_shared_vars()
+    variables[0].mv_sync()
+    end = 10 + rounds * workers * (workers + 1) / 2
+    worker.report(equal=all(bool((v.get_value() == end).all()) for v in variables))
+
+
 def one_is_wrong(make):
     """Rank 0 makes something else than the others; report what they get, and that all go on."""
     worker.report_call(make)
@@ -73,9 +87,14 @@ def roles():
 
 
 scenario = sys.argv[1]
-with mv.session(role="server" if scenario == "roles" and worker.RANK == 0 else "all"):
+role = "server" if scenario == "roles" and worker.RANK == 0 else "all"
+with mv.session(role=role, sync=scenario == "in step"):
     if scenario == "values":
         values_agree()
+    elif scenario == "in step":
+        in_step()
+    elif scenario == "shape":
+        one_is_wrong(lambda: mv_shared(np.zeros((2, 3) if mv.rank() == 0 else (3, 2)), name="W"))
     elif scenario == "size":
         one_is_wrong(lambda: mv_shared(np.zeros(4 if mv.rank() == 0 else 5)))
     elif scenario == "type":
