@@ -24,8 +24,10 @@ JAX_PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 ENVS := $(MPICH_ENV) $(OPENMPI_ENV) $(FRAMEWORKS_ENV) $(JAX_ENV)
 
 # Which files of tests/ run in those two.
-FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py
-JAX_TESTS := unit/test_docs.py
+FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
+                    unit/test_lasagne.py mpi/test_lasagne.py \
+                    unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py
+JAX_TESTS := unit/test_docs.py unit/test_adapters.py
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so

@@ -7,12 +7,15 @@ take every process of a job many seconds, and longer than the training. To have 
 nevertheless, set PYTENSOR_FLAGS, AESARA_FLAGS or THEANO_FLAGS: your settings win over these.
 """
 
+import builtins
 import importlib
 import importlib.util
 import logging
 import os
 import warnings
 from types import ModuleType
+
+import numpy as np
 
 # No compiler at all: then the processes of a job also share no folder of compiled code.
 QUICK = "floatX=float32,mode=FAST_COMPILE,linker=py,cxx="
@@ -22,6 +25,8 @@ BACKENDS = (
     ("aesara", "AESARA_FLAGS", "blas__ldflags="),
     ("theano", "THEANO_FLAGS", "blas.ldflags="),
 )
+# Names of Python's types that Theano looks for in NumPy, which has had none of them since 1.24.
+NUMPY_ALIASES = ("bool", "int", "float", "complex", "object", "str")
 
 
 def import_backend() -> ModuleType:
@@ -41,6 +46,10 @@ def import_backend() -> ModuleType:
         logging.getLogger(f"{name}.tensor.blas").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if name == "theano":
+                for alias in NUMPY_ALIASES:
+                    if not hasattr(np, alias):
+                        setattr(np, alias, getattr(builtins, alias))
             return importlib.import_module(name)
     raise ImportError("expected PyTensor, Aesara or Theano, found none; pip install pytensor")
 

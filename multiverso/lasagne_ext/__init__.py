@@ -1,0 +1,14 @@
+"""Multiverso for programs written with Lasagne.
+
+    from multiverso.lasagne_ext.param_manager import LasagneParamManager
+
+    with mv.session():
+        network = lasagne.layers.DenseLayer(...)
+        manager = LasagneParamManager(network)
+        for x, y in batches:  # this worker's part of them
+            train(x, y)
+            manager.sync_all_param()
+
+Importing this package imports neither Lasagne nor Theano. `multiverso.lasagne_ext.old_names` makes
+Lasagne 0.1 run on releases of NumPy and Theano that are younger than it.
+"""

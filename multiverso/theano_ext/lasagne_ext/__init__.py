@@ -1,0 +1,1 @@
+"""The former place of `multiverso.lasagne_ext`."""

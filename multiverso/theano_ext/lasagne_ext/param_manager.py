@@ -1,0 +1,9 @@
+"""The former place of `multiverso.lasagne_ext.param_manager`."""
+
+from multiverso.lasagne_ext.param_manager import (
+    LasagneParamManager,
+    MVNetParamManager,
+    SyncNonTrainable,
+)
+
+__all__ = ["LasagneParamManager", "MVNetParamManager", "SyncNonTrainable"]

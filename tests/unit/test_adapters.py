@@ -1,0 +1,85 @@
+"""Each adapter imports the framework it is for at most, and no other; former places still work."""
+
+import importlib.util
+import os
+import textwrap
+import unittest
+from pathlib import Path
+
+from programs import run_program
+
+import multiverso
+
+PACKAGE = Path(multiverso.__file__).parent
+
+FRAMEWORKS = ("aesara", "jax", "keras", "lasagne", "pytensor", "tensorflow", "theano", "torch")
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")  # is Keras's own default
+
+# What importing a folder's modules may import. Those of Theano wait for what the program imports.
+OWN = {
+    "jax_ext": {"jax"},
+    "keras_ext": {"keras", BACKEND},
+    "lasagne_ext": set(),
+    "theano_ext": set(),
+    "torch_ext": {"torch"},
+}
+
+# Where programs of old find what now lives elsewhere, or still lives there.
+FORMER = {
+    "multiverso.theano_ext.sharedvar": (
+        "MVSharedVariable",
+        "mv_shared",
+        "sync_all_mv_shared_vars",
+    ),
+    "multiverso.theano_ext.param_manager": ("MVModelParamManager",),
+    "multiverso.theano_ext.lasagne_ext.param_manager": (
+        "LasagneParamManager",
+        "MVNetParamManager",
+    ),
+}
+
+
+def adapters():
+    """Return the folders of adapters, relative to the package."""
+    return sorted(path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*_ext/__init__.py"))
+
+
+def modules_in(folder):
+    """Return the dotted names of the public modules right in an adapter's folder."""
+    base = ".".join((PACKAGE.name, *folder.parts))
+    names = sorted(path.stem for path in (PACKAGE / folder).glob("[a-z]*.py"))
+    return [base, *(f"{base}.{name}" for name in names)]
+
+
+class TestAdapters(unittest.TestCase):
+    def test_importing_one_imports_no_other_framework(self):
+        folders = adapters()
+        self.assertGreater(len(folders), 3)
+        for folder in folders:
+            with self.subTest(str(folder)):
+                own = OWN[folder.name]
+                if missing := [name for name in own if importlib.util.find_spec(name) is None]:
+                    self.skipTest(f"needs {', '.join(missing)}")
+                code = f"""
+                    import importlib, sys
+                    for name in {modules_in(folder)}:
+                        importlib.import_module(name)
+                    print(*sorted(set({FRAMEWORKS}) & set(sys.modules)))
+                """
+                status, printed, errors = run_program(textwrap.dedent(code))
+                self.assertEqual(status, 0, errors)
+                self.assertLessEqual(set(printed.split()), own)
+
+    def test_importing_the_package_imports_no_framework(self):
+        code = f"import sys, multiverso; print(*set({FRAMEWORKS}) & set(sys.modules))"
+        self.assertEqual(run_program(code), (0, "\n", ""))
+
+    def test_former_places(self):
+        for module, names in FORMER.items():
+            with self.subTest(module):
+                code = f"from {module} import {', '.join(names)}"
+                self.assertEqual(run_program(code), (0, "", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()
