@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "transport/launcher.h"
 
 namespace multiverso {
 namespace {
@@ -59,6 +60,8 @@ Result<MpiLibrary> MpiLibrary::Find(const std::string& path) {
       if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
         std::rotate(candidates.begin(), candidates.begin() + 2, candidates.end());
       }
+      const std::vector<std::string> beside = LibrariesOfLaunchers(AncestorPrograms(), candidates);
+      candidates.insert(candidates.begin(), beside.begin(), beside.end());
     }
     for (const std::string& candidate : candidates) {
       // Global, as MPI's own plug-ins look for its symbols among the program's.

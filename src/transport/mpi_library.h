@@ -17,7 +17,8 @@ enum class MpiFamily { kOpenMpi, kMpich };
 
 class MpiLibrary {
  public:
-  // The library loaded already; otherwise opens `path`, or, if that is empty, the usual names.
+  // The library loaded already; otherwise opens `path`, or, if that is empty, what lies beside the
+  // launcher (launcher.h), or the usual names.
   // LauncherError if there is none, or two.
   static Result<MpiLibrary> Find(const std::string& path);
 

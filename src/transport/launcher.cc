@@ -1,0 +1,65 @@
+#include "transport/launcher.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int kMostAncestors = 32;
+
+// mpirun and mpiexec are often scripts or links; these are also the programs behind them.
+bool IsLauncher(const std::string& name) {
+  for (const char* stem : {"mpirun", "mpiexec", "hydra_", "prte", "orte"}) {
+    if (name.rfind(stem, 0) == 0) return true;
+  }
+  return false;
+}
+
+// 0 if it cannot be told.
+int ParentOf(int pid) {
+  std::ifstream file(StrCat("/proc/", pid, "/stat"));
+  std::stringstream text;
+  text << file.rdbuf();
+  // "pid (name) state parent ...", where the name may hold anything.
+  const size_t name_end = text.str().rfind(')');
+  if (name_end == std::string::npos || name_end + 4 > text.str().size()) return 0;
+  return std::atoi(text.str().c_str() + name_end + 4);
+}
+
+}  // namespace
+
+std::vector<std::string> AncestorPrograms() {
+  std::vector<std::string> programs;
+  int pid = getppid();
+  for (int i = 0; i < kMostAncestors && pid > 1; ++i, pid = ParentOf(pid)) {
+    char path[4096];
+    const ssize_t length = readlink(StrCat("/proc/", pid, "/exe").c_str(), path, sizeof(path));
+    if (length > 0) programs.emplace_back(path, static_cast<size_t>(length));
+  }
+  return programs;
+}
+
+std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& programs,
+                                              const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  for (const std::string& program : programs) {
+    const size_t slash = program.rfind('/');
+    if (slash == std::string::npos || !IsLauncher(program.substr(slash + 1))) continue;
+    const std::string folder = program.substr(0, slash);
+    for (const char* libraries : {"/../lib/", "/../lib64/"}) {
+      for (const std::string& name : names) {
+        const std::string path = folder + libraries + name;
+        if (access(path.c_str(), R_OK) == 0) found.push_back(path);
+      }
+    }
+  }
+  return found;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,63 @@
+// Where the MPI of a job is looked for: beside its launcher, and beside no other program.
+#include "transport/launcher.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "support/processes.h"
+
+namespace multiverso {
+namespace {
+
+// A folder with bin/ and lib/libmpi.so.12, as an environment with an MPI has them.
+class Launcher : public ::testing::Test {
+ protected:
+  Launcher() {
+    char name[] = "/tmp/multiverso-launcher-XXXXXX";
+    top_ = mkdtemp(name);
+    mkdir((top_ + "/bin").c_str(), 0700);
+    mkdir((top_ + "/lib").c_str(), 0700);
+    std::ofstream(top_ + "/lib/libmpi.so.12") << "an MPI";
+  }
+  ~Launcher() override {
+    std::remove((top_ + "/lib/libmpi.so.12").c_str());
+    for (const char* folder : {"/bin", "/lib", ""}) rmdir((top_ + folder).c_str());
+  }
+
+  std::string top_;
+};
+
+TEST_F(Launcher, HasItsMpiBesideIt) {
+  for (const char* name : {"mpirun", "mpiexec.hydra", "hydra_pmi_proxy", "prterun", "orted"}) {
+    EXPECT_EQ(LibrariesOfLaunchers({"/usr/bin/sh", top_ + "/bin/" + name},
+                                   {"libmpi.so.12", "libmpi.so.40"}),
+              std::vector<std::string>{top_ + "/bin/../lib/libmpi.so.12"})
+        << name;
+  }
+}
+
+TEST_F(Launcher, OtherProgramsSayNothing) {
+  EXPECT_TRUE(
+      LibrariesOfLaunchers({top_ + "/bin/python3", "mpirun", ""}, {"libmpi.so.12"}).empty());
+}
+
+TEST_F(Launcher, OtherLibrariesAreNotTaken) {
+  EXPECT_TRUE(LibrariesOfLaunchers({top_ + "/bin/mpirun"}, {"libmpi.so.40"}).empty());
+}
+
+TEST(AncestorPrograms, BeginWithTheParent) {
+  char self[4096] = {};
+  ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
+  testing::Child child([&] {
+    const std::vector<std::string> programs = AncestorPrograms();
+    return !programs.empty() && programs[0] == self && programs.size() > 1 ? 0 : 1;
+  });
+  EXPECT_EQ(child.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace multiverso
