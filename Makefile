@@ -70,12 +70,12 @@ endif
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
 .PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi test-frameworks \
-        lint bench clean
+        test-lua lint bench clean
 
 help:
 	@echo 'make demo    train a logistic regression on $(NP) processes (NP=$(NP)) in $(MPICH_ENV)'
 	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich,'
-	@echo '             test-openmpi, test-frameworks'
+	@echo '             test-openmpi, test-frameworks, test-lua'
 	@echo 'make lint    ruff, mypy and clang-format'
 	@echo 'make bench   measure tables and sync rounds beside NumPy and MPI'
 	@echo 'make clean   remove everything that was built, the environments too'
@@ -85,7 +85,7 @@ help:
 demo: $(MPICH_ENV)/.installed $(LIBRARY)
 	$(call run,$(MPICH_ENV),mpirun -np $(NP) python examples/theano/logistic_regression.py)
 
-test: test-cpp test-unit test-install test-mpich test-openmpi test-frameworks
+test: test-cpp test-unit test-install test-mpich test-openmpi test-frameworks test-lua
 
 test-cpp: $(LIBRARY)
 	@$(call in,$(MPICH_ENV)) $(free) cmake -S . -B $(BUILD) > $(BUILD)/configure.log
@@ -116,6 +116,16 @@ test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	$(call run,$(FRAMEWORKS_ENV),$(for-theano) python -m pytest $(FRAMEWORKS_TESTS:%=tests/%))
 	@echo 'With JAX:'
 	$(call run,$(JAX_ENV),KERAS_BACKEND=jax python -m pytest $(JAX_TESTS:%=tests/%))
+
+test-lua: $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(LIBRARY)
+	@if luajit -e "require 'busted.runner'" > /dev/null 2>&1; then \
+	  echo 'LuaJIT on MPICH, then on Open MPI:' && \
+	  $(call in,$(MPICH_ENV)) python -m pytest tests/lua && \
+	  $(call in,$(OPENMPI_ENV)) $(for-openmpi) python -m pytest tests/lua; \
+	else \
+	  echo 'LuaJIT or busted not found: the Lua tests are SKIPPED. To run them install both' \
+	       '(Debian, Ubuntu: apt install luajit lua-busted lua-unit)'; \
+	fi
 
 lint: $(MPICH_ENV)/.dev
 	$(call run,$(MPICH_ENV),ruff check .)

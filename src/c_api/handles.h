@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -72,6 +73,19 @@ class HandleTable {
         }
       }
     }
+  }
+
+  // The handles that are open now.
+  std::vector<uintptr_t> All() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    std::vector<uintptr_t> handles;
+    for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
+      const Slot* const slot = SlotAt(index, /*create=*/false);
+      const uint32_t generation = slot == nullptr ? kFree : slot->generation.load();
+      if (generation % kStates != kOpen) continue;
+      handles.push_back((static_cast<uintptr_t>(generation) << 32) | (index + 1));
+    }
+    return handles;
   }
 
   // Holds a handle's object as long as it lives.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -49,6 +50,14 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
   return Status::Ok();
 }
 
+// Their memory stays: other threads may be in a call.
+void LeaveSessions() {
+  for (const uintptr_t handle : Sessions().All()) {
+    const SessionUse use(&Sessions(), handle);
+    if (use) use->session->Leave("its program ended without closing the session");
+  }
+}
+
 }  // namespace
 
 void SleepBetweenLooks() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
@@ -71,6 +80,11 @@ Status WatchForks() {
   static const int registered = pthread_atfork(nullptr, nullptr, AfterForkInChild);
   if (registered != 0) return Status(Code::kMemory, "pthread_atfork failed");
   return CheckNotForked();
+}
+
+void LeaveSessionsAtExit() {
+  // If it fails, the others learn at their deadline that this rank is late.
+  [[maybe_unused]] static const int registered = std::atexit(LeaveSessions);
 }
 
 Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session) {

@@ -65,6 +65,11 @@ Status Withdraw(MV_Table table);
 // other threads are making on them, until the session's timeout.
 Status Withdraw(MV_Session session);
 
+// From now on the sessions that are open when the process exits leave before MPI is finalised,
+// which would else wait for ranks that wait for this one. For after a session has been opened over
+// MPI, since what is registered last to be called at exit is called first.
+void LeaveSessionsAtExit();
+
 // The number of the session that is about to be opened: the first is 1.
 int64_t CountSession();
 // Fails in a child forked from a process that had a session open, or was opening one.

@@ -103,15 +103,18 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     auto opening = std::make_unique<SessionOpening>(wanted, std::move(transport.value()));
     SessionOpening* const opened = opening.get();
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
-    return Drive(Call{std::move(opening), slice, [opened, slice, session](const Status& status) {
-                        MV_RETURN_IF_NOT_OK(status);
-                        auto entry = std::make_unique<SessionEntry>();
-                        entry->session = opened->TakeSession();
-                        entry->slice = slice;
-                        Result<MV_Session> handle = Publish(std::move(entry));
-                        if (handle.ok()) *session = handle.value();
-                        return handle.status();
-                      }});
+    const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
+    return Drive(
+        Call{std::move(opening), slice, [opened, slice, session, over_mpi](const Status& status) {
+               MV_RETURN_IF_NOT_OK(status);
+               if (over_mpi) LeaveSessionsAtExit();
+               auto entry = std::make_unique<SessionEntry>();
+               entry->session = opened->TakeSession();
+               entry->slice = slice;
+               Result<MV_Session> handle = Publish(std::move(entry));
+               if (handle.ok()) *session = handle.value();
+               return handle.status();
+             }});
   });
 }
 

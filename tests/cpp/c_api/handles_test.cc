@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "support/processes.h"
 #include "support/threads.h"
@@ -41,6 +42,14 @@ TEST_F(Handles, LeadToTheirObjects) {
   EXPECT_NE(first, second);
   EXPECT_EQ(Get(first), &first_);
   EXPECT_EQ(Get(second), &second_);
+}
+
+TEST_F(Handles, ThatAreOpenCanBeListed) {
+  const uintptr_t first = table_.Open(&first_);
+  const uintptr_t second = table_.Open(&second_);
+  EXPECT_EQ(table_.All(), (std::vector<uintptr_t>{first, second}));
+  EXPECT_EQ(table_.Close(first, Patience()), &first_);
+  EXPECT_EQ(table_.All(), std::vector<uintptr_t>{second});
 }
 
 TEST_F(Handles, ThatWereNeverGivenLeadNowhere) {

@@ -1,0 +1,74 @@
+-- The XOR network of the Torch tutorial, 2-20-1 with tanh and mean squared error, in plain LuaJIT.
+--
+--   luajit examples/lua/xor.lua
+--   mpirun -np 4 luajit examples/lua/xor.lua
+
+local ffi = require 'ffi'
+local multiverso = require 'multiverso' -- MULTIVERSO: the parameters are shared between processes
+
+local INPUTS, HIDDEN, STEPS, RATE = 2, 20, 20000, 0.05
+local SIZE = HIDDEN * (INPUTS + 1) + HIDDEN + 1
+-- Where the parts are among the parameters.
+local W1, B1, W2, B2 = 0, HIDDEN * INPUTS, HIDDEN * (INPUTS + 1), HIDDEN * (INPUTS + 2)
+
+local function tanh(x)
+  local e = math.exp(2 * math.max(-20, math.min(20, x)))
+  return (e - 1) / (e + 1)
+end
+
+--- The network's output for a point; `hidden` receives the outputs of the hidden units.
+local function forward(w, a, b, hidden)
+  local sum = w[B2]
+  for i = 0, HIDDEN - 1 do
+    hidden[i] = tanh(w[W1 + 2 * i] * a + w[W1 + 2 * i + 1] * b + w[B1 + i])
+    sum = sum + w[W2 + i] * hidden[i]
+  end
+  return sum
+end
+
+--- What one point changes in the parameters, into `delta`; returns the error squared.
+local function train(w, a, b, target, hidden, delta, rate)
+  local difference = forward(w, a, b, hidden) - target
+  local step = -rate * 2 * difference
+  for i = 0, HIDDEN - 1 do
+    local back = step * w[W2 + i] * (1 - hidden[i] * hidden[i])
+    delta[W2 + i] = step * hidden[i]
+    delta[W1 + 2 * i], delta[W1 + 2 * i + 1], delta[B1 + i] = back * a, back * b, back
+  end
+  delta[B2] = step
+  return difference * difference
+end
+
+multiverso.init() -- MULTIVERSO: finds the other processes that mpirun has started
+local workers, worker = multiverso.num_workers(), multiverso.worker_id()
+
+math.randomseed(1)
+local initial = {}
+for i = 1, SIZE do initial[i] = (math.random() - 0.5) end
+-- MULTIVERSO: one table has all parameters; the master's initial values are in force everywhere.
+local parameters = multiverso.ArrayTableHandler:new(SIZE, initial)
+
+math.randomseed(100 + worker) -- MULTIVERSO: every worker draws points of its own
+local hidden, delta, w = ffi.new('float[?]', HIDDEN), ffi.new('float[?]', SIZE),
+  ffi.new('float[?]', SIZE)
+parameters:get(w)
+for _ = 1, STEPS / workers do
+  local a, b = 2 * math.random() - 1, 2 * math.random() - 1
+  train(w, a, b, a * b > 0 and -1 or 1, hidden, delta, RATE)
+  parameters:add(delta) -- MULTIVERSO: instead of w = w + delta
+  parameters:get(w) -- MULTIVERSO: with what the other workers have added meanwhile
+end
+
+multiverso.barrier() -- MULTIVERSO: from here on everybody's adds are in
+if multiverso.is_master_worker() then
+  parameters:get(w)
+  local right = 0
+  for _, point in ipairs { { 0.5, 0.5 }, { 0.5, -0.5 }, { -0.5, 0.5 }, { -0.5, -0.5 } } do
+    local output = forward(w, point[1], point[2], hidden)
+    local expected = point[1] * point[2] > 0 and -1 or 1
+    if output * expected > 0 then right = right + 1 end
+    print(('xor(%4.1f, %4.1f) = %5.2f'):format(point[1], point[2], output))
+  end
+  print(('%d worker(s): %d of 4 right'):format(workers, right))
+end
+multiverso.shutdown() -- MULTIVERSO: waits for all, and ends the session

@@ -1,0 +1,201 @@
+--- The C library: finds it, declares it, and turns its statuses into Lua errors.
+--
+-- Declarations are those of src/include/multiverso/c_api.h, word for word; a test compares them.
+
+local ffi = require 'ffi'
+
+-- Declared once in a process, also where this file is loaded again.
+local DECLARATIONS = [[
+typedef struct MV_SessionHandle_* MV_Session;
+typedef struct MV_TableHandle_* MV_Table;
+
+int32_t MV_AbiVersion(void);
+const char* MV_VersionString(void);
+const char* MV_BuildInfo(void);
+const char* MV_StatusName(int32_t status);
+const char* MV_LastError(void);
+
+int32_t MV_Wait(void);
+int32_t MV_Cancel(const char* reason);
+
+typedef struct MV_SessionOptions {
+  int64_t struct_size;
+  int32_t mode;
+  int32_t role;
+  int32_t transport;
+  int32_t reserved;
+  int64_t staleness;
+  int64_t timeout_ms;
+  int64_t wait_slice_ms;
+  const void* mpi_comm;
+  const char* mpi_path;
+} MV_SessionOptions;
+
+typedef struct MV_SessionDescription {
+  int64_t struct_size;
+  int64_t rank;
+  int64_t size;
+  int64_t worker_id;
+  int64_t server_id;
+  int64_t num_workers;
+  int64_t num_servers;
+  int64_t master_rank;
+  int64_t node;
+  int64_t num_nodes;
+  int64_t local_rank;
+  int64_t local_size;
+} MV_SessionDescription;
+
+int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
+int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
+int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
+int32_t MV_SessionBarrier(MV_Session session);
+int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
+int32_t MV_SessionFinish(MV_Session session);
+int32_t MV_SessionClose(MV_Session session);
+int32_t MV_SessionLeave(MV_Session session, const char* reason);
+
+typedef struct MV_TableOptions {
+  int64_t struct_size;
+  int32_t kind;
+  int32_t dtype;
+  int64_t num_row;
+  int64_t num_col;
+  int32_t updater;
+  int32_t reserved;
+  double hyper[8];
+  const char* name;
+  const void* init_value;
+} MV_TableOptions;
+
+int32_t MV_TableOptionsInit(MV_TableOptions* options);
+int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Table* table);
+int32_t MV_TableFree(MV_Table table);
+int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
+int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
+int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
+                        int64_t count, int32_t flags);
+int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
+                        const void* delta, int64_t count);
+]]
+if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
+
+local capi = {
+  MV_ABI_VERSION = 1,
+  MV_OK = 0,
+  MV_PENDING = 1,
+  MV_MODE_ASYNC = 0,
+  MV_MODE_SYNC = 1,
+  MV_MODE_STALE = 2,
+  MV_ROLE_ALL = 0,
+  MV_ROLE_WORKER = 1,
+  MV_ROLE_SERVER = 2,
+  MV_TRANSPORT_SINGLE = 0,
+  MV_TRANSPORT_MPI = 1,
+  MV_TABLE_ARRAY = 0,
+  MV_TABLE_MATRIX = 1,
+  MV_FLOAT32 = 0,
+  MV_FLOAT64 = 1,
+  MV_INT32 = 2,
+  MV_INT64 = 3,
+  MV_COLLECTIVE = 1,
+}
+
+local SUFFIX = ({ OSX = '.dylib', Windows = '.dll' })[ffi.os] or '.so'
+
+--- Places where the library may be, in the order in which they are tried.
+local function candidates()
+  local override = os.getenv('MULTIVERSO_LIBRARY')
+  if override and override ~= '' then return { override } end
+  local places = {}
+  -- Beside the C modules of LuaRocks, then in the source tree that this file is part of.
+  for pattern in package.cpath:gmatch('[^;]+') do
+    if pattern:find('?', 1, true) then
+      local place = pattern:gsub('%?', 'libmultiverso'):gsub('%.[^./]+$', SUFFIX)
+      places[#places + 1] = place
+    end
+  end
+  local here = debug.getinfo(1, 'S').source:match('^@(.*)lua/multiverso/capi%.lua$')
+  if here then places[#places + 1] = here .. 'multiverso/_lib/libmultiverso' .. SUFFIX end
+  local present = {}
+  for _, place in ipairs(places) do
+    local file = io.open(place, 'rb')
+    if file then
+      file:close()
+      present[#present + 1] = place
+    end
+  end
+  present[#present + 1] = 'multiverso' -- wherever the dynamic linker finds it
+  return present
+end
+
+--- Keeps a library in the process for good: sessions are left, and MPI is finalised, by code in it
+-- that runs at exit, after Lua has closed its libraries.
+local function pin(path)
+  if ffi.os ~= 'Linux' then return end
+  pcall(ffi.cdef, 'void* dlopen(const char*, int);')
+  local RTLD_NOW, RTLD_NOLOAD, RTLD_NODELETE = 0x2, 0x4, 0x1000
+  ffi.C.dlopen(path, RTLD_NOW + RTLD_NOLOAD + RTLD_NODELETE)
+end
+
+local function load()
+  local tried = {}
+  for _, path in ipairs(candidates()) do
+    local ok, found = pcall(ffi.load, path)
+    if ok then
+      pin(path == 'multiverso' and 'libmultiverso' .. SUFFIX or path)
+      return found, path
+    end
+    tried[#tried + 1] = tostring(found)
+  end
+  error('the Multiverso library cannot be loaded: ' .. table.concat(tried, '; ')
+    .. ". 'cmake --install' and 'luarocks make' install it; the environment variable "
+    .. 'MULTIVERSO_LIBRARY names one that lies elsewhere', 0)
+end
+
+local lib, path = load()
+local abi = lib.MV_AbiVersion()
+if abi ~= capi.MV_ABI_VERSION then
+  error(('the library %s has ABI %d, and these Lua files need %d: install both anew'):format(
+    path, abi, capi.MV_ABI_VERSION), 0)
+end
+capi.lib = lib
+
+local PENDING = capi.MV_PENDING
+
+--- Goes on with a pending call to its end. Never compiled: compiled code does not look at the hook
+-- by which LuaJIT reports Ctrl-C.
+local function finish()
+  local status
+  repeat
+    status = lib.MV_Wait()
+  until status ~= PENDING
+  return status
+end
+jit.off(finish)
+
+local function run(f, ...)
+  local status = f(...)
+  if status == PENDING then status = finish() end
+  return status
+end
+
+--- Calls a function of the library to its end; a failure is a Lua error with its message.
+-- Whatever interrupts a wait (Ctrl-C, a hook) gives the call up, for all ranks that take part.
+function capi.call(f, ...)
+  local ok, status = pcall(run, f, ...)
+  if not ok then
+    lib.MV_Cancel(tostring(status))
+    error(status, 0)
+  end
+  if status ~= 0 then
+    error(ffi.string(lib.MV_StatusName(status)) .. ': ' .. ffi.string(lib.MV_LastError()), 0)
+  end
+end
+
+--- Raises the error of a wrong argument, in the form that the library's own have.
+function capi.refuse(name, what, expected, received)
+  error(('%s: %s: expected %s, received %s'):format(name, what, expected, received), 0)
+end
+
+return capi

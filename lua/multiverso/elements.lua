@@ -1,0 +1,245 @@
+--- What users pass and what C takes: tables, ffi arrays and Torch's tensors as buffers of one dtype.
+--
+-- An ffi array of the right dtype, and a contiguous tensor of it, are not copied.
+
+local ffi = require 'ffi'
+local capi = require 'multiverso.capi'
+
+local elements = {}
+
+--- The dtypes of tables: name, code in the C API, C type, Torch's class.
+local DTYPES = {
+  float32 = { name = 'float32', code = capi.MV_FLOAT32, ctype = 'float', torch = 'FloatTensor' },
+  float64 = { name = 'float64', code = capi.MV_FLOAT64, ctype = 'double', torch = 'DoubleTensor' },
+  int32 = { name = 'int32', code = capi.MV_INT32, ctype = 'int32_t', torch = 'IntTensor',
+            least = -2 ^ 31, most = 2 ^ 31 - 1 },
+  -- Numbers of Lua are doubles, which have all integers up to 2^53.
+  int64 = { name = 'int64', code = capi.MV_INT64, ctype = 'int64_t', torch = 'LongTensor',
+            least = -2 ^ 53, most = 2 ^ 53 },
+}
+local BY_CTYPE = {}
+for _, dtype in pairs(DTYPES) do
+  dtype.size = ffi.sizeof(dtype.ctype)
+  dtype.array = ffi.typeof(dtype.ctype .. '[?]')
+  BY_CTYPE[tonumber(ffi.typeof(dtype.ctype))] = dtype
+end
+
+local has_torch, torch = pcall(require, 'torch')
+has_torch = has_torch and type(torch) == 'table' and torch.FloatTensor ~= nil
+
+--- Returns the dtype of that name.
+function elements.dtype(name)
+  local dtype = DTYPES[name]
+  if not dtype then
+    capi.refuse('MV_ERR_TYPE', 'dtype', 'float32, float64, int32 or int64', tostring(name))
+  end
+  return dtype
+end
+
+-- What is known of a C type, by its number: parsing its name once is enough.
+local known = {}
+
+local function of_ctype(data)
+  local ctype = ffi.typeof(data)
+  local id = tonumber(ctype)
+  local found = known[id]
+  if found then return found end
+  local text = tostring(ctype):match('^ctype<(.*)>$'):gsub('%(&%)', ''):gsub('const ', '')
+  local element, rest = text:match('^([%w_ ]-)%s*([%[%*].*)$')
+  local ok, base = pcall(ffi.typeof, element or '')
+  found = {
+    text = text,
+    dtype = ok and BY_CTYPE[tonumber(base)] or nil,
+    is_pointer = rest == '*',
+    is_array = rest ~= nil and rest:find('^%[') ~= nil,
+  }
+  known[id] = found
+  return found
+end
+
+local function is_tensor(data)
+  return has_torch and torch.isTensor(data)
+end
+
+local function describe(value)
+  if type(value) == 'cdata' then return 'cdata ' .. of_ctype(value).text end
+  if is_tensor(value) then return value:type() end
+  if type(value) == 'number' then return tostring(value) end
+  return 'a value of type ' .. type(value)
+end
+elements.describe = describe
+
+local function refuse_count(what, expected, received)
+  capi.refuse('MV_ERR_VALUE', what, ('%d elements'):format(expected), ('%d'):format(received))
+end
+
+local function element(value, dtype, what, position)
+  if type(value) == 'number' then
+    local least = dtype.least
+    if not least or (value % 1 == 0 and value >= least and value <= dtype.most) then
+      return value
+    end
+  elseif dtype.least and type(value) == 'cdata'
+    and (ffi.istype('int64_t', value) or ffi.istype('uint64_t', value)) then
+    if ffi.cast(dtype.ctype, value) == value then return value end
+  end
+  capi.refuse(type(value) == 'number' and 'MV_ERR_VALUE' or 'MV_ERR_TYPE',
+    ('%s, element %d'):format(what, position), 'a number that fits ' .. dtype.name,
+    type(value) == 'table' and 'a table' or tostring(value))
+end
+
+--- How many numbers there are in a table of numbers, or in a table of such tables.
+local function count_of(data)
+  if type(data[1]) ~= 'table' then return #data end
+  local count = 0
+  for i = 1, #data do
+    if type(data[i]) ~= 'table' then
+      capi.refuse('MV_ERR_TYPE', ('row %d'):format(i), 'a table', describe(data[i]))
+    end
+    count = count + #data[i]
+  end
+  return count
+end
+
+local function from_table(data, dtype, count, columns, what)
+  local received = count_of(data)
+  if received ~= count then refuse_count(what, count, received) end
+  local buffer = dtype.array(count)
+  if type(data[1]) ~= 'table' then
+    for i = 1, count do buffer[i - 1] = element(data[i], dtype, what, i) end
+    return buffer
+  end
+  local filled = 0
+  for i = 1, #data do
+    if #data[i] ~= columns then
+      refuse_count(('%s, row %d'):format(what, i), columns, #data[i])
+    end
+    for j = 1, columns do
+      buffer[filled] = element(data[i][j], dtype, what, filled + 1)
+      filled = filled + 1
+    end
+  end
+  return buffer
+end
+
+-- The memory of an ffi array of that dtype; what is no such array is refused.
+local function from_cdata(data, dtype, count, what)
+  local kind = of_ctype(data)
+  if kind.dtype ~= dtype or not (kind.is_array or kind.is_pointer) then
+    capi.refuse('MV_ERR_TYPE', what, ('an array of %s'):format(dtype.ctype), describe(data))
+  end
+  if kind.is_array then
+    local received = ffi.sizeof(data) / dtype.size
+    if received ~= count then refuse_count(what, count, received) end
+  end
+  return data
+end
+
+local function from_tensor(data, dtype, count, what)
+  if data:nElement() ~= count then refuse_count(what, count, data:nElement()) end
+  local tensor = data
+  if tensor:type() ~= 'torch.' .. dtype.torch then tensor = tensor:type('torch.' .. dtype.torch) end
+  return tensor:contiguous()
+end
+
+--- Returns `data` as memory of `count` elements, and what has to be kept as long as it is used.
+-- @param columns elements of each row, if `data` may be a table of rows
+function elements.input(data, dtype, count, columns, what)
+  if type(data) == 'table' and not is_tensor(data) then
+    local buffer = from_table(data, dtype, count, columns, what)
+    return buffer, buffer
+  elseif type(data) == 'cdata' and not is_tensor(data) then
+    return from_cdata(data, dtype, count, what), data
+  elseif is_tensor(data) then
+    local tensor = from_tensor(data, dtype, count, what)
+    return tensor:data(), tensor
+  end
+  capi.refuse('MV_ERR_TYPE', what, has_torch and 'a table, an ffi array or a tensor'
+    or 'a table or an ffi array', describe(data))
+end
+
+--- Returns memory that a call can write `count` elements to, and a function that gives the result:
+-- `out` itself where it is given; else a new tensor where Torch is, or a table.
+-- @param rows how many rows the result has; nil for one of a single dimension
+function elements.output(out, dtype, count, rows)
+  if out == nil then
+    if has_torch and count > 0 then
+      local class = torch[dtype.torch]
+      local tensor = rows and class(rows, count / rows) or class(count)
+      return tensor:data(), function() return tensor end
+    end
+    local buffer = dtype.array(count)
+    return buffer, function() return elements.to_table(buffer, count, rows) end
+  end
+  if is_tensor(out) then
+    if out:type() ~= 'torch.' .. dtype.torch or not out:isContiguous() then
+      capi.refuse('MV_ERR_TYPE', 'out', 'a contiguous torch.' .. dtype.torch, describe(out))
+    end
+    if out:nElement() ~= count then refuse_count('out', count, out:nElement()) end
+    return out:data(), function() return out end
+  end
+  if type(out) ~= 'cdata' then
+    capi.refuse('MV_ERR_TYPE', 'out', ('an array of %s'):format(dtype.ctype), describe(out))
+  end
+  return from_cdata(out, dtype, count, 'out'), function() return out end
+end
+
+--- Returns `count` elements as a table of numbers, or as a table of that many rows.
+function elements.to_table(buffer, count, rows)
+  local result = {}
+  if not rows then
+    for i = 1, count do result[i] = tonumber(buffer[i - 1]) end
+    return result
+  end
+  local columns = count / rows
+  for i = 1, rows do
+    local row = {}
+    for j = 1, columns do row[j] = tonumber(buffer[(i - 1) * columns + j - 1]) end
+    result[i] = row
+  end
+  return result
+end
+
+--- Returns row ids, counted from 0, as int64, how many there are, and what to keep meanwhile.
+function elements.row_ids(row_ids)
+  if is_tensor(row_ids) then
+    local count = row_ids:nElement()
+    if count == 0 then return DTYPES.int64.array(0), 0 end
+    local memory, keep = elements.input(row_ids, DTYPES.int64, count, nil, 'row_ids')
+    return memory, count, keep
+  elseif type(row_ids) == 'table' then
+    local buffer = from_table(row_ids, DTYPES.int64, #row_ids, nil, 'row_ids')
+    return buffer, #row_ids, buffer
+  elseif type(row_ids) == 'cdata' then
+    local kind = of_ctype(row_ids)
+    if kind.dtype and kind.is_array and kind.dtype.least then
+      local count = ffi.sizeof(row_ids) / kind.dtype.size
+      if kind.dtype.name == 'int64' then return row_ids, count, row_ids end
+      local buffer = DTYPES.int64.array(count)
+      for i = 0, count - 1 do buffer[i] = row_ids[i] end
+      return buffer, count, buffer
+    end
+  end
+  capi.refuse('MV_ERR_TYPE', 'row_ids', 'a table of numbers or an array of int64_t',
+    describe(row_ids))
+end
+
+--- Returns the memory of an array that is to be changed in place: its dtype and its count too.
+function elements.in_place(data)
+  if is_tensor(data) then
+    for _, dtype in pairs(DTYPES) do
+      if data:type() == 'torch.' .. dtype.torch and data:isContiguous() then
+        return data:data(), dtype, data:nElement()
+      end
+    end
+  elseif type(data) == 'cdata' then
+    local kind = of_ctype(data)
+    if kind.dtype and kind.is_array then
+      return data, kind.dtype, ffi.sizeof(data) / kind.dtype.size
+    end
+  end
+  capi.refuse('MV_ERR_TYPE', 'array',
+    'an array of float, double, int32_t or int64_t, or a contiguous tensor of them', describe(data))
+end
+
+return elements

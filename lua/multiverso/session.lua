@@ -1,0 +1,132 @@
+--- The session: this process's membership in the parameter server. There is one at a time.
+
+local ffi = require 'ffi'
+local capi = require 'multiverso.capi'
+local lib, call = capi.lib, capi.call
+
+local session = {}
+
+local ROLES = { all = capi.MV_ROLE_ALL, worker = capi.MV_ROLE_WORKER, server = capi.MV_ROLE_SERVER }
+local KNOWN = { staleness = true, role = true, timeout = true, mpi = true }
+
+-- Longest stretch of a wait without a look at Ctrl-C.
+local WAIT_SLICE_MS = 100
+
+local SIZEOF_DESCRIPTION = ffi.sizeof('MV_SessionDescription')
+
+local current -- { handle, description, key } while a session is open
+
+--- Whether a launcher started this process as one of a job.
+local function in_job()
+  if os.getenv('OMPI_COMM_WORLD_SIZE') then return true end
+  if os.getenv('SLURM_STEP_ID') and (tonumber(os.getenv('SLURM_STEP_NUM_TASKS')) or 0) > 1 then
+    return true
+  end
+  for _, name in ipairs { 'PMI_SIZE', 'PMI_RANK', 'PMIX_RANK', 'MPI_LOCALNRANKS' } do
+    if os.getenv(name) then return true end
+  end
+  return false
+end
+
+local function check_type(what, value, expected)
+  if type(value) ~= expected then
+    capi.refuse('MV_ERR_TYPE', what, 'a ' .. expected, type(value))
+  end
+end
+
+--- Returns the C options, what they point to, and a text that tells one choice from another.
+local function chosen(sync, options)
+  sync, options = sync or false, options or {}
+  check_type('sync', sync, 'boolean')
+  check_type('options', options, 'table')
+  for name in pairs(options) do
+    if not KNOWN[name] then
+      capi.refuse('MV_ERR_TYPE', 'options', 'staleness, role, timeout or mpi', tostring(name))
+    end
+  end
+  local staleness, timeout, role = options.staleness, options.timeout or 120, options.role or 'all'
+  if staleness ~= nil then check_type('staleness', staleness, 'number') end
+  check_type('timeout', timeout, 'number')
+  if staleness and (staleness < 0 or staleness % 1 ~= 0) then
+    capi.refuse('MV_ERR_VALUE', 'staleness', 'an integer, 0 or more', staleness)
+  end
+  if not (timeout > 0 and timeout < 2 ^ 31) then
+    capi.refuse('MV_ERR_VALUE', 'timeout', 'seconds above 0', timeout)
+  end
+  if not ROLES[role] then
+    capi.refuse('MV_ERR_VALUE', 'role', 'all, worker or server', tostring(role))
+  end
+  if sync and staleness and staleness > 0 then
+    capi.refuse('MV_ERR_VALUE', 'staleness', 'none or 0 with sync', staleness)
+  end
+  local raw = ffi.new('MV_SessionOptions')
+  call(lib.MV_SessionOptionsInit, raw)
+  if sync or staleness == 0 then
+    raw.mode = capi.MV_MODE_SYNC
+  elseif staleness then
+    raw.mode, raw.staleness = capi.MV_MODE_STALE, staleness
+  end
+  raw.role = ROLES[role]
+  raw.timeout_ms = math.ceil(timeout * 1000)
+  raw.wait_slice_ms = WAIT_SLICE_MS
+  if options.mpi ~= nil then
+    check_type('mpi', options.mpi, 'string')
+    raw.mpi_path = options.mpi
+  end
+  if options.mpi ~= nil or in_job() then raw.transport = capi.MV_TRANSPORT_MPI end
+  return raw, options.mpi, ('%s %s %s %s'):format(raw.mode, tonumber(raw.staleness), role, timeout)
+end
+
+--- Returns the open session; an error if there is none.
+function session.current()
+  if not current then
+    error('MV_ERR_STATE: expected an open session: call multiverso.init() first', 0)
+  end
+  return current
+end
+
+function session.open(sync, options)
+  local raw, path, key = chosen(sync, options)
+  if current then
+    if current.key ~= key then
+      error('MV_ERR_STATE: a session is open with other options: call multiverso.shutdown() first',
+        0)
+    end
+    return
+  end
+  local handle = ffi.new('MV_Session[1]')
+  call(lib.MV_SessionOpen, raw, handle)
+  local description = ffi.new('MV_SessionDescription')
+  description.struct_size = SIZEOF_DESCRIPTION
+  call(lib.MV_SessionDescribe, handle[0], description)
+  current = { handle = handle[0], description = description, key = key, path = path }
+end
+
+function session.close()
+  if not current then return end
+  local closing = current
+  local ok, message = pcall(call, lib.MV_SessionClose, closing.handle)
+  current = nil
+  if not ok then
+    lib.MV_SessionLeave(closing.handle, tostring(message)) -- still open, if it was interrupted
+    error(message, 0)
+  end
+end
+
+--- Ends the session without waiting for anyone; who waits for this rank learns the reason.
+function session.leave(reason)
+  if not current then return end
+  local leaving = current
+  current = nil
+  lib.MV_SessionLeave(leaving.handle, reason)
+end
+
+-- A script that ends, by an error or because it is over, closes its Lua state, which collects this.
+-- One that calls os.exit does not: then the library itself leaves.
+local guard = newproxy(true)
+getmetatable(guard).__gc = function()
+  session.leave('its script ended without multiverso.shutdown()')
+end
+session.guard = guard
+
+return session

@@ -1,0 +1,191 @@
+-- What tables do, for any number of workers.
+local ffi = require 'ffi'
+local multiverso = require 'multiverso'
+
+local function numbers(count, f)
+  local result = {}
+  for i = 1, count do result[i] = f and f(i) or 0 end
+  return result
+end
+
+describe('a session', function()
+  before_each(function() multiverso.init() end)
+  after_each(function() multiverso.shutdown() end)
+
+  it('has as many workers as mpirun started', function()
+    assert.equal(tonumber(os.getenv('MULTIVERSO_TEST_SIZE') or 1), multiverso.num_workers())
+    assert.equal(multiverso.num_workers(), multiverso.size())
+    assert.equal(multiverso.num_workers(), multiverso.num_servers())
+  end)
+
+  it('numbers workers and servers from 0', function()
+    for _, id in ipairs { 'worker_id', 'server_id', 'rank' } do
+      local seen = multiverso.ArrayTableHandler:new(multiverso.size())
+      seen:add(numbers(multiverso.size(), function(i) return i == multiverso[id]() + 1 and 1 or 0 end))
+      multiverso.barrier()
+      assert.same(numbers(multiverso.size(), function() return 1 end), seen:get())
+    end
+    assert.equal(multiverso.worker_id() == 0, multiverso.is_master_worker())
+  end)
+
+  it('can be opened again', function()
+    multiverso.shutdown()
+    multiverso.init()
+    assert.equal(0, multiverso.ArrayTableHandler:new(1):get()[1])
+  end)
+
+  it('that is open is what init gives, with the same options', function()
+    multiverso.init()
+    multiverso.init(false, { timeout = 120 })
+    assert.has_error(function() multiverso.init(true) end,
+      'MV_ERR_STATE: a session is open with other options: call multiverso.shutdown() first')
+  end)
+
+  it('sums arrays over the workers', function()
+    local workers = multiverso.num_workers()
+    local array = ffi.new('double[3]', 1, 2, multiverso.worker_id())
+    assert.equal(array, multiverso.aggregate(array))
+    assert.same({ workers, 2 * workers, workers * (workers - 1) / 2 },
+      { array[0], array[1], array[2] })
+  end)
+end)
+
+describe('an array table', function()
+  before_each(function() multiverso.init() end)
+  after_each(function() multiverso.shutdown() end)
+
+  it('is zero at first', function()
+    assert.same(numbers(5), multiverso.ArrayTableHandler:new(5):get())
+  end)
+
+  it("begins with the master's values", function()
+    local value = multiverso.is_master_worker() and { 1, 2, 3 } or { 9, 9, 9 }
+    assert.same({ 1, 2, 3 }, multiverso.ArrayTableHandler:new(3, value):get())
+    assert.same({ 0.5, 0.5 }, multiverso.ArrayTableHandler:new(2, 0.5):get())
+  end)
+
+  it('has all adds after a barrier', function()
+    local workers = multiverso.num_workers()
+    local table = multiverso.ArrayTableHandler:new(4, { 1, 1, 1, 1 })
+    for step = 1, 10 do
+      table:add(numbers(4, function(i) return i * step end), step % 2 == 0)
+    end
+    multiverso.barrier()
+    assert.same(numbers(4, function(i) return 1 + 55 * i * workers end), table:get())
+    multiverso.barrier()
+  end)
+
+  it('takes ffi arrays and pointers, and fills them in place', function()
+    local table = multiverso.ArrayTableHandler:new(3, { 1, 2, 3 })
+    local delta, out = ffi.new('float[3]', 1, 0, -1), ffi.new('float[?]', 4, 7)
+    table:add(delta)
+    table:add(ffi.cast('const float*', delta))
+    multiverso.barrier()
+    assert.equal(out + 0, table:get(out + 0))
+    local n = 2 * multiverso.num_workers()
+    assert.same({ 1 + n, 2, 3 - n, 7 }, { out[0], out[1], out[2], out[3] })
+    multiverso.barrier()
+  end)
+
+  it('gives all workers the same with get(out, true)', function()
+    local table = multiverso.ArrayTableHandler:new(1)
+    table:add({ 1 })
+    assert.same({ multiverso.num_workers() }, table:get(nil, true))
+  end)
+
+  for _, dtype in ipairs { 'float32', 'float64', 'int32', 'int64' } do
+    it('can be of ' .. dtype, function()
+      local table = multiverso.ArrayTableHandler:new(2, { 1, -2 }, { dtype = dtype, name = 'w' })
+      table:add({ 2 ^ 20, 1 })
+      multiverso.barrier()
+      local workers = multiverso.num_workers()
+      assert.same({ 1 + 2 ^ 20 * workers, workers - 2 }, table:get())
+      multiverso.barrier()
+    end)
+  end
+end)
+
+describe('a matrix table', function()
+  before_each(function() multiverso.init() end)
+  after_each(function() multiverso.shutdown() end)
+
+  it('is a table of rows', function()
+    local matrix = multiverso.MatrixTableHandler:new(2, 3, { { 1, 2, 3 }, { 4, 5, 6 } })
+    assert.same({ { 1, 2, 3 }, { 4, 5, 6 } }, matrix:get())
+    assert.same({ { 4, 5, 6 }, { 1, 2, 3 }, { 4, 5, 6 } }, matrix:get({ 1, 0, 1 }))
+    assert.same({}, matrix:get({}))
+    assert.same({ { 1, 2, 3 } }, matrix:get(ffi.new('int64_t[1]', 0)))
+    assert.same({ { 4, 5, 6 } }, matrix:get(ffi.new('int32_t[1]', 1)))
+  end)
+
+  it('adds whole matrices, flat or by rows', function()
+    local matrix = multiverso.MatrixTableHandler:new(2, 2)
+    matrix:add({ 1, 2, 3, 4 })
+    matrix:add({ { 1, 2 }, { 3, 4 } })
+    matrix:add(ffi.new('float[2][2]', { { 1, 2 }, { 3, 4 } }))
+    multiverso.barrier()
+    local n = 3 * multiverso.num_workers()
+    assert.same({ { n, 2 * n }, { 3 * n, 4 * n } }, matrix:get())
+    multiverso.barrier()
+  end)
+
+  it('adds rows, twice where one is named twice, and no others', function()
+    local workers = multiverso.num_workers()
+    local rows = 10 * workers
+    local matrix = multiverso.MatrixTableHandler:new(rows, 2)
+    local mine = 10 * multiverso.worker_id() + 3
+    matrix:add({ { 1, 2 }, { 10, 20 }, { 1, 1 } }, { mine, mine, 0 }, true)
+    matrix:add({}, {})
+    multiverso.barrier()
+    local all = matrix:get()
+    for row = 0, rows - 1 do
+      local expected = row % 10 == 3 and { 11, 22 } or row == 0 and { workers, workers } or { 0, 0 }
+      assert.same(expected, all[row + 1])
+    end
+    multiverso.barrier()
+  end)
+
+  it('fills rows into an array', function()
+    local matrix = multiverso.MatrixTableHandler:new(3, 2, { 1, 2, 3, 4, 5, 6 })
+    local out = ffi.new('float[4]')
+    assert.equal(out, matrix:get({ 2, 0 }, out))
+    assert.same({ 5, 6, 1, 2 }, { out[0], out[1], out[2], out[3] })
+  end)
+end)
+
+describe('sync mode', function()
+  it('sees exactly j adds of every worker after the j-th', function()
+    multiverso.init(true)
+    local workers = multiverso.num_workers()
+    local table = multiverso.ArrayTableHandler:new(3)
+    for round = 1, 5 do
+      table:add({ 1, round, multiverso.worker_id() })
+      assert.same({ round * workers, round * (round + 1) / 2 * workers,
+                    round * workers * (workers - 1) / 2 }, table:get())
+    end
+    multiverso.shutdown()
+  end)
+
+  it('goes on without a worker that has finished', function()
+    multiverso.init(true)
+    local table = multiverso.ArrayTableHandler:new(1)
+    for _ = 1, 2 + multiverso.worker_id() do
+      table:add({ 1 })
+      table:get()
+    end
+    multiverso.finish()
+    multiverso.barrier()
+    local workers = multiverso.num_workers()
+    assert.same({ 2 * workers + workers * (workers - 1) / 2 }, table:get())
+    multiverso.shutdown()
+  end)
+
+  it('has a bounded form', function()
+    multiverso.init(false, { staleness = 2 })
+    local table = multiverso.ArrayTableHandler:new(1)
+    for _ = 1, 20 do table:add({ 1 }) end
+    multiverso.barrier()
+    assert.same({ 20 * multiverso.num_workers() }, table:get())
+    multiverso.shutdown()
+  end)
+end)

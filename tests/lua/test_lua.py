@@ -1,0 +1,123 @@
+"""The binding for LuaJIT: its own tests on 1, 2 and 4 ranks, its example, and how its jobs end."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+from pathlib import Path
+
+import launch
+import multiverso
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = ROOT / "src" / "include" / "multiverso" / "c_api.h"
+CAPI = ROOT / "lua" / "multiverso" / "capi.lua"
+
+
+def have_lua():
+    """Return whether LuaJIT is installed, and busted for it."""
+    luajit = shutil.which("luajit")
+    if luajit is None:
+        return False
+    search = [luajit, "-e", "require 'busted.runner'"]
+    return subprocess.run(search, capture_output=True, check=False).returncode == 0
+
+
+def run(*arguments, np, **options):
+    return launch.run("luajit.py", *map(str, arguments), np=np, **options)
+
+
+def statements(text):
+    """Return the declarations of a C text, without comments and with single spaces."""
+    text = re.sub(r"/\*.*?\*/|^#.*?$|MV_EXPORT", " ", text, flags=re.DOTALL | re.MULTILINE)
+    text = text.replace("MV_HYPER_COUNT", "8")
+    found = re.findall(r"typedef struct \w+ \{.*?\} \w+;|[^;{}]+;", text, re.DOTALL)
+    return {" ".join(statement.split()) for statement in found}
+
+
+class TestDeclarations(unittest.TestCase):
+    def test_they_are_those_of_the_header(self):
+        declared = statements(re.search(r"\[\[(.*?)\]\]", CAPI.read_text("utf-8"), re.DOTALL)[1])
+        self.assertGreater(len(declared), 20)
+        self.assertEqual(declared - statements(HEADER.read_text("utf-8")), set())
+
+    def test_so_are_the_numbers(self):
+        text = HEADER.read_text("utf-8")
+        pairs = re.findall(r"^  (MV_\w+) = (-?\d+),", CAPI.read_text("utf-8"), re.MULTILINE)
+        self.assertGreater(len(pairs), 10)
+        for name, number in pairs:
+            with self.subTest(name):
+                self.assertRegex(text, rf"#define {name} \(?{number}\)?\s")
+
+    def test_a_changed_one_is_found(self):
+        text = HEADER.read_text("utf-8")
+        self.assertNotEqual(
+            statements(text), statements(text.replace("int64_t staleness", "int32_t staleness"))
+        )
+
+
+class TestRockspec(unittest.TestCase):
+    def test_it_installs_all_modules(self):
+        text = (ROOT / "lua" / "multiverso-scm-1.rockspec").read_text("utf-8")
+        installed = set(re.findall(r"'(lua/multiverso/\w+\.lua)'", text))
+        modules = {str(path.relative_to(ROOT)) for path in CAPI.parent.glob("*.lua")}
+        self.assertEqual(installed, modules)
+
+
+@unittest.skipUnless(have_lua(), "LuaJIT and busted are not installed")
+class TestBinding(unittest.TestCase):
+    def test_its_own_tests_pass(self):
+        for np in (1, 2, 4):
+            with self.subTest(np=np):
+                result = run(ROOT / "lua/spec/run.lua", "-o", "TAP", ROOT / "lua/spec", np=np)
+                result.check()
+                self.assertEqual(re.findall(r"^not ok.*", result.output, re.MULTILINE), [])
+                self.assertGreaterEqual(len(re.findall(r"\bok \d+", result.output)), 50 * np)
+
+    def test_the_example_learns_xor(self):
+        for np in (1, 4):
+            with self.subTest(np=np):
+                result = run(ROOT / "examples/lua/xor.lua", np=np).check()
+                self.assertIn(f"{np} worker(s): 4 of 4 right", result.output)
+
+    def test_it_has_the_version_of_the_library(self):
+        done = subprocess.run(
+            ["luajit", "-e", "print(require 'multiverso'._VERSION)"],
+            env={**os.environ, "LUA_PATH": f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(done.stdout.strip(), multiverso.__version__)
+
+    def test_who_waits_for_a_rank_that_has_ended_is_told(self):
+        for how, reason in {
+            "error": "its script ended without multiverso.shutdown",
+            "return": "its script ended without multiverso.shutdown",
+            "exit": "its program ended without closing the session",
+        }.items():
+            with self.subTest(how):
+                result = run(ROOT / "tests/mpi/programs/lua_ends.lua", how, np=3).check_clean()
+                for rank in (0, 2):
+                    report = result.reports[rank]
+                    self.assertFalse(report["ok"])
+                    self.assertRegex(report["message"], "^MV_ERR_PEER_LOST: rank 1")
+                    self.assertIn(reason, report["message"])
+                self.assertNotIn(1, result.reports)
+
+    def test_ctrl_c_ends_a_wait_and_tells_the_others(self):
+        with launch.Job(
+            "luajit.py", str(ROOT / "tests/mpi/programs/lua_ends.lua"), "interrupt", np=2
+        ) as job:
+            job.wait_for("waiting")
+            job.signal(1, signal.SIGINT)
+            result = job.finish().check_clean()
+        self.assertEqual(result.reports[1]["ok"], False, result.output)
+        self.assertIn("interrupted!", result.reports[1]["message"])
+        self.assertRegex(result.reports[0]["message"], "^MV_ERR_ABORTED: .*rank 1.*interrupted!")
+
+
+if __name__ == "__main__":
+    unittest.main()

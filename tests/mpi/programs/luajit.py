@@ -1,0 +1,20 @@
+"""Becomes LuaJIT, with this project's Lua modules: ``luajit.py <script> <arguments>``."""
+
+import os
+import sys
+from pathlib import Path
+
+import worker
+
+LUA = Path(__file__).resolve().parents[3] / "lua"
+
+
+def main():
+    os.environ["LUA_PATH"] = f"{LUA}/?.lua;{LUA}/?/init.lua;;"
+    os.environ["MULTIVERSO_TEST_SIZE"] = str(worker.SIZE)
+    worker.begin()
+    os.execvp("luajit", ["luajit", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
