@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <vector>
@@ -45,11 +46,15 @@ TEST_F(Handles, LeadToTheirObjects) {
 }
 
 TEST_F(Handles, ThatAreOpenCanBeListed) {
+  const auto is_listed = [&](uintptr_t handle) {
+    const std::vector<uintptr_t> all = table_.All();
+    return std::count(all.begin(), all.end(), handle) == 1;
+  };
   const uintptr_t first = table_.Open(&first_);
   const uintptr_t second = table_.Open(&second_);
-  EXPECT_EQ(table_.All(), (std::vector<uintptr_t>{first, second}));
+  EXPECT_TRUE(is_listed(first) && is_listed(second));
   EXPECT_EQ(table_.Close(first, Patience()), &first_);
-  EXPECT_EQ(table_.All(), std::vector<uintptr_t>{second});
+  EXPECT_TRUE(!is_listed(first) && is_listed(second));
 }
 
 TEST_F(Handles, ThatWereNeverGivenLeadNowhere) {
