@@ -31,4 +31,7 @@ with warnings.catch_warnings():
     import theano
     import theano.tensor as T  # noqa: N812 (the name that all programs give it)
 
+# Of Lasagne, which calls Theano's functions as was right in its time.
+warnings.filterwarnings("ignore", message="The `image_shape` keyword")
+
 __all__ = ["T", "lasagne", "theano"]

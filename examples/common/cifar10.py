@@ -1,0 +1,125 @@
+"""The images of CIFAR-10 from the files of its binary version, or generated ones of the same shape.
+
+`load_cifar10(folder)` reads what cifar-10-binary.tar.gz unpacks to: the files data_batch_1.bin to
+data_batch_5.bin and test_batch.bin. Each is a sequence of records, and a record is one byte for the
+label, 0 to 9, and 3 072 for the pixels: red, green, blue, each 32 rows of 32. (The other version of
+CIFAR-10 consists of pickles, which run whatever code whoever made them has put there.)
+
+`generate(...)` needs no files. What it makes can be told apart but means nothing.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+SHAPE = (3, 32, 32)
+CLASSES = 10
+RECORD = 1 + int(np.prod(SHAPE))  # bytes
+TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+TEST_FILE = "test_batch.bin"
+FOLDER = "cifar-10-batches-bin"  # in the archive
+
+
+class DataError(Exception):
+    """There is no usable data; the message is one sentence that says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """Images with their labels, and what they are.
+
+    Attributes
+    ----------
+    name : str
+        "CIFAR-10", or "generated".
+    train, test : array of float32, shape (n, 3, 32, 32)
+        Brightness from 0 to 1 less the mean of the training images.
+    train_labels, test_labels : array of int32, shape (n,)
+        The class of each image, 0 to 9.
+    """
+
+    name: str
+    train: np.ndarray
+    train_labels: np.ndarray
+    test: np.ndarray
+    test_labels: np.ndarray
+
+
+def load_cifar10(folder: Path) -> Images:
+    """Read the six files from `folder`, or from the folder of the archive within it.
+
+    Raises
+    ------
+    DataError
+        One of them is missing, truncated or something else.
+    """
+    if (folder / FOLDER).is_dir():
+        folder = folder / FOLDER
+    parts = [_read(folder / name) for name in TRAIN_FILES]
+    train = np.concatenate([pixels for pixels, _ in parts])
+    labels = np.concatenate([labels for _, labels in parts])
+    return _centred("CIFAR-10", train, labels, *_read(folder / TEST_FILE))
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return pixels of shape (n, 3, 32, 32) and labels of one file, both as bytes."""
+    try:
+        content = np.fromfile(path, np.uint8)
+    except FileNotFoundError as error:
+        raise DataError(f"cannot use {path}: there is no such file") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    if content.size == 0 or content.size % RECORD:
+        raise DataError(
+            f"cannot use {path}: expected records of {RECORD} bytes each, found {content.size}"
+            " bytes"
+        )
+    records = content.reshape(-1, RECORD)
+    if records[:, 0].max() >= CLASSES:
+        raise DataError(
+            f"cannot use {path}: expected labels from 0 to {CLASSES - 1}, found"
+            f" {records[:, 0].max()}"
+        )
+    return records[:, 1:].reshape(-1, *SHAPE), records[:, 0]
+
+
+def generate(train: int = 1000, test: int = 200, seed: int = 0) -> Images:
+    """Make images of ten classes, each of them a pattern of its own under noise.
+
+    A pattern is an 8 x 8 mosaic of colours. In each image it is shifted by up to two pixels, so
+    that it is the pattern and no single pixel that tells.
+    """
+    rng = np.random.default_rng(seed)
+    mosaics = rng.normal(size=(CLASSES, SHAPE[0], 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = rng.integers(0, CLASSES, count).astype(np.uint8)
+        shifts = rng.integers(-2, 3, (count, 2))
+        patterns = [
+            np.roll(mosaics[label], shift, axis=(1, 2))
+            for label, shift in zip(labels, shifts, strict=True)
+        ]
+        noisy = 128 + 40 * np.stack(patterns) + 30 * rng.normal(size=(count, *SHAPE))
+        return noisy.clip(0, 255).astype(np.uint8), labels
+
+    return _centred("generated", *draw(train), *draw(test))
+
+
+def _centred(
+    name: str,
+    train: np.ndarray,
+    train_labels: np.ndarray,
+    test: np.ndarray,
+    test_labels: np.ndarray,
+) -> Images:
+    train_pixels = train.astype(np.float32) / np.float32(255)
+    mean = train_pixels.mean(axis=0, dtype=np.float64).astype(np.float32)
+    train_pixels -= mean
+    return Images(
+        name,
+        train_pixels,
+        train_labels.astype(np.int32),
+        test.astype(np.float32) / np.float32(255) - mean,
+        test_labels.astype(np.int32),
+    )

@@ -1,0 +1,292 @@
+"""A residual network on CIFAR-10, trained with Lasagne by all workers of an MPI job.
+
+    python examples/theano/lasagne/Deep_Residual_Learning_CIFAR-10.py
+    mpirun -np 4 python examples/theano/lasagne/Deep_Residual_Learning_CIFAR-10.py --data FOLDER
+
+FOLDER has the binary version of CIFAR-10 (data_batch_1.bin, ...). Without it, the images are
+generated: a small set of the same shape, to see that everything runs. Theano compiles the network
+at first, which takes minutes; the next time it starts sooner.
+
+Source of network and settings: K. He, X. Zhang, S. Ren and J. Sun, Deep Residual Learning for Image
+Recognition, 2015, section 4.2. The workers share each epoch's batches out among them, so that the
+number of samples seen does not depend on how many there are. What makes it a parallel program is
+marked `MULTIVERSO`.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+import multiverso as mv
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "common"))
+import cifar10  # noqa: E402
+from lasagne_backend import T, lasagne, theano  # noqa: E402
+
+# MULTIVERSO: what keeps the networks of all workers in step.
+from multiverso.lasagne_ext.param_manager import LasagneParamManager  # noqa: E402
+
+# Both stand on lasagne_backend.
+from batch_norm import BatchNormLayer, updates_of  # noqa: E402  # isort: skip
+
+FILTERS = 16  # of the first third; each further third has twice as many
+MOMENTUM = 0.9
+WEIGHT_DECAY = 1e-4
+STEPS = (0.5, 0.75)  # parts of the epochs after which the learning rate is a tenth of what it was
+TEST_BATCH = 100
+PATIENCE = 3600  # seconds
+# Depth and epochs: of the paper, and for the generated images.
+WHOLE, SMALL = (20, 82), (8, 5)
+
+layers = lasagne.layers
+
+
+def convolution(incoming, filters, stride=1, rectify=True):
+    """Return a convolution of 3 x 3, batch normalisation and, by default, a rectifier."""
+    conv = layers.Conv2DLayer(
+        incoming,
+        filters,
+        3,
+        stride=stride,
+        pad=1,
+        W=lasagne.init.HeNormal(gain="relu"),
+        b=None,
+        nonlinearity=None,
+    )
+    norm = BatchNormLayer(conv)
+    return layers.NonlinearityLayer(norm, lasagne.nonlinearities.rectify) if rectify else norm
+
+
+class Shortcut(layers.Layer):
+    """Every second pixel of each image, and channels of zeros besides: what has no parameters."""
+
+    def get_output_shape_for(self, input_shape):
+        """Return half the side and twice the channels."""
+        images, channels, rows, columns = input_shape
+        return images, 2 * channels, (rows + 1) // 2, (columns + 1) // 2
+
+    def get_output_for(self, input, **kwargs):
+        """Return the input with half the side and twice the channels."""
+        kept = input[:, :, ::2, ::2]
+        none = T.zeros_like(kept)[:, : self.input_shape[1] // 2]
+        return T.concatenate([none, kept, none], axis=1)
+
+
+def residual_block(incoming, filters, halves):
+    """Return two convolutions of `incoming`, and what it was added to them."""
+    stack = convolution(incoming, filters, stride=2 if halves else 1)
+    stack = convolution(stack, filters, rectify=False)
+    shortcut = Shortcut(incoming) if halves else incoming
+    both = layers.ElemwiseSumLayer([stack, shortcut])
+    return layers.NonlinearityLayer(both, lasagne.nonlinearities.rectify)
+
+
+def build(depth):
+    """Return the network of `depth` layers, 6 n + 2; its outputs are the classes' probabilities."""
+    stack = convolution(layers.InputLayer((None, *cifar10.SHAPE)), FILTERS)
+    for third in range(3):
+        for block in range((depth - 2) // 6):
+            halves = third > 0 and block == 0
+            stack = residual_block(stack, FILTERS * 2**third, halves)
+    stack = layers.GlobalPoolLayer(stack)
+    return layers.DenseLayer(
+        stack,
+        cifar10.CLASSES,
+        W=lasagne.init.HeNormal(),
+        nonlinearity=lasagne.nonlinearities.softmax,
+    )
+
+
+def compile_functions(network, rate):
+    """Return a function that trains on a batch and one that counts what it takes for another class.
+
+    Parameters
+    ----------
+    network : lasagne.layers.Layer
+        As `build` returns it.
+    rate : shared variable
+        The learning rate.
+    """
+    x, y = T.tensor4("x"), T.ivector("y")
+    probabilities = layers.get_output(network, x)
+    cost = lasagne.objectives.categorical_crossentropy(probabilities, y).mean()
+    weights = layers.get_all_params(network, regularizable=True)
+    penalty = sum(T.sum(T.sqr(parameter)) for parameter in weights)
+    updates = lasagne.updates.momentum(
+        cost + np.float32(WEIGHT_DECAY) * penalty,
+        layers.get_all_params(network, trainable=True),
+        rate,
+        MOMENTUM,
+    )
+    updates.update(updates_of(network))
+    train = theano.function([x, y], cost, updates=updates)
+    likeliest = T.argmax(layers.get_output(network, x, deterministic=True), axis=1)
+    count_wrong = theano.function([x, y], T.sum(T.neq(likeliest, y)))
+    return train, count_wrong
+
+
+def augmented(images, rng):
+    """Return the images shifted by up to four pixels, and each second one mirrored."""
+    padded = np.pad(images, ((0, 0), (0, 0), (4, 4), (4, 4)))
+    result = np.empty_like(images)
+    side = images.shape[2]
+    for index, (row, column, mirror) in enumerate(rng.integers(0, (9, 9, 2), (len(images), 3))):
+        crop = padded[index, :, row : row + side, column : column + side]
+        result[index] = crop[:, :, ::-1] if mirror else crop
+    return result
+
+
+def test_error(count_wrong, data):
+    """Return the fraction of the test images that are taken for another class."""
+    wrong = sum(
+        int(count_wrong(data.test[i : i + TEST_BATCH], data.test_labels[i : i + TEST_BATCH]))
+        for i in range(0, len(data.test), TEST_BATCH)
+    )
+    return wrong / len(data.test)
+
+
+def train(args, data):
+    """Train on `data`; return the result on the master, None elsewhere."""
+    lasagne.random.set_rng(np.random.RandomState(args.seed))
+    network = build(args.depth)
+    rate = theano.shared(np.float32(args.learning_rate))
+    update, count_wrong = compile_functions(network, rate)
+    # MULTIVERSO: from here on all workers have the master's network.
+    manager = LasagneParamManager(network)
+    master = mv.is_master_worker()
+    batches = math.ceil(len(data.train) / args.batch_size)
+    history = []
+
+    mv.barrier()  # MULTIVERSO: the clock starts when all workers have compiled.
+    start = time.perf_counter()
+    # tqdm shows nothing where the standard error is no terminal.
+    progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
+    for epoch in range(args.epochs):
+        order = np.random.default_rng((args.seed, epoch)).permutation(len(data.train))
+        drops = sum(epoch >= part * args.epochs for part in STEPS)
+        rate.set_value(np.float32(args.learning_rate * 0.1**drops))
+        cost, mine = 0.0, 0
+        # MULTIVERSO: each worker takes every num_workers-th batch.
+        turns = range(0, batches, mv.num_workers())
+        for turn, first in enumerate(turns, 1):
+            index = first + mv.worker_id()
+            if index < batches:
+                batch = order[index * args.batch_size : (index + 1) * args.batch_size]
+                mine += 1
+                rng = np.random.default_rng((args.seed, epoch, index))
+                drawn = augmented(data.train[batch], rng)
+                cost += float(update(drawn, data.train_labels[batch]))
+            if turn % args.freq == 0 or turn == len(turns):
+                # MULTIVERSO: send what these batches have changed, fetch what the others' have.
+                manager.sync_all_param()
+        seconds = time.perf_counter() - start
+        if master:  # MULTIVERSO: one worker tests and prints for all.
+            error = test_error(count_wrong, data) if args.test_each else None
+            history.append({"cost": cost / mine, "seconds": seconds, "test_error": error})
+            progress.set_postfix_str(f"cost {cost / mine:.3f}", refresh=False)
+            progress.update()
+    progress.close()
+    # MULTIVERSO: wait until everybody's last batch is in, then fetch the whole.
+    mv.barrier()
+    seconds = time.perf_counter() - start
+    manager.sync_all_param()
+    if not master:
+        return None
+    return {
+        "test_error": test_error(count_wrong, data),
+        "seconds": seconds,
+        "workers": mv.num_workers(),
+        "updates": args.epochs * batches,
+        "epochs": args.epochs,
+        "data": data.name,
+        "depth": args.depth,
+        "history": history,
+    }
+
+
+def depth(text):
+    """Turn an option into a depth of the paper's: 8, 14, 20 and so on."""
+    value = int(text)
+    if value < 8 or value % 6 != 2:
+        raise ValueError(text)
+    return value
+
+
+def positive(kind):
+    """Return a function that turns an option into a positive, finite number."""
+
+    def parse(text):
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise ValueError(text)
+        return value
+
+    parse.__name__ = f"positive {kind.__name__}"
+    return parse
+
+
+def parse_arguments():
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("--data", type=Path, metavar="FOLDER", help="the binary version of CIFAR-10")
+    option("--samples", type=positive(int), default=1000, help="to generate (default %(default)s)")
+    option(
+        "--depth",
+        type=depth,
+        help=f"6 n + 2 (default {WHOLE[0]} with --data, else {SMALL[0]})",
+    )
+    option(
+        "--epochs",
+        type=positive(int),
+        help=f"(default {WHOLE[1]} with --data, else {SMALL[1]})",
+    )
+    option("--batch-size", type=positive(int), default=128, help="(default %(default)s)")
+    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
+    option("--freq", type=positive(int), default=1, help="batches between two syncs")
+    option("--seed", type=int, default=0, help="(default %(default)s)")
+    option("--sync", action="store_true", help="in lock-step: equal to the bit in every run")
+    option("--test-each", action="store_true", help="test after each epoch, not only at the end")
+    option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
+    args = parser.parse_args()
+    usual = WHOLE if args.data else SMALL
+    args.depth, args.epochs = args.depth or usual[0], args.epochs or usual[1]
+    return args
+
+
+def main():
+    """Load the data, train, report; return the exit code."""
+    args = parse_arguments()
+    try:
+        if args.data:
+            data = cifar10.load_cifar10(args.data)
+        else:
+            data = cifar10.generate(args.samples, max(1, args.samples // 5), args.seed)
+    except cifar10.DataError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    # MULTIVERSO: the processes find each other here, and part at its end. They wait for each other
+    # while Theano compiles and while the master tests.
+    with mv.session(sync=args.sync, timeout=PATIENCE):
+        result = train(args, data)
+    if result is None:
+        return 0
+    print(
+        "test error {test_error:.2%} on {data} images, {seconds:.2f} seconds"
+        " (workers {workers}, updates {updates}, epochs {epochs}, depth {depth})".format(**result)
+    )
+    if args.json is not None:
+        args.json.write_text(json.dumps(result) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

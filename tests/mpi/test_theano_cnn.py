@@ -1,0 +1,80 @@
+"""The convolutional network of the examples: as good on four workers as on one, in either mode."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+from launch import WALL_LIMIT, run
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "theano" / "cnn.py"
+MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
+if not any(map(importlib.util.find_spec, ("pytensor", "aesara", "theano"))):
+    MISSING.append("PyTensor, Aesara or Theano")
+
+POINT = 0.01  # of the test error: one percentage point
+
+
+@unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
+class TestTheExample(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def result(self, *arguments, ranks):
+        path = self.folder / "result.json"
+        job = run(EXAMPLE, "--json", str(path), *arguments, np=ranks).check()
+        self.assertEqual(job.output.count("test error"), 1, job.output)
+        return json.loads(path.read_text("utf-8"))
+
+    def test_four_workers_are_as_good_as_one(self):
+        alone = self.result(ranks=1)
+        self.assertLess(alone["test_error"], 0.05)
+        together = self.result(ranks=4)
+        in_step = self.result("--sync", ranks=4)
+        for result, points in ((together, 1), (in_step, 0.5)):
+            self.assertEqual((result["workers"], result["updates"]), (4, alone["updates"]))
+            difference = abs(result["test_error"] - alone["test_error"])
+            self.assertLessEqual(difference, points * POINT)
+
+    def test_runs_in_lock_step_are_equal_to_the_bit(self):
+        options = ("--sync", "--epochs", "3", "--batch-size", "33")
+        first, second = (self.result(*options, ranks=3) for _ in range(2))
+        self.assertEqual(first["history"], second["history"])
+        self.assertEqual(first["test_error"], second["test_error"])
+        self.assertEqual(len(first["history"]), 3)
+
+    def test_larger_images_of_other_data(self):
+        rng = np.random.default_rng(0)
+        arrays = {}
+        for part, count in (("train", 120), ("test", 30)):
+            arrays[f"x_{part}"] = rng.integers(0, 256, (count, 13, 13)).astype(np.uint8)
+            arrays[f"y_{part}"] = np.arange(count) % 3
+        path = self.folder / "images.npz"
+        np.savez(path, **arrays)
+        result = self.result("--data", str(path), "--epochs", "2", ranks=2)
+        self.assertEqual(result["updates"], 2 * 5)
+
+    def test_images_that_are_not_square_are_one_sentence(self):
+        path = self.folder / "images.npz"
+        images, labels = np.zeros((12, 90), np.uint8), np.zeros(12, np.int64)
+        np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLE), "--data", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=WALL_LIMIT,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^error: expected square images.*received 90 pixels\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()
