@@ -16,7 +16,7 @@ from multiverso import errors
 from multiverso._reasons import describe
 from multiverso._version import __version__
 
-MV_ABI_VERSION: Final = 1
+MV_ABI_VERSION: Final = 2
 
 MV_OK: Final = 0
 MV_PENDING: Final = 1
@@ -57,9 +57,25 @@ MV_INT64: Final = 3
 
 MV_UPDATER_ADD: Final = 0
 MV_UPDATER_SGD: Final = 1
+MV_UPDATER_MOMENTUM: Final = 2
+MV_UPDATER_NESTEROV: Final = 3
+MV_UPDATER_ADAGRAD: Final = 4
+MV_UPDATER_RMSPROP: Final = 5
+MV_UPDATER_ADADELTA: Final = 6
+MV_UPDATER_ADAM: Final = 7
+MV_UPDATER_EASGD: Final = 8
+MV_UPDATER_DCASGD: Final = 9
 
 MV_HYPER_LEARNING_RATE: Final = 0
-MV_HYPER_COUNT: Final = 8
+MV_HYPER_MOMENTUM: Final = 1
+MV_HYPER_RHO: Final = 2
+MV_HYPER_EPSILON: Final = 3
+MV_HYPER_BETA_1: Final = 4
+MV_HYPER_BETA_2: Final = 5
+MV_HYPER_INITIAL_ACCUMULATOR_VALUE: Final = 6
+MV_HYPER_ELASTIC_FORCE: Final = 7
+MV_HYPER_VARIANCE_CONTROL: Final = 8
+MV_HYPER_COUNT: Final = 16
 
 MV_COLLECTIVE: Final = 1
 
@@ -164,6 +180,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionClose": (c_int32, (MV_Session,)),
     "MV_SessionLeave": (c_int32, (MV_Session, c_char_p)),
     "MV_TableOptionsInit": (c_int32, (POINTER(MV_TableOptions),)),
+    "MV_TableOptionsSetUpdater": (c_int32, (POINTER(MV_TableOptions), c_int32)),
     "MV_TableCreate": (c_int32, (MV_Session, POINTER(MV_TableOptions), POINTER(MV_Table))),
     "MV_TableDescribe": (c_int32, (MV_Table, POINTER(MV_TableDescription))),
     "MV_TableFree": (c_int32, (MV_Table,)),
@@ -172,6 +189,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),
     "MV_TableGetRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64, c_int32)),
     "MV_TableAddRows": (c_int32, (MV_Table, c_void_p, c_int64, c_void_p, c_int64)),
+    "MV_TableCheckHyper": (c_int32, (MV_Table, c_int32, c_double)),
     "MV_TableSetHyper": (c_int32, (MV_Table, c_int32, c_double)),
     "MV_ParamSyncCreate": (
         c_int32,

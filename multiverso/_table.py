@@ -2,7 +2,6 @@
 
 import logging
 import math
-import numbers
 import weakref
 from collections.abc import Callable
 from ctypes import addressof, byref, c_int32, c_int64, sizeof
@@ -14,14 +13,9 @@ from numpy.typing import NDArray
 from multiverso import _arrays, _capi, _session
 from multiverso._arrays import pin
 from multiverso._capi import call, lib
+from multiverso._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
-
-#: Name of an updater: its code, and the options it has with their places among MV_HYPER_.
-UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
-    "add": (_capi.MV_UPDATER_ADD, {}),
-    "sgd": (_capi.MV_UPDATER_SGD, {"learning_rate": _capi.MV_HYPER_LEARNING_RATE}),
-}
 
 # Bound once, and converted for C once: a call on a small table takes less than a microsecond.
 _ndarray: Final = np.ndarray
@@ -59,7 +53,7 @@ class Table:
         dtype: object,
         updater: object,
         name: object,
-        options: dict[str, object],
+        options: dict[str, Any],
     ) -> None:
         """Create the table with all ranks; `shape` returns its shape, or raises what is wrong."""
         session = _session.current()
@@ -69,7 +63,7 @@ class Table:
         try:
             encoded = _encoded(name)
             raw.name = encoded
-            self._updater = _set_updater(raw, updater, options)
+            self._updater = set_updater(raw, updater, options)
             raw.dtype, self._dtype = _arrays.table_dtype(dtype)
             self._shape = shape()
             self._input_shapes = _input_shapes(self._shape)
@@ -123,7 +117,9 @@ class Table:
     def set_option(self, **options: float) -> None:
         """Change options of the updater, such as ``learning_rate``, for all ranks.
 
-        In force from the next add on, on whichever rank that is. Does not wait.
+        In force from the next add on, on whichever rank that is. Waits only for the servers of
+        other nodes to have taken note. An add that another worker makes at the same moment may
+        see some of several new values.
 
         Parameters
         ----------
@@ -135,12 +131,17 @@ class Table:
         TypeError
             If the updater has no such option, or a value is no number.
         ValueError
-            If a value is not finite.
+            If a value is not finite, or not one that the option can have. Nothing is changed,
+            whichever error it is.
         StateError
             If the session has been shut down.
+        OperationTimeout, PeerLostError
+            If a server of another node does not answer.
 
         """
-        values = _hyper(self._updater, options)
+        values = hyper_values(self._updater, options)
+        for place, value in values.items():
+            call(lib.MV_TableCheckHyper, self._handle, place, value)
         for place, value in values.items():
             call(lib.MV_TableSetHyper, self._handle, place, value)
 
@@ -235,39 +236,6 @@ def _encoded(name: object) -> bytes | None:
         msg = f"name: expected one or more characters, none of them NUL, received {name!r}"
         raise ValueError(msg)
     return name.encode()
-
-
-def _set_updater(raw: _capi.MV_TableOptions, updater: object, options: dict[str, object]) -> str:
-    wanted = ", ".join(map(repr, UPDATERS))
-    if not isinstance(updater, str):
-        msg = f"updater: expected one of {wanted}, received {updater!r}"
-        raise TypeError(msg)
-    if updater not in UPDATERS:
-        msg = f"updater: expected one of {wanted}, received {updater!r}"
-        raise ValueError(msg)
-    raw.updater = UPDATERS[updater][0]
-    given = {name: value for name, value in options.items() if value is not None}
-    for place, value in _hyper(updater, given).items():
-        raw.hyper[place] = value
-    return updater
-
-
-def _hyper(updater: str, options: dict[str, Any]) -> dict[int, float]:
-    places = UPDATERS[updater][1]
-    values = {}
-    for name, value in options.items():
-        if name not in places:
-            known = ", ".join(places) or "no options"
-            msg = f"{name}: updater '{updater}' has {known}, received {name}={value!r}"
-            raise TypeError(msg)
-        if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-            msg = f"{name}: expected a number, received {value!r}"
-            raise TypeError(msg)
-        if not math.isfinite(value):
-            msg = f"{name}: expected a finite number, received {value!r}"
-            raise ValueError(msg)
-        values[places[name]] = float(value)
-    return values
 
 
 def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

@@ -25,12 +25,20 @@ class ArrayTableHandler(Table):
         force on every rank when this returns.
     dtype : {"float32", "float64", "int32", "int64"}, optional
         Type of its elements, in any form that NumPy knows.
-    updater : {"add", "sgd"}, optional
-        What `add` does with a delta: ``w += delta``, or ``w -= learning_rate * delta``.
+    updater : str, optional
+        What `add` does with a delta. "add": ``w += delta``. "sgd", "momentum", "nesterov",
+        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd": a step of that optimiser, in which
+        the delta is a gradient. "easgd": ``w += elastic_force * (delta - w)``, in which the delta
+        is the worker's own parameters. docs/updaters.md has the formulas and their sources. All
+        but "add" are for float32 and float64.
     name : str, optional
         What messages call it; by default "table N", counted in the session.
-    learning_rate : float, optional
-        Option of the updater "sgd", 0.01 by default.
+    **options : float
+        Options of the updater, by the names that Keras has for them; None stands for the default.
+        In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov" and
+        "dcasgd", 0.001 for the others), momentum (0.9; 0 for "rmsprop"),
+        initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for "adadelta"), beta_1
+        (0.9), beta_2 (0.999), epsilon (1e-7), variance_control (0.04), elastic_force (0.1).
 
     Raises
     ------
@@ -53,6 +61,12 @@ class ArrayTableHandler(Table):
     ...     table.add([10, 10, 10])
     ...     table.get()
     array([11., 12., 13.], dtype=float32)
+    >>> with mv.session():
+    ...     table = mv.ArrayTableHandler(2, updater="momentum", learning_rate=0.5, momentum=0.5)
+    ...     table.add([1, 2])  # a gradient
+    ...     table.set_option(learning_rate=0.25)
+    ...     table.add_get([0, 0])
+    array([-0.75, -1.5 ], dtype=float32)
 
     """
 
@@ -66,7 +80,7 @@ class ArrayTableHandler(Table):
         dtype: DTypeLike = "float32",
         updater: str = "add",
         name: str | None = None,
-        learning_rate: float | None = None,
+        **options: float | None,
     ) -> None:
         super().__init__(
             _capi.MV_TABLE_ARRAY,
@@ -75,7 +89,7 @@ class ArrayTableHandler(Table):
             dtype,
             updater,
             name,
-            {"learning_rate": learning_rate},
+            options,
         )
 
     def get(self, sync: bool = False, out: Any = None) -> Any:
@@ -186,8 +200,10 @@ class MatrixTableHandler(Table):
     init_value : array_like of shape (num_row, num_col) or (num_row * num_col,), or scalar, optional
         What it holds at first; zeros by default. Only the master worker's counts, and it is in
         force on every rank when this returns.
-    dtype, updater, name, learning_rate : optional
-        As for `ArrayTableHandler`.
+    dtype, updater, name, **options : optional
+        As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
+        the updates of each row: a row that no add names stays as it is, and one that is named
+        seldom is treated as if it were alone.
 
     Raises
     ------
@@ -220,7 +236,7 @@ class MatrixTableHandler(Table):
         dtype: DTypeLike = "float32",
         updater: str = "add",
         name: str | None = None,
-        learning_rate: float | None = None,
+        **options: float | None,
     ) -> None:
         super().__init__(
             _capi.MV_TABLE_MATRIX,
@@ -229,7 +245,7 @@ class MatrixTableHandler(Table):
             dtype,
             updater,
             name,
-            {"learning_rate": learning_rate},
+            options,
         )
 
     @property
@@ -310,7 +326,9 @@ class MatrixTableHandler(Table):
             Cast to the table's dtype where NumPy's "same_kind" rule allows it; an array that is
             C-contiguous and of that dtype is not copied.
         row_ids : array_like of int with shape (n,), optional
-            Which rows the delta is for. A row that is named twice gets both. All by default.
+            Which rows the delta is for. A row that is named twice gets both: one after the other,
+            or, unless the updater is "add" or "sgd", their sum in one update; "easgd" takes each
+            row once. All by default.
         sync : bool, optional
             True waits until the delta has been applied, also on ranks of other nodes. In a
             session with rounds (sync mode, bounded staleness) it makes no difference.

@@ -69,7 +69,7 @@ class ParamSyncCall final : public Operation {
   Status Step(const WaitLimit& limit) override {
     if (spanning_ == nullptr) return held_->sync()->Run(held_->table(), &progress_, limit);
     MV_RETURN_IF_NOT_OK(spanning_->Step(limit));
-    held_->sync()->Finish();
+    held_->sync()->Finish(*held_->table());
     return Status::Ok();
   }
   void Cancel(const std::string& reason) override {

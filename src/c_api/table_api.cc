@@ -22,7 +22,23 @@ static_assert(MV_INT32 == static_cast<int32_t>(DType::kInt32));
 static_assert(MV_INT64 == static_cast<int32_t>(DType::kInt64));
 static_assert(MV_UPDATER_ADD == static_cast<int32_t>(UpdaterKind::kAdd));
 static_assert(MV_UPDATER_SGD == static_cast<int32_t>(UpdaterKind::kSgd));
+static_assert(MV_UPDATER_MOMENTUM == static_cast<int32_t>(UpdaterKind::kMomentum));
+static_assert(MV_UPDATER_NESTEROV == static_cast<int32_t>(UpdaterKind::kNesterov));
+static_assert(MV_UPDATER_ADAGRAD == static_cast<int32_t>(UpdaterKind::kAdagrad));
+static_assert(MV_UPDATER_RMSPROP == static_cast<int32_t>(UpdaterKind::kRmsprop));
+static_assert(MV_UPDATER_ADADELTA == static_cast<int32_t>(UpdaterKind::kAdadelta));
+static_assert(MV_UPDATER_ADAM == static_cast<int32_t>(UpdaterKind::kAdam));
+static_assert(MV_UPDATER_EASGD == static_cast<int32_t>(UpdaterKind::kEasgd));
+static_assert(MV_UPDATER_DCASGD == static_cast<int32_t>(UpdaterKind::kDcasgd));
 static_assert(MV_HYPER_LEARNING_RATE == kLearningRate);
+static_assert(MV_HYPER_MOMENTUM == kMomentum);
+static_assert(MV_HYPER_RHO == kRho);
+static_assert(MV_HYPER_EPSILON == kEpsilon);
+static_assert(MV_HYPER_BETA_1 == kBeta1);
+static_assert(MV_HYPER_BETA_2 == kBeta2);
+static_assert(MV_HYPER_INITIAL_ACCUMULATOR_VALUE == kInitialAccumulatorValue);
+static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
+static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
 static_assert(MV_HYPER_COUNT == kHyperCount);
 
 // A table call that has to wait: for a lock that is held for long, or for other workers.
@@ -71,13 +87,16 @@ Status Make(TableUse use, const char* name, Body body) {
                     }});
 }
 
-// Makes a checked call on a table whose rows lie on several nodes.
-Status MakeSpanning(TableUse use, const char* name, const TableRequest& request) {
+// Makes a checked call on a table whose rows lie on several nodes, and keeps `merged` until its
+// end.
+Status MakeSpanning(TableUse use, const char* name, const TableRequest& request,
+                    std::shared_ptr<const MergedRows> merged = nullptr) {
   SessionEntry* const session = use->session;
   Table* const table = use->table;
   auto call = table->Start(request, session->session->NextDeadline());
   auto held = std::make_shared<TableUse>(std::move(use));
-  return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
+  return Drive(Call{std::move(call), session->slice,
+                    [held, table, name, merged = std::move(merged)](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
                     }});
 }
@@ -144,7 +163,20 @@ int32_t MV_TableOptionsInit(MV_TableOptions* options) {
     *options = MV_TableOptions{};
     options->struct_size = sizeof(MV_TableOptions);
     options->num_col = 1;
-    options->hyper[MV_HYPER_LEARNING_RATE] = 0.01;
+    return Status::Ok();
+  });
+}
+
+int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater) {
+  return Guard([&]() -> Status {
+    if (options == nullptr || options->struct_size != sizeof(MV_TableOptions)) {
+      return Status(Code::kValue,
+                    StrCat("MV_TableOptions.struct_size: expected ", sizeof(MV_TableOptions)));
+    }
+    const auto kind = static_cast<UpdaterKind>(updater);
+    MV_RETURN_IF_NOT_OK(MakeUpdater(kind, DType::kFloat32).status());
+    options->updater = updater;
+    SetDefaults(kind, options->hyper);
     return Status::Ok();
   });
 }
@@ -283,13 +315,27 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
     if (!use) return WhyStale("table");
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckRows("add", row_ids, num_ids, delta, count));
+    auto merged = target->MergeDuplicates(RowDelta{row_ids, num_ids, delta});
+    if (!merged.ok()) return merged.status();
+    const std::shared_ptr<const MergedRows> held = merged.value();  // until the call has ended
+    const RowDelta rows = held == nullptr ? RowDelta{row_ids, num_ids, delta} : held->delta();
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add",
-                          RowRequest(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr));
+      return MakeSpanning(
+          std::move(use), "add",
+          RowRequest(RequestKind::kAddRows, rows.ids, rows.count, rows.values, nullptr), held);
     }
-    return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
-      return target->AddRows(row_ids, num_ids, delta, progress, limit);
-    });
+    return Make(std::move(use), "add",
+                [target, rows, held](Progress* progress, const WaitLimit& limit) {
+                  return target->AddRows(rows.ids, rows.count, rows.values, progress, limit);
+                });
+  });
+}
+
+int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
+  return Guard([&]() -> Status {
+    const TableUse use = Using(table);
+    if (!use) return WhyStale("table");
+    return CheckHyper(use->table->spec().updater_kind(), hyper, value);
   });
 }
 

@@ -61,7 +61,8 @@ void RoundSum::ApplyDense(int64_t stripe, const std::vector<Contribution>& contr
       }
       sum = sum_.data();
     }
-    shard_->Apply(first, sum, out == nullptr ? nullptr : out + at, count, Scratch(count));
+    shard_->Apply(first, sum, static_cast<int64_t>(contributions.size()),
+                  out == nullptr ? nullptr : out + at, count, Scratch(count));
   }
 }
 
@@ -93,9 +94,11 @@ void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contr
     if (row >= end) return;
     // The first term as it is: a sum that began at 0 would turn -0 into 0.
     const char* sum = nullptr;
+    int64_t terms = 0;
     for (size_t i = 0; i < contributions.size(); ++i) {
       const Contribution& one = contributions[i];
       if (one.is_rows && head(i) != row) continue;
+      ++terms;
       const char* const values = one.values + (one.is_rows ? heads_[i]++ : row) * row_bytes;
       if (sum == nullptr) {
         sum = values;
@@ -105,7 +108,8 @@ void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contr
       sum = sum_.data();
       Add(sum_.data(), values, shape_.columns);
     }
-    shard_->Apply(row * shape_.columns, sum, nullptr, shape_.columns, Scratch(shape_.columns));
+    shard_->Apply(row * shape_.columns, sum, terms, nullptr, shape_.columns,
+                  Scratch(shape_.columns));
   }
 }
 

@@ -1,13 +1,7 @@
 #include "consistency/staging.h"
 
-#include <algorithm>
-#include <cstring>
-#include <numeric>
-#include <type_traits>
-#include <vector>
-
 #include "base/checked.h"
-#include "shard/kernels.h"
+#include "shard/row_merge.h"
 
 namespace multiverso {
 namespace {
@@ -24,13 +18,6 @@ int64_t HeaderBytes(int workers) { return RoundUp(workers * kAddsBytes, kPage); 
 int64_t BufferBytes(const StagedShape& shape) {
   return RoundUp(shape.layout.rows() * static_cast<int64_t>(sizeof(int64_t)), kPage) +
          RoundUp(shape.layout.bytes(), kPage);
-}
-
-bool Ascending(const int64_t* ids, int64_t count) {
-  for (int64_t i = 1; i < count; ++i) {
-    if (ids[i - 1] >= ids[i]) return false;
-  }
-  return true;
 }
 
 }  // namespace
@@ -63,37 +50,8 @@ char* Staging::values(int worker, int buffer) const {
 
 int64_t Staging::StageRows(int worker, int buffer, const int64_t* ids, int64_t count,
                            const void* delta) {
-  if (count == 0) return 0;  // ids and delta may be null
-  int64_t* const staged_ids = row_ids(worker, buffer);
-  char* const staged_values = values(worker, buffer);
-  const int64_t row_bytes = shape_.layout.row_bytes();
-  const auto* const rows = static_cast<const char*>(delta);
-  if (Ascending(ids, count)) {
-    std::memcpy(staged_ids, ids, static_cast<size_t>(count) * sizeof(int64_t));
-    std::memcpy(staged_values, rows, static_cast<size_t>(count * row_bytes));
-    return count;
-  }
-  std::vector<int64_t> order(static_cast<size_t>(count));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  // Stable, so that duplicates are summed in the order given.
-  std::stable_sort(order.begin(), order.end(),
-                   [ids](int64_t a, int64_t b) { return ids[a] < ids[b]; });
-  int64_t staged = 0;
-  for (const int64_t i : order) {
-    if (staged > 0 && staged_ids[staged - 1] == ids[i]) {
-      WithType(shape_.dtype, [&](auto* null) {
-        using T = std::remove_pointer_t<decltype(null)>;
-        kernels::Add(reinterpret_cast<T*>(staged_values + (staged - 1) * row_bytes),
-                     reinterpret_cast<const T*>(rows + i * row_bytes), shape_.columns);
-      });
-      continue;
-    }
-    staged_ids[staged] = ids[i];
-    std::memcpy(staged_values + staged * row_bytes, rows + i * row_bytes,
-                static_cast<size_t>(row_bytes));
-    ++staged;
-  }
-  return staged;
+  return MergeRows(RowDelta{ids, count, delta}, shape_.columns, shape_.dtype,
+                   row_ids(worker, buffer), values(worker, buffer));
 }
 
 }  // namespace multiverso

@@ -2,26 +2,7 @@
 
 #include <type_traits>
 
-// Several versions of a function, chosen when the library is loaded, where compiler and C library
-// can do it (GNU indirect functions).
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define MV_VECTOR_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default")))
-#define MV_HAS_VECTOR_VERSIONS 1
-#else
-#define MV_VECTOR_VERSIONS
-#define MV_HAS_VECTOR_VERSIONS 0
-#endif
-
-// Weights, delta and out overlap only element for element (out == delta), which is no obstacle to
-// vectors, but the compiler cannot know that.
-#if defined(__clang__)
-#define MV_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#elif defined(__GNUC__)
-#define MV_INDEPENDENT _Pragma("GCC ivdep")
-#else
-#define MV_INDEPENDENT
-#endif
+#include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
 namespace {
@@ -85,18 +66,10 @@ inline __attribute__((always_inline)) T Minus(T a, T b) {
     }                                                                             \
   }
 
-#define MV_DEFINE_DESCEND(T)                                                        \
-  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) {            \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                            \
-  }                                                                                 \
-  MV_VECTOR_VERSIONS void DescendGet(T* w, const T* d, T* out, T rate, int64_t n) { \
-    MV_INDEPENDENT                                                                  \
-    for (int64_t i = 0; i < n; ++i) {                                               \
-      const T weight = w[i] - rate * d[i];                                          \
-      w[i] = weight;                                                                \
-      out[i] = weight;                                                              \
-    }                                                                               \
+#define MV_DEFINE_DESCEND(T)                                             \
+  MV_VECTOR_VERSIONS void Descend(T* w, const T* d, T rate, int64_t n) { \
+    MV_INDEPENDENT                                                       \
+    for (int64_t i = 0; i < n; ++i) w[i] -= rate * d[i];                 \
   }
 
 MV_DEFINE_ADD(float)

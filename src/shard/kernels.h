@@ -43,10 +43,6 @@ void Exchange(int64_t* w, int64_t* current, int64_t* last, int64_t n);
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);
 
-// w -= rate * d; out = w
-void DescendGet(float* w, const float* d, float* out, float rate, int64_t n);
-void DescendGet(double* w, const double* d, double* out, double rate, int64_t n);
-
 // Which of the versions this processor uses: "avx512", "avx2" or "baseline".
 const char* VectorVersion();
 

@@ -39,6 +39,8 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
       columns_(columns),
       storage_(storage),
       updater_(std::move(updater)),
+      counts_steps_(updater_->counts_steps()),
+      notes_gets_(updater_->notes_gets()),
       user_(user) {}
 
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
@@ -75,7 +77,7 @@ Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body bod
     const auto work = [&] {
       body(first * layout_.row_bytes(), rows * columns_, rows * layout_.row_bytes());
     };
-    if (kFor == StripeUse::kReading && rows * layout_.row_bytes() <= kMostReadUnlocked &&
+    if (kFor == StripeUse::kReading && ReadsUnlocked(rows * layout_.row_bytes()) &&
         storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
     }
@@ -99,7 +101,7 @@ Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
   while (progress->done < count) {
     const int64_t stripe = layout_.stripe_of(rows[progress->done]);
     StripeLock* const lock = storage_.lock(stripe);
-    if (kFor == StripeUse::kReading && row_bytes <= kMostReadUnlocked) {
+    if (kFor == StripeUse::kReading && ReadsUnlocked(row_bytes)) {
       const int64_t i = progress->done;
       prefetch(i + kRowsAhead);
       if (lock->ReadUnlocked([&] { body(i, rows[i] * row_bytes); })) {
@@ -121,23 +123,58 @@ Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
   return Status::Ok();
 }
 
-Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count) const {
-  return Update{storage_.parameters() + byte_offset,
-                storage_.state() + byte_offset,
-                storage_.state_stride(),
-                delta,
-                out,
-                count};
+bool Shard::ReadsUnlocked(int64_t bytes) const {
+  return bytes <= kMostReadUnlocked && !notes_gets_;
 }
 
-void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count, char* scratch) const {
-  const int64_t element_bytes = layout_.row_bytes() / columns_;
-  const auto bytes = static_cast<size_t>(count * element_bytes);
-  Update update = UpdateAt(first * element_bytes, delta, nullptr, count);
+Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
+                       int worker) const {
+  Update update;
+  update.weights = storage_.parameters() + byte_offset;
+  update.state = storage_.state() + byte_offset;
+  update.state_stride = storage_.state_stride();
+  update.delta = delta;
+  update.out = out;
+  update.count = count;
+  update.worker = worker;
+  return update;
+}
+
+void Shard::Do(int64_t byte_offset, const Update& update) const {
+  if (!counts_steps_) return updater_->Apply(*hyper(), update);
+  const int64_t first = byte_offset / element_bytes();
+  storage_.step_cells().Count(first, update.count, [&](int64_t at, int64_t count, int64_t step) {
+    Update run = update.Part(at - first, count, element_bytes());
+    run.step = step;
+    updater_->Apply(*hyper(), run);
+  });
+}
+
+void Shard::Note(int64_t byte_offset, const void* values, int64_t count, int worker) const {
+  if (!notes_gets_ || worker < 0) return;
+  updater_->NoteGet(UpdateAt(byte_offset, nullptr, nullptr, count, worker), values);
+}
+
+void Shard::DoAndNote(int64_t byte_offset, const Update& update) const {
+  Do(byte_offset, update);
+  if (update.out != nullptr) Note(byte_offset, update.out, update.count, update.worker);
+}
+
+void Shard::Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const {
+  std::memcpy(out, storage_.parameters() + byte_offset, static_cast<size_t>(bytes));
+  Note(byte_offset, out, bytes / element_bytes(), worker);
+}
+
+void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
+                  char* scratch) const {
+  const int64_t at = first * element_bytes();
+  const auto bytes = static_cast<size_t>(count * element_bytes());
+  Update update = UpdateAt(at, delta, nullptr, count, /*worker=*/-1);
+  update.terms = terms;
   void* const weights = update.weights;
   std::memcpy(scratch, weights, bytes);
   update.weights = scratch;
-  updater_->Apply(*hyper(), update);
+  Do(at, update);
   std::memcpy(weights, scratch, bytes);
   if (out != nullptr) std::memcpy(out, scratch, bytes);
 }
@@ -145,38 +182,38 @@ void Shard::Apply(int64_t first, const void* delta, void* out, int64_t count, ch
 Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {
   return ForEachStripe<StripeUse::kReading>(
       progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
-        std::memcpy(static_cast<char*>(out) + at, storage_.parameters() + at,
-                    static_cast<size_t>(bytes));
+        Give(at, static_cast<char*>(out) + at, bytes, user_.worker);
       });
 }
 
 Status Shard::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
   return ForEachStripe<StripeUse::kWriting>(
       progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-        updater_->Apply(*hyper(),
-                        UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count));
+        Do(at, UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count, user_.worker));
       });
 }
 
 Status Shard::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
   return ForEachStripe<StripeUse::kWriting>(
       progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-        updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + at,
-                                           static_cast<char*>(out) + at, count));
+        DoAndNote(at, UpdateAt(at, static_cast<const char*>(delta) + at,
+                               static_cast<char*>(out) + at, count, user_.worker));
       });
 }
 
 Status Shard::Exchange(const TensorList& tensors, void* last, Progress* progress,
                        const WaitLimit& limit) {
-  const int64_t element_bytes = layout_.row_bytes() / columns_;
   return ForEachStripe<StripeUse::kWriting>(
       progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
         tensors.ForEachPart(
-            at / element_bytes, count, [&](void* part, int64_t first, int64_t elements) {
-              const int64_t part_at = at + first * element_bytes;
-              updater_->Exchange(
-                  *hyper(),
-                  UpdateAt(part_at, nullptr, static_cast<char*>(last) + part_at, elements), part);
+            at / element_bytes(), count, [&](void* part, int64_t first, int64_t elements) {
+              const int64_t part_at = at + first * element_bytes();
+              char* const part_last = static_cast<char*>(last) + part_at;
+              const Update update = UpdateAt(part_at, part_last, part_last, elements, user_.worker);
+              if (updater_->Exchange(update, part)) return;
+              updater_->TakeDelta(part, part_last, elements);
+              DoAndNote(part_at, update);
+              updater_->Settle(*hyper(), part_last, part, elements);
             });
       });
 }
@@ -192,7 +229,6 @@ Status Shard::Store(const void* values, Progress* progress, const WaitLimit& lim
 template <StripeUse kFor, class Body>
 Status Shard::ForEachStripeOf(int64_t first, int64_t count, Progress* progress,
                               const WaitLimit& limit, Body body) {
-  const int64_t element_bytes = layout_.row_bytes() / columns_;
   while (progress->done < count) {
     const int64_t at = first + progress->done;
     const int64_t stripe = layout_.stripe_of(at / columns_);
@@ -200,65 +236,61 @@ Status Shard::ForEachStripeOf(int64_t first, int64_t count, Progress* progress,
     const StripeHold<kFor> holding(storage_.lock(stripe));
     const int64_t elements =
         std::min(layout_.end_row(stripe) * columns_ - at, count - progress->done);
-    body(at * element_bytes, progress->done * element_bytes, elements);
+    body(at * element_bytes(), progress->done * element_bytes(), elements);
     progress->done += elements;
   }
   return Status::Ok();
 }
 
 Status Shard::GetRange(int64_t first, int64_t count, void* out, Progress* progress,
-                       const WaitLimit& limit) {
-  const int64_t element_bytes = layout_.row_bytes() / columns_;
+                       const WaitLimit& limit, int worker) {
   return ForEachStripeOf<StripeUse::kReading>(
       first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        std::memcpy(static_cast<char*>(out) + in_range, storage_.parameters() + at,
-                    static_cast<size_t>(elements * element_bytes));
+        Give(at, static_cast<char*>(out) + in_range, elements * element_bytes(), WorkerOf(worker));
       });
 }
 
 Status Shard::AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
-                       const WaitLimit& limit) {
+                       const WaitLimit& limit, int worker) {
   return ForEachStripeOf<StripeUse::kWriting>(
       first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        updater_->Apply(
-            *hyper(), UpdateAt(at, static_cast<const char*>(delta) + in_range, nullptr, elements));
+        Do(at, UpdateAt(at, static_cast<const char*>(delta) + in_range, nullptr, elements,
+                        WorkerOf(worker)));
       });
 }
 
 Status Shard::AddGetRange(int64_t first, int64_t count, const void* delta, void* out,
-                          Progress* progress, const WaitLimit& limit) {
+                          Progress* progress, const WaitLimit& limit, int worker) {
   return ForEachStripeOf<StripeUse::kWriting>(
       first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        updater_->Apply(*hyper(), UpdateAt(at, static_cast<const char*>(delta) + in_range,
-                                           static_cast<char*>(out) + in_range, elements));
+        DoAndNote(at, UpdateAt(at, static_cast<const char*>(delta) + in_range,
+                               static_cast<char*>(out) + in_range, elements, WorkerOf(worker)));
       });
 }
 
 Status Shard::StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
                          const WaitLimit& limit) {
-  const int64_t element_bytes = layout_.row_bytes() / columns_;
   return ForEachStripeOf<StripeUse::kWriting>(
       first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
         std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + in_range,
-                    static_cast<size_t>(elements * element_bytes));
+                    static_cast<size_t>(elements * element_bytes()));
       });
 }
 
 Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                      const WaitLimit& limit) {
-  const auto row_bytes = static_cast<size_t>(layout_.row_bytes());
+                      const WaitLimit& limit, int worker) {
+  const int64_t row_bytes = layout_.row_bytes();
   return ForEachRow<StripeUse::kReading>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
-    std::memcpy(static_cast<char*>(out) + static_cast<size_t>(i) * row_bytes,
-                storage_.parameters() + at, row_bytes);
+    Give(at, static_cast<char*>(out) + i * row_bytes, row_bytes, WorkerOf(worker));
   });
 }
 
 Status Shard::AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                      const WaitLimit& limit) {
+                      const WaitLimit& limit, int worker) {
   const int64_t row_bytes = layout_.row_bytes();
   return ForEachRow<StripeUse::kWriting>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
-    updater_->Apply(
-        *hyper(), UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes, nullptr, columns_));
+    Do(at, UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes, nullptr, columns_,
+                    WorkerOf(worker)));
   });
 }
 

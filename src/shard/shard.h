@@ -30,10 +30,12 @@ struct Progress {
   int32_t phase = 0;  // of those who make an operation out of several
 };
 
-// Who operates: the mark for locks, and how to find out whether another holder still lives.
+// Who operates: the mark for locks, how to find out whether another holder still lives, and the
+// number of the worker, -1 if it is none.
 struct ShardUser {
   int local_rank = 0;
   const OwnerProbe* probe = nullptr;
+  int worker = -1;
 };
 
 class Shard {
@@ -44,6 +46,7 @@ class Shard {
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
+  const Updater& updater() const { return *updater_; }
   Holders* holders() const { return storage_.holders(); }
 
   // The whole shard, row by row.
@@ -59,28 +62,35 @@ class Shard {
   // Overwrites, past the updater: for initial values.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
-  // Without locks, for callers who see to it that nobody else is at these elements. `count`
-  // elements from number `first` on. The new parameters are made in `scratch`, which has room for
-  // them, and then copied: whole cache lines that other cores have read are overwritten by a copy
-  // much faster than they are taken over one by one to be changed.
-  void Apply(int64_t first, const void* delta, void* out, int64_t count, char* scratch) const;
+  // Without locks, for callers who see to it that nobody else is at these elements: `count`
+  // elements from number `first` on. `delta` is the sum of `terms` workers'. The new parameters are
+  // made in `scratch`, which has room for them, and then copied: whole cache lines that other cores
+  // have read are overwritten by a copy much faster than they are taken over one by one to be
+  // changed.
+  void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
+             char* scratch) const;
   const char* parameters() const { return storage_.parameters(); }
+
+  // Whose call it is: the user's own, if not another worker's, whom the user serves.
+  static constexpr int kOwn = -2;
+
   // The same for `count` elements from number `first` on, where `out`, `delta` and `values` are of
   // these alone. What is asked for in pieces may change between them.
   Status GetRange(int64_t first, int64_t count, void* out, Progress* progress,
-                  const WaitLimit& limit);
+                  const WaitLimit& limit, int worker = kOwn);
   Status AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
-                  const WaitLimit& limit);
+                  const WaitLimit& limit, int worker = kOwn);
   Status AddGetRange(int64_t first, int64_t count, const void* delta, void* out, Progress* progress,
-                     const WaitLimit& limit);
+                     const WaitLimit& limit, int worker = kOwn);
   Status StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
                     const WaitLimit& limit);
 
-  // Rows by number within the shard, in the order given, checked by the caller.
+  // Rows by number within the shard, in the order given, checked by the caller. A row that is named
+  // twice is updated twice; what else Updater::duplicates() asks for is up to the caller.
   Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit);
+                 const WaitLimit& limit, int worker = kOwn);
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                 const WaitLimit& limit);
+                 const WaitLimit& limit, int worker = kOwn);
 
  private:
   // Calls body(byte offset, elements, bytes) for each stripe, under its lock or, reading, without.
@@ -95,12 +105,25 @@ class Shard {
   Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress, const WaitLimit& limit,
                     Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);
-  Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count) const;
+  // Copies the parameters out, under the lock or, if the updater need not know, without.
+  void Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
+  void Note(int64_t byte_offset, const void* values, int64_t count, int worker) const;
+  Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,
+                  int worker) const;
+  // Hands the update to the updater, with its step.
+  void Do(int64_t byte_offset, const Update& update) const;
+  // The same, and notes what the worker has been given.
+  void DoAndNote(int64_t byte_offset, const Update& update) const;
+  bool ReadsUnlocked(int64_t bytes) const;
+  int WorkerOf(int worker) const { return worker == kOwn ? user_.worker : worker; }
+  int64_t element_bytes() const { return layout_.row_bytes() / columns_; }
 
   StripeLayout layout_;
   int64_t columns_;
   ShardStorage storage_;
   std::unique_ptr<const Updater> updater_;
+  bool counts_steps_;
+  bool notes_gets_;
   ShardUser user_;
 };
 

@@ -16,22 +16,28 @@ static_assert(kHoldersOffset + sizeof(Holders) <= kLocksOffset);
 
 }  // namespace
 
-Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots) {
-  // Parameters plus state plus locks (1/1024 of the parameters, or one per row) stay far below 2^63
-  // if each part is below 2^59.
+Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots,
+                                        const StepCells& step_cells) {
+  // Parameters plus state plus locks (1/1024 of the parameters, or one per row) plus step cells
+  // stay far below 2^63 if each part is below 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;
+  int64_t cell_bytes = 0;
   if (layout.bytes() > kLargest ||
       !CheckedMultiply(layout.bytes() + kPage, state_slots, &state_bytes) ||
       state_bytes > kLargest ||
       !CheckedMultiply(layout.stripes(), sizeof(StripeLock), &lock_bytes) ||
-      lock_bytes > kLargest) {
+      lock_bytes > kLargest ||
+      !CheckedMultiply(step_cells.count(), sizeof(StepCell), &cell_bytes) ||
+      cell_bytes > kLargest) {
     return Status(Code::kMemory,
                   StrCat("cannot hold ", layout.rows(), " rows of ", layout.row_bytes(), " bytes"));
   }
   ShardStorage storage;
-  storage.parameters_offset_ = RoundUp(kLocksOffset + lock_bytes, kPage);
+  storage.step_cells_ = step_cells;
+  storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // whole cache lines
+  storage.parameters_offset_ = RoundUp(storage.step_cells_offset_ + cell_bytes, kPage);
   storage.state_offset_ = RoundUp(storage.parameters_offset_ + layout.bytes(), kPage);
   storage.state_stride_ = RoundUp(layout.bytes(), kPage);
   storage.segment_bytes_ = storage.state_offset_ + state_slots * storage.state_stride_;
@@ -42,6 +48,7 @@ void ShardStorage::Attach(char* base) {
   hyper_ = reinterpret_cast<Hyper*>(base);
   holders_ = reinterpret_cast<Holders*>(base + kHoldersOffset);
   locks_ = reinterpret_cast<StripeLock*>(base + kLocksOffset);
+  step_cells_.Attach(reinterpret_cast<StepCell*>(base + step_cells_offset_));
   parameters_ = base + parameters_offset_;
   state_ = base + state_offset_;
 }

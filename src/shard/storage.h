@@ -1,6 +1,6 @@
 // ShardStorage: where everything of a shard lies inside its segment.
 //
-//   hyper-parameters, holders | one lock per stripe | parameters | updater state
+//   hyper-parameters, holders | one lock per stripe | step cells | parameters | updater state
 //
 // All of it is valid when zero-filled, so creating a shard of any size touches no page of it.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
@@ -11,9 +11,10 @@
 
 #include "base/status.h"
 #include "memory/segment.h"
+#include "shard/hyper.h"
+#include "shard/step_cells.h"
 #include "shard/stripe_layout.h"
 #include "shard/stripe_lock.h"
-#include "shard/updater.h"
 
 namespace multiverso {
 
@@ -26,9 +27,10 @@ struct Holders {
 class ShardStorage {
  public:
   ShardStorage() = default;
-  // Of a shard of `layout` with `state_slots` further copies of its size. MemoryError if the sum
-  // does not fit 64 bits.
-  static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots);
+  // Of a shard of `layout` with `state_slots` further copies of its size and those cells.
+  // MemoryError if the sum does not fit 64 bits.
+  static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
+                                   const StepCells& step_cells = StepCells());
 
   // Bytes the segment needs.
   int64_t segment_bytes() const { return segment_bytes_; }
@@ -39,18 +41,21 @@ class ShardStorage {
   Hyper* hyper() const { return hyper_; }
   Holders* holders() const { return holders_; }
   StripeLock* lock(int64_t stripe) const { return locks_ + stripe; }
+  const StepCells& step_cells() const { return step_cells_; }
   char* parameters() const { return parameters_; }
   char* state() const { return state_; }
   int64_t state_stride() const { return state_stride_; }
 
  private:
   int64_t segment_bytes_ = 0;
+  int64_t step_cells_offset_ = 0;
   int64_t parameters_offset_ = 0;
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   StripeLock* locks_ = nullptr;
+  StepCells step_cells_;
   char* parameters_ = nullptr;
   char* state_ = nullptr;
 };

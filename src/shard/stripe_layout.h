@@ -26,6 +26,7 @@ class StripeLayout {
   int64_t rows() const { return rows_; }
   int64_t row_bytes() const { return row_bytes_; }
   int64_t bytes() const { return rows_ * row_bytes_; }
+  int64_t rows_per_stripe() const { return int64_t{1} << shift_; }
   int64_t stripes() const { return DivideUp(rows_, int64_t{1} << shift_); }
   int64_t stripe_of(int64_t row) const { return row >> shift_; }
   int64_t first_row(int64_t stripe) const { return stripe << shift_; }

@@ -25,12 +25,6 @@ class TensorList {
   // Where the tensors are from now on; those without elements may be null.
   void Place(void* const* data) { data_ = data; }
 
-  // values = tensors - values, over `count` elements from number `first` on. `values` are of these
-  // alone.
-  void Subtract(int64_t first, int64_t count, void* values) const;
-  // tensors = values, over the same.
-  void Write(int64_t first, int64_t count, const void* values) const;
-
   // Calls body(address in a tensor, element of the range, elements) for each tensor's part.
   template <class Body>
   void ForEachPart(int64_t first, int64_t count, Body body) const;

@@ -1,12 +1,12 @@
 #include "shard/updater.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include "base/text.h"
 #include "shard/kernels.h"
+#include "shard/optimizers.h"
 
 namespace multiverso {
 namespace {
@@ -15,113 +15,76 @@ namespace {
 // through the second loop is still in the first-level cache. Measured: from a few pages on.
 constexpr int64_t kPieceBytes = int64_t{16} << 10;
 
-// update(weights, delta, count), then copy the new weights out, piece by piece. `out` may be delta.
-template <class T, class Function>
-void UpdateAndCopy(T* weights, const T* delta, T* out, int64_t count, Function update) {
-  constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(T));
-  for (int64_t at = 0; at < count; at += kPiece) {
-    const int64_t piece = std::min(kPiece, count - at);
-    update(weights + at, delta + at, piece);
-    std::memcpy(out + at, weights + at, static_cast<size_t>(piece) * sizeof(T));
-  }
-}
-
+// w += d
 template <class T>
 class AddUpdater final : public Updater {
  public:
+  Duplicates duplicates() const override { return Duplicates::kOneByOne; }
+
   void Apply(const Hyper& /*hyper*/, const Update& update) const override {
     T* const weights = static_cast<T*>(update.weights);
     const T* const delta = static_cast<const T*>(update.delta);
     T* const out = static_cast<T*>(update.out);
+    constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(T));
     if (out == nullptr) {
       kernels::Add(weights, delta, update.count);
-    } else if (update.count * static_cast<int64_t>(sizeof(T)) <= kPieceBytes) {
+    } else if (update.count <= kPiece) {
       kernels::AddGet(weights, delta, out, update.count);
     } else {
-      UpdateAndCopy(weights, delta, out, update.count,
-                    [](T* w, const T* d, int64_t n) { kernels::Add(w, d, n); });
+      for (int64_t at = 0; at < update.count; at += kPiece) {
+        const int64_t piece = std::min(kPiece, update.count - at);
+        kernels::Add(weights + at, delta + at, piece);
+        std::memcpy(out + at, weights + at, static_cast<size_t>(piece) * sizeof(T));
+      }
     }
   }
-  // One loop: what is exchanged is seldom in a cache, and each of the three copies is read and
-  // written.
-  void Exchange(const Hyper& /*hyper*/, const Update& update, void* current) const override {
+
+  void TakeDelta(const void* current, void* last, int64_t count) const override {
+    kernels::Difference(static_cast<T*>(last), static_cast<const T*>(current),
+                        static_cast<const T*>(last), count);
+  }
+  void Settle(const Hyper& /*hyper*/, const void* table, void* current,
+              int64_t count) const override {
+    std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
+  }
+  // What is exchanged is seldom in a cache, and each of the three copies is read and written.
+  bool Exchange(const Update& update, void* current) const override {
     kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),
                       static_cast<T*>(update.out), update.count);
-  }
-};
-
-template <class T>
-class SgdUpdater final : public Updater {
- public:
-  void Apply(const Hyper& hyper, const Update& update) const override {
-    T* const weights = static_cast<T*>(update.weights);
-    const T* const delta = static_cast<const T*>(update.delta);
-    const T rate = static_cast<T>(hyper.learning_rate());
-    T* const out = static_cast<T*>(update.out);
-    if (out == nullptr) {
-      kernels::Descend(weights, delta, rate, update.count);
-    } else if (update.count * static_cast<int64_t>(sizeof(T)) <= kPieceBytes) {
-      kernels::DescendGet(weights, delta, out, rate, update.count);
-    } else {
-      UpdateAndCopy(weights, delta, out, update.count,
-                    [rate](T* w, const T* d, int64_t n) { kernels::Descend(w, d, rate, n); });
-    }
-  }
-  void Exchange(const Hyper& hyper, const Update& update, void* current) const override {
-    T* const last = static_cast<T*>(update.out);
-    kernels::Difference(last, static_cast<const T*>(current), last, update.count);
-    Update of_gain = update;
-    of_gain.delta = last;
-    Apply(hyper, of_gain);
-    std::memcpy(current, last, static_cast<size_t>(update.count) * sizeof(T));
+    return true;
   }
 };
 
 }  // namespace
 
-const char* NameOf(UpdaterKind kind) {
-  switch (kind) {
-    case UpdaterKind::kAdd:
-      return "add";
-    case UpdaterKind::kSgd:
-      return "sgd";
-  }
-  return "unknown";
+Update Update::Part(int64_t first, int64_t elements, int64_t element_bytes) const {
+  const int64_t at = first * element_bytes;
+  Update part = *this;
+  part.weights = static_cast<char*>(weights) + at;
+  part.state = static_cast<char*>(state) + at;
+  part.delta = static_cast<const char*>(delta) + at;
+  if (out != nullptr) part.out = static_cast<char*>(out) + at;
+  part.count = elements;
+  return part;
 }
 
 Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype) {
   using Made = Result<std::unique_ptr<const Updater>>;
-  switch (kind) {
-    case UpdaterKind::kAdd:
-      return WithType(dtype, [](auto* null) -> Made {
-        using T = std::remove_pointer_t<decltype(null)>;
-        return std::unique_ptr<const Updater>(std::make_unique<AddUpdater<T>>());
-      });
-    case UpdaterKind::kSgd:
-      return WithType(dtype, [dtype](auto* null) -> Made {
-        using T = std::remove_pointer_t<decltype(null)>;
-        if constexpr (std::is_floating_point_v<T>) {
-          return std::unique_ptr<const Updater>(std::make_unique<SgdUpdater<T>>());
-        }
-        return Status(Code::kValue, StrCat("updater 'sgd' works on float32 and float64 tables, "
-                                           "received ",
-                                           NameOf(dtype)));
-      });
-  }
-  return Status(Code::kValue, StrCat("updater: expected one of 'add' and 'sgd', received number ",
-                                     static_cast<int32_t>(kind)));
-}
-
-Status CheckHyper(int32_t index, double value) {
-  if (index != kLearningRate) {
+  const auto number = static_cast<int32_t>(kind);
+  if (number < 0 || number > static_cast<int32_t>(UpdaterKind::kDcasgd)) {
     return Status(Code::kValue,
-                  StrCat("hyper-parameter: expected 0 (learning rate), received ", index));
+                  StrCat("updater: expected 0 (add) to 9 (dcasgd), received ", number));
   }
-  if (!std::isfinite(value)) {
-    return Status(Code::kValue,
-                  StrCat("learning_rate: expected a finite number, received ", value));
-  }
-  return Status::Ok();
+  return WithType(dtype, [&](auto* null) -> Made {
+    using T = std::remove_pointer_t<decltype(null)>;
+    if (kind == UpdaterKind::kAdd) {
+      return std::unique_ptr<const Updater>(std::make_unique<AddUpdater<T>>());
+    }
+    if constexpr (std::is_floating_point_v<T>) return MakeOptimizer<T>(kind);
+    return Status(Code::kType, StrCat("updater '", NameOf(kind),
+                                      "' works on float32 and float64 tables, received ",
+                                      NameOf(dtype), ": integers can only be added ('add')"));
+  });
 }
 
 }  // namespace multiverso

@@ -46,7 +46,12 @@ bool ChunkSource::Next(Chunk* chunk) {
 bool ChunkSource::NextOfRange(Chunk* chunk) {
   if (next_ >= end_) return false;
   chunk->first = next_;
-  chunk->count = std::min(end_ - next_, kChunkBytes / element_bytes_);
+  // Whole rows, or pieces of a row that are counted from its beginning: every call cuts a row in
+  // the same places.
+  const int64_t most = kChunkBytes / element_bytes_;
+  const int64_t to_cut =
+      columns_ <= most ? most / columns_ * columns_ : std::min(most, columns_ - next_ % columns_);
+  chunk->count = std::min(end_ - next_, to_cut);
   chunk->bytes = chunk->count * element_bytes_;
   const int64_t at = chunk->first * element_bytes_;
   if (request_.delta != nullptr) chunk->delta = static_cast<const char*>(request_.delta) + at;

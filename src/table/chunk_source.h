@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "shard/shard.h"
 #include "table/partition.h"
 #include "table/request.h"
 #include "table/table_spec.h"
@@ -34,6 +35,7 @@ struct Chunk {
   const char* delta = nullptr;
   char* out = nullptr;
   const int64_t* positions = nullptr;  // of the rows in the caller's memory, if in the scratch
+  int worker = Shard::kOwn;            // whose call it is
   std::vector<char> scratch;
 };
 

@@ -62,19 +62,22 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
   char* const last = last_.data();
   if (table->ExchangesInPlace()) return table->Exchange(tensors_, last, progress, limit);
-  if (!last_is_delta_) TakeDelta();
+  if (!last_is_delta_) TakeDelta(*table);
   MV_RETURN_IF_NOT_OK(table->AddGet(last, last, progress, limit));
-  Finish();
+  Finish(*table);
   return Status::Ok();
 }
 
-void ParamSync::TakeDelta() {
-  tensors_.Subtract(0, tensors_.count(), last_.data());
+void ParamSync::TakeDelta(const Table& table) {
+  const int64_t element_bytes = SizeOf(tensors_.dtype());
+  tensors_.ForEachPart(0, tensors_.count(), [&](void* part, int64_t first, int64_t elements) {
+    table.updater().TakeDelta(part, last_.data() + first * element_bytes, elements);
+  });
   last_is_delta_ = true;
 }
 
 std::unique_ptr<Operation> ParamSync::Start(Table* table, Instant deadline) {
-  TakeDelta();
+  TakeDelta(*table);
   TableRequest request;
   request.kind = RequestKind::kAddGet;
   request.delta = last_.data();
@@ -82,8 +85,11 @@ std::unique_ptr<Operation> ParamSync::Start(Table* table, Instant deadline) {
   return table->Start(request, deadline);
 }
 
-void ParamSync::Finish() {
-  tensors_.Write(0, tensors_.count(), last_.data());
+void ParamSync::Finish(const Table& table) {
+  const int64_t element_bytes = SizeOf(tensors_.dtype());
+  tensors_.ForEachPart(0, tensors_.count(), [&](void* part, int64_t first, int64_t elements) {
+    table.updater().Settle(*table.hyper(), last_.data() + first * element_bytes, part, elements);
+  });
   last_is_delta_ = false;
 }
 

@@ -1,10 +1,12 @@
 // ParamSync: keeps the tensors of a model in step with a table.
 //
-// A sync adds current - last to the table, reads the table, and writes it to both. Where the worker
-// changes the parameters itself, that is one pass over the memory, stripe by stripe
-// (Shard::Exchange). Where it does not, in sync mode and where rows lie on other nodes, the delta
-// takes the place of the last values, which are not needed any more: they become the table's. So
-// there is never a copy but these.
+// A sync adds current - last to the table, reads the table, and writes it to both. If the table's
+// updater takes gradients, it adds last - current, and so makes a step of the optimiser in the
+// direction in which the worker has gone; if it takes positions, it adds current and moves current
+// towards the table. Where the worker changes the parameters itself, that is one pass over the
+// memory, stripe by stripe (Shard::Exchange). Where it does not, in sync mode and where rows lie on
+// other nodes, the delta takes the place of the last values, which are not needed any more: they
+// become the table's. So there is never a copy but these.
 #ifndef MULTIVERSO_TABLE_PARAM_SYNC_H_
 #define MULTIVERSO_TABLE_PARAM_SYNC_H_
 
@@ -37,10 +39,10 @@ class ParamSync {
   // The same for a table that spans nodes: the operation that adds and gets, and what is to be done
   // when it has succeeded.
   std::unique_ptr<Operation> Start(Table* table, Instant deadline);
-  void Finish();
+  void Finish(const Table& table);
 
  private:
-  void TakeDelta();
+  void TakeDelta(const Table& table);
 
   ParamSync(TensorList tensors, Segment last);
 

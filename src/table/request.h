@@ -14,6 +14,8 @@
 #include <string>
 
 #include "base/status.h"
+#include "shard/step_cells.h"
+#include "shard/stripe_layout.h"
 
 namespace multiverso {
 
@@ -44,6 +46,8 @@ constexpr bool ReturnsData(RequestKind kind) {
 // to be still in the cache when the other side gets to it.
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
 constexpr int64_t kChunkIds = int64_t{1} << 16;
+static_assert(kChunkBytes == StepCells::kMostBytes, "no chunk ends within a cell");
+static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "nor in that of an array");
 
 struct RequestHeader {
   uint32_t magic = 0;

@@ -153,6 +153,7 @@ Status ShardService::ReceiveValues(Job* job) {
   job->chunk.first = header.first;
   job->chunk.count = header.count;
   job->chunk.bytes = header.bytes;
+  job->chunk.worker = group_->members().worker_id(header.sender);
   char* const values = job->buffer->data() + id_bytes;
   job->chunk.delta = values;
   job->chunk.out = values;

@@ -63,7 +63,7 @@ void SpanningCall::OpenLanes() {
   if (of_rows) SplitRows(&by_owner);
   for (size_t place = 0; place < partition.servers().size(); ++place) {
     const int server = partition.servers()[place];
-    const RowRange rows = partition.RowsOf(place);
+    const RowRange rows = of_rows ? partition.RowsOf(place) : table_->RowsAskedOf(place);
     if (group->is_local(server)) continue;
     if (of_rows && !by_owner[place].empty()) {
       AddLane(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);

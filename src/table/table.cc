@@ -22,9 +22,14 @@ StagedShape ShapeOf(const TableSpec& spec, const Membership& members) {
 }
 
 Result<ShardStorage> StorageOf(const TableSpec& spec, const Membership& members) {
-  auto updater = MakeUpdater(static_cast<UpdaterKind>(spec.updater), spec.type());
+  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
-  return ShardStorage::Plan(LayoutOf(spec, members), updater.value()->state_slots());
+  const StripeLayout layout = LayoutOf(spec, members);
+  const bool is_matrix = spec.kind == static_cast<int32_t>(TableKind::kMatrix);
+  return ShardStorage::Plan(layout, updater.value()->state_slots(members.num_workers()),
+                            updater.value()->counts_steps()
+                                ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix)
+                                : StepCells());
 }
 
 }  // namespace
@@ -42,13 +47,13 @@ Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, 
                                              TableContext context) {
   Result<ShardStorage> storage = StorageOf(spec, *context.members);
   if (!storage.ok()) return storage.status();
-  auto updater = MakeUpdater(static_cast<UpdaterKind>(spec.updater), spec.type());
+  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   std::unique_ptr<Table> table(new Table(spec, id, std::move(segment), context));
   storage->Attach(table->segment_.data());
-  table->shard_ = std::make_unique<Shard>(LayoutOf(spec, *context.members), spec.num_col,
-                                          storage.value(), std::move(updater.value()),
-                                          ShardUser{context.group->local_rank(), context.group});
+  table->shard_ = std::make_unique<Shard>(
+      LayoutOf(spec, *context.members), spec.num_col, storage.value(), std::move(updater.value()),
+      ShardUser{context.group->local_rank(), context.group, context.members->worker_id()});
   table->consistency_ = Consistency::Make(
       context.mode, ShapeOf(spec, *context.members),
       table->segment_.data() + RoundUp(storage->segment_bytes(), kPage), table->shard_.get(),
@@ -148,6 +153,26 @@ Status Table::AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta
   return shard_->AddRows(row_ids, num_ids, delta, progress, limit);
 }
 
+Result<std::shared_ptr<const MergedRows>> Table::MergeDuplicates(const RowDelta& delta) const {
+  using Merged = Result<std::shared_ptr<const MergedRows>>;
+  if (updater().duplicates() == Updater::Duplicates::kOneByOne) return Merged(nullptr);
+  const int64_t place = FindDuplicate(delta.ids, delta.count);
+  if (place < 0) return Merged(nullptr);
+  if (updater().duplicates() == Updater::Duplicates::kRefused) {
+    return Status(
+        Code::kValue,
+        StrCat(Where("add"), ": row_ids[", place, "]: updater '", NameOf(spec_.updater_kind()),
+               "' expected every row once, received row ", delta.ids[place], " more than once"));
+  }
+  auto merged = std::make_shared<MergedRows>();
+  const auto count = static_cast<size_t>(delta.count);
+  merged->ids.resize(count);
+  merged->values.resize(count * static_cast<size_t>(spec_.num_col * SizeOf(spec_.type())));
+  merged->ids.resize(static_cast<size_t>(
+      MergeRows(delta, spec_.num_col, spec_.type(), merged->ids.data(), merged->values.data())));
+  return Merged(std::move(merged));
+}
+
 void Table::Finish() {
   if (consistency_ != nullptr) consistency_->Finish();
 }
@@ -161,7 +186,7 @@ Status Table::Store(const void* values, Progress* progress, const WaitLimit& lim
 }
 
 Status Table::SetHyper(int32_t index, double value) {
-  MV_RETURN_IF_NOT_OK(CheckHyper(index, value));
+  MV_RETURN_IF_NOT_OK(CheckHyper(spec_.updater_kind(), index, value));
   shard_->hyper()->value[index].store(value, std::memory_order_relaxed);
   return Status::Ok();
 }
@@ -176,7 +201,7 @@ std::unique_ptr<Operation> Table::Start(const TableRequest& request, Instant dea
 
 Status Table::CheckRequest(const RequestHeader& header) const {
   if (header.kind == RequestKind::kSetHyper) {
-    return CheckHyper(static_cast<int32_t>(header.first), header.value);
+    return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
   }
   const int64_t element_bytes = SizeOf(spec_.type());
   const bool of_rows = IsOfRows(header.kind);
@@ -206,6 +231,23 @@ Status Table::CheckRowsHere(const std::vector<int64_t>& row_ids) const {
   return Status::Ok();
 }
 
+RowRange Table::RowsAskedOf(size_t place) const {
+  RowRange rows = partition_.RowsOf(place);
+  const bool is_array = spec_.kind == static_cast<int32_t>(TableKind::kArray);
+  if (!is_array || !updater().counts_steps()) return rows;
+  // Whole stripes: a stripe of an array is updated in one piece.
+  const Membership& members = *context_.members;
+  const std::vector<int>& servers = partition_.servers();
+  const int node = members.node_of(servers[place]);
+  size_t first_place = place;
+  while (first_place > 0 && members.node_of(servers[first_place - 1]) == node) --first_place;
+  const int64_t node_first = partition_.RowsOf(first_place).first;
+  const int64_t stripe = shard_->layout().rows_per_stripe();
+  const auto cut = [&](int64_t row) { return node_first + (row - node_first) / stripe * stripe; };
+  const bool is_last = place + 1 == servers.size() || members.node_of(servers[place + 1]) != node;
+  return RowRange{cut(rows.first), is_last ? rows.end : cut(rows.end)};
+}
+
 void Table::CountFromShard(Chunk* chunk) const {
   const int64_t first = partition_.node_rows().first;
   chunk->first -= first * spec_.num_col;
@@ -215,18 +257,22 @@ void Table::CountFromShard(Chunk* chunk) const {
 Status Table::Operate(Chunk* chunk, Progress* progress, const WaitLimit& limit) {
   switch (chunk->kind) {
     case RequestKind::kGet:
-      return shard_->GetRange(chunk->first, chunk->count, chunk->out, progress, limit);
+      return shard_->GetRange(chunk->first, chunk->count, chunk->out, progress, limit,
+                              chunk->worker);
     case RequestKind::kAdd:
-      return shard_->AddRange(chunk->first, chunk->count, chunk->delta, progress, limit);
+      return shard_->AddRange(chunk->first, chunk->count, chunk->delta, progress, limit,
+                              chunk->worker);
     case RequestKind::kAddGet:
       return shard_->AddGetRange(chunk->first, chunk->count, chunk->delta, chunk->out, progress,
-                                 limit);
+                                 limit, chunk->worker);
     case RequestKind::kStore:
       return shard_->StoreRange(chunk->first, chunk->count, chunk->delta, progress, limit);
     case RequestKind::kGetRows:
-      return shard_->GetRows(chunk->ids.data(), chunk->count, chunk->out, progress, limit);
+      return shard_->GetRows(chunk->ids.data(), chunk->count, chunk->out, progress, limit,
+                             chunk->worker);
     case RequestKind::kAddRows:
-      return shard_->AddRows(chunk->ids.data(), chunk->count, chunk->delta, progress, limit);
+      return shard_->AddRows(chunk->ids.data(), chunk->count, chunk->delta, progress, limit,
+                             chunk->worker);
     case RequestKind::kSetHyper:
     case RequestKind::kReleased:
       break;

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "memory/segment.h"
+#include "shard/row_merge.h"
 #include "shard/shard.h"
 #include "table/chunk_source.h"
 #include "table/partition.h"
@@ -78,6 +79,10 @@ class Table {
   Status AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta, Progress* progress,
                  const WaitLimit& limit);
 
+  // What is to be added instead of a delta that names rows twice, where the updater wants each
+  // once; null if the delta is right as it is. ValueError if the updater refuses it.
+  Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const RowDelta& delta) const;
+
   // This worker joins no further rounds of sync mode or bounded staleness.
   void Finish();
   // This worker is about to join a collective call of all ranks.
@@ -90,6 +95,8 @@ class Table {
   // Past the updater, by the master, before the table is handed out.
   Status Store(const void* values, Progress* progress, const WaitLimit& limit);
 
+  const Updater& updater() const { return shard_->updater(); }
+  const Hyper* hyper() const { return shard_->hyper(); }
   // On this node.
   Status SetHyper(int32_t index, double value);
   double GetHyper(int32_t index) const;
@@ -101,6 +108,9 @@ class Table {
   // Whether a request from another node can be met; not yet which rows it names.
   Status CheckRequest(const RequestHeader& header) const;
   Status CheckRowsHere(const std::vector<int64_t>& row_ids) const;
+  // The rows that a call on the whole table asks that server for, by its place among the servers.
+  // Its own, unless several servers of a node have parts of what the updater counts as one.
+  RowRange RowsAskedOf(size_t place) const;
   // Makes what counts from the table's first row count from the shard's.
   void CountFromShard(Chunk* chunk) const;
   // Does what the chunk asks for on the shard.

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "shard/updater.h"
 
 namespace multiverso {
 
@@ -32,10 +33,8 @@ Status TableSpec::Check() const {
     return Status(Code::kValue, StrCat("size: ", num_row, " x ", num_col, " ", NameOf(type()),
                                        " do not fit 64-bit arithmetic"));
   }
-  for (int32_t i = 0; i < kHyperCount; ++i) {
-    if (i == kLearningRate) MV_RETURN_IF_NOT_OK(CheckHyper(i, hyper[i]));
-  }
-  return MakeUpdater(static_cast<UpdaterKind>(updater), type()).status();
+  MV_RETURN_IF_NOT_OK(MakeUpdater(updater_kind(), type()).status());
+  return CheckHypers(updater_kind(), hyper);
 }
 
 bool TableSpec::operator==(const TableSpec& other) const {
@@ -47,11 +46,9 @@ std::string TableSpec::Describe() const {
   std::string text = StrCat(is_array ? "array '" : "matrix '", name, "' of ", num_row);
   if (!is_array) text += StrCat(" x ", num_col);
   text += StrCat(" ", IsDType(dtype) ? NameOf(type()) : "unknown", ", updater ",
-                 NameOf(static_cast<UpdaterKind>(updater)));
-  if (static_cast<UpdaterKind>(updater) == UpdaterKind::kSgd) {
-    text += StrCat(" (learning_rate ", hyper[kLearningRate], ")");
-  }
-  return text;
+                 NameOf(updater_kind()));
+  const std::string hypers = DescribeHypers(updater_kind(), hyper);
+  return hypers.empty() ? text : StrCat(text, " (", hypers, ")");
 }
 
 }  // namespace multiverso

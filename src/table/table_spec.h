@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "shard/updater.h"
+#include "shard/hyper.h"
 
 namespace multiverso {
 
@@ -30,6 +30,7 @@ struct TableSpec {
   Status Check() const;
   bool operator==(const TableSpec& other) const;
 
+  UpdaterKind updater_kind() const { return static_cast<UpdaterKind>(updater); }
   DType type() const { return static_cast<DType>(dtype); }
   int64_t count() const { return num_row * num_col; }
   int64_t bytes() const { return count() * SizeOf(type()); }

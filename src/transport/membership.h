@@ -40,7 +40,8 @@ class Membership {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(roles_.size()); }
-  int worker_id() const { return worker_ids_[static_cast<size_t>(rank_)]; }
+  int worker_id() const { return worker_id(rank_); }
+  int worker_id(int rank) const { return worker_ids_[static_cast<size_t>(rank)]; }
   int server_id() const { return server_ids_[static_cast<size_t>(rank_)]; }
   int num_workers() const { return num_workers_; }
   int num_servers() const { return num_servers_; }

@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a struct below changes incompatibly. */
-#define MV_ABI_VERSION 1
+#define MV_ABI_VERSION 2
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
@@ -76,12 +76,30 @@ extern "C" {
 #define MV_INT32 2
 #define MV_INT64 3
 
-#define MV_UPDATER_ADD 0 /* w += d */
-#define MV_UPDATER_SGD 1 /* w -= learning_rate * d */
+/* What an add does with a delta d; docs/updaters.md has the formulas and which hyper-parameters each
+ * has. All but MV_UPDATER_ADD are for MV_FLOAT32 and MV_FLOAT64. */
+#define MV_UPDATER_ADD 0      /* w += d */
+#define MV_UPDATER_SGD 1      /* w -= learning_rate * d; from here on d is a gradient */
+#define MV_UPDATER_MOMENTUM 2 /* Polyak's momentum */
+#define MV_UPDATER_NESTEROV 3 /* Nesterov's momentum */
+#define MV_UPDATER_ADAGRAD 4
+#define MV_UPDATER_RMSPROP 5
+#define MV_UPDATER_ADADELTA 6
+#define MV_UPDATER_ADAM 7   /* bias correction counts the updates of each row */
+#define MV_UPDATER_EASGD 8  /* w += elastic_force * (d - w): d is the worker's parameters */
+#define MV_UPDATER_DCASGD 9 /* sgd that makes up for what w has changed since the worker's get */
 
 /* Hyper-parameters of updaters: the index into MV_TableOptions.hyper. */
-#define MV_HYPER_LEARNING_RATE 0
-#define MV_HYPER_COUNT 8
+#define MV_HYPER_LEARNING_RATE 0             /* finite */
+#define MV_HYPER_MOMENTUM 1                  /* 0 to 1 */
+#define MV_HYPER_RHO 2                       /* 0 to less than 1 */
+#define MV_HYPER_EPSILON 3                   /* at least 1e-37 */
+#define MV_HYPER_BETA_1 4                    /* 0 to less than 1 */
+#define MV_HYPER_BETA_2 5                    /* 0 to less than 1 */
+#define MV_HYPER_INITIAL_ACCUMULATOR_VALUE 6 /* at least 0 */
+#define MV_HYPER_ELASTIC_FORCE 7             /* 0 to 1 */
+#define MV_HYPER_VARIANCE_CONTROL 8          /* at least 0 */
+#define MV_HYPER_COUNT 16
 
 /* ---- Handles: distinct types, so that the compiler tells them apart ------------------------- */
 typedef struct MV_SessionHandle_* MV_Session;
@@ -183,8 +201,10 @@ typedef struct MV_TableDescription {
   int64_t bytes;                /* of the parameters alone */
 } MV_TableDescription;
 
-/* Fills in the defaults: a float32 array of 0 rows (to be set), add, learning rate 0.01. */
+/* Fills in the defaults: a float32 array of 0 rows (to be set), add. */
 MV_EXPORT int32_t MV_TableOptionsInit(MV_TableOptions* options);
+/* Sets the updater, and hyper to its defaults. */
+MV_EXPORT int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater);
 /* Collective. When it returns MV_OK on any rank, the master's initial value is in force. On any
  * other status no rank has the table and the session stays usable. */
 MV_EXPORT int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options,
@@ -203,12 +223,16 @@ MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
 /* Adds and reads back in one pass over the memory. `delta` and `out` may be the same. */
 MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
 /* Rows of a matrix by id, in the order given; `count` must be num_ids * num_col. All ids are
- * checked before anything moves. Duplicates: get returns the row each time, add adds each. */
+ * checked before anything moves. Duplicates: get returns the row each time; add adds each, an
+ * updater that is not linear gets their sum, and MV_UPDATER_EASGD refuses them (MV_ERR_VALUE). */
 MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
-/* Changes a hyper-parameter (MV_HYPER_) for all ranks, from the next add on. */
+/* MV_OK if MV_TableSetHyper would take it; else MV_ERR_VALUE, and the words for it. */
+MV_EXPORT int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value);
+/* Changes a hyper-parameter (MV_HYPER_) of the table's updater for all ranks, from the next add
+ * on. */
 MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
 
 /* ---- Parameters of models ------------------------------------------------------------------- */
@@ -219,7 +243,9 @@ MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
 /* Adds what the tensors have gained since they were last equal to the table, and sets them to the
- * table's parameters: one add and one get of the mode, without further memory, and where the table
+ * table's parameters. A table whose updater takes gradients gets what they have lost instead; one
+ * of MV_UPDATER_EASGD gets the tensors, which then move by elastic_force towards the table. It is
+ * one add and one get of the mode, without further memory, and where the table
  * lies on this node and the mode is not MV_MODE_SYNC, in one pass over the memory. tensors[i] is
  * where tensor i is now; no two overlap, and nobody else writes to them meanwhile. Workers only. In
  * MV_MODE_ASYNC and MV_MODE_STALE what a call has done when it fails or is given up is whole: the

@@ -1,0 +1,132 @@
+#include "shard/hyper.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr double kLargest = std::numeric_limits<double>::max();
+// Just below 1: the share of the past in a moving average, which the present must have a part in.
+constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
+// Of epsilon: a float that is not 0 and whose square root is none either, so that no first update
+// divides 0 by 0.
+constexpr double kSmallestEpsilon = 1e-37;
+
+struct Limits {
+  const char* name;
+  double least;
+  double most;
+  const char* expected;
+};
+
+// By index.
+constexpr Limits kLimits[] = {
+    {"learning_rate", -kLargest, kLargest, "a finite number"},
+    {"momentum", 0, 1, "0 to 1"},
+    {"rho", 0, kBelowOne, "0 to less than 1"},
+    {"epsilon", kSmallestEpsilon, kLargest, "a finite number of at least 1e-37"},
+    {"beta_1", 0, kBelowOne, "0 to less than 1"},
+    {"beta_2", 0, kBelowOne, "0 to less than 1"},
+    {"initial_accumulator_value", 0, kLargest, "a finite number of at least 0"},
+    {"elastic_force", 0, 1, "0 to 1"},
+    {"variance_control", 0, kLargest, "a finite number of at least 0"},
+};
+
+constexpr int kMostOfOne = 4;
+constexpr int kNone = -1;
+
+struct Default {
+  int index = kNone;
+  double value = 0;
+};
+
+struct KindInfo {
+  const char* name;
+  Default hypers[kMostOfOne];  // ascending, then kNone
+};
+
+// By number. Where Keras 3 has the optimiser the defaults are Keras'; the variance control is that
+// of the paper's experiments with a constant one (Zheng et al. 2017). The elastic force is for up
+// to ten workers: the paper (Zhang et al. 2015) divides 0.9 by their number.
+constexpr KindInfo kKinds[] = {
+    {"add", {}},
+    {"sgd", {{kLearningRate, 0.01}}},
+    {"momentum", {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
+    {"nesterov", {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
+    {"adagrad", {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kInitialAccumulatorValue, 0.1}}},
+    {"rmsprop", {{kLearningRate, 0.001}, {kMomentum, 0}, {kRho, 0.9}, {kEpsilon, 1e-7}}},
+    {"adadelta", {{kLearningRate, 0.001}, {kRho, 0.95}, {kEpsilon, 1e-7}}},
+    {"adam", {{kLearningRate, 0.001}, {kEpsilon, 1e-7}, {kBeta1, 0.9}, {kBeta2, 0.999}}},
+    {"easgd", {{kElasticForce, 0.1}}},
+    {"dcasgd", {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
+};
+
+const KindInfo* InfoOf(UpdaterKind kind) {
+  const auto number = static_cast<int32_t>(kind);
+  const auto kinds = static_cast<int32_t>(sizeof(kKinds) / sizeof(kKinds[0]));
+  return number >= 0 && number < kinds ? &kKinds[number] : nullptr;
+}
+
+// Calls body(index, default) for each hyper-parameter of the updater.
+template <class Body>
+void ForEachHyper(UpdaterKind kind, Body body) {
+  const KindInfo* const info = InfoOf(kind);
+  if (info == nullptr) return;
+  for (const Default& one : info->hypers) {
+    if (one.index != kNone) body(one.index, one.value);
+  }
+}
+
+std::string NamesOf(UpdaterKind kind) {
+  std::string names;
+  ForEachHyper(kind, [&](int index, double /*value*/) {
+    names += StrCat(names.empty() ? "" : ", ", index, " (", kLimits[index].name, ")");
+  });
+  return names.empty() ? "none" : names;
+}
+
+}  // namespace
+
+const char* NameOf(UpdaterKind kind) {
+  const KindInfo* const info = InfoOf(kind);
+  return info == nullptr ? "unknown" : info->name;
+}
+
+void SetDefaults(UpdaterKind kind, double* values) {
+  for (int i = 0; i < kHyperCount; ++i) values[i] = 0;
+  ForEachHyper(kind, [&](int index, double value) { values[index] = value; });
+}
+
+Status CheckHyper(UpdaterKind kind, int32_t index, double value) {
+  bool has = false;
+  ForEachHyper(kind, [&](int one, double /*value*/) { has = has || one == index; });
+  if (!has) {
+    return Status(Code::kValue, StrCat("hyper-parameter: updater '", NameOf(kind), "' has ",
+                                       NamesOf(kind), ", received ", index));
+  }
+  const Limits& limits = kLimits[index];
+  if (value >= limits.least && value <= limits.most) return Status::Ok();
+  return Status(Code::kValue,
+                StrCat(limits.name, ": expected ", limits.expected, ", received ", value));
+}
+
+Status CheckHypers(UpdaterKind kind, const double* values) {
+  Status status;
+  ForEachHyper(kind, [&](int index, double /*value*/) {
+    if (status.ok()) status = CheckHyper(kind, index, values[index]);
+  });
+  return status;
+}
+
+std::string DescribeHypers(UpdaterKind kind, const double* values) {
+  std::string text;
+  ForEachHyper(kind, [&](int index, double /*value*/) {
+    text += StrCat(text.empty() ? "" : ", ", kLimits[index].name, " ", values[index]);
+  });
+  return text;
+}
+
+}  // namespace multiverso

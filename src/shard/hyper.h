@@ -1,0 +1,63 @@
+// Hyper: the hyper-parameters of a table's updater, and which of them each updater has.
+#ifndef MULTIVERSO_SHARD_HYPER_H_
+#define MULTIVERSO_SHARD_HYPER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace multiverso {
+
+// The numbers are those of the C API (MV_UPDATER_ADD, ...).
+enum class UpdaterKind : int32_t {
+  kAdd = 0,
+  kSgd = 1,
+  kMomentum = 2,
+  kNesterov = 3,
+  kAdagrad = 4,
+  kRmsprop = 5,
+  kAdadelta = 6,
+  kAdam = 7,
+  kEasgd = 8,
+  kDcasgd = 9,
+};
+
+// "adam"; "unknown" for a number that stands for none.
+const char* NameOf(UpdaterKind kind);
+
+// Indices into Hyper, the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
+constexpr int kLearningRate = 0;
+constexpr int kMomentum = 1;
+constexpr int kRho = 2;
+constexpr int kEpsilon = 3;
+constexpr int kBeta1 = 4;
+constexpr int kBeta2 = 5;
+constexpr int kInitialAccumulatorValue = 6;
+constexpr int kElasticForce = 7;
+constexpr int kVarianceControl = 8;
+constexpr int kHyperCount = 16;  // with room for more
+
+// In the table's shared memory: one rank sets them, all ranks' next adds use them. Each value is
+// read and written whole.
+struct Hyper {
+  std::atomic<double> value[kHyperCount];
+
+  double Get(int index) const { return value[index].load(std::memory_order_relaxed); }
+};
+
+// Sets values[kHyperCount] to the defaults of that updater, and to 0 what it does not have.
+void SetDefaults(UpdaterKind kind, double* values);
+
+// ValueError if the updater has no hyper-parameter `index`, or it cannot be `value`.
+Status CheckHyper(UpdaterKind kind, int32_t index, double value);
+// The same for all that the updater has.
+Status CheckHypers(UpdaterKind kind, const double* values);
+
+// "learning_rate 0.001, rho 0.9", in the order of their indices; empty if the updater has none.
+std::string DescribeHypers(UpdaterKind kind, const double* values);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_HYPER_H_

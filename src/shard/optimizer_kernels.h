@@ -1,0 +1,72 @@
+// The inner loops of the updaters that keep state, over consecutive elements. The order of every
+// operation is part of what they promise: one rounding each, on whatever processor.
+//
+// Names: w parameters, g gradient; state is zero before the first update. No two arrays overlap.
+#ifndef MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
+#define MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
+
+#include <cstdint>
+
+namespace multiverso::kernels {
+
+// velocity = velocity * momentum - g * rate; w += velocity
+void Momentum(float* w, float* velocity, const float* g, float rate, float momentum, int64_t n);
+void Momentum(double* w, double* velocity, const double* g, double rate, double momentum,
+              int64_t n);
+
+// velocity = velocity * momentum - g * rate; w += velocity * momentum - g * rate
+void Nesterov(float* w, float* velocity, const float* g, float rate, float momentum, int64_t n);
+void Nesterov(double* w, double* velocity, const double* g, double rate, double momentum,
+              int64_t n);
+
+// sum = (initial if sum == 0 else sum) + g * g; w -= rate * g / sqrt(sum + epsilon)
+// A sum that has been updated is 0 only if initial is, so 0 needs no other mark.
+void Adagrad(float* w, float* sum, const float* g, float rate, float initial, float epsilon,
+             int64_t n);
+void Adagrad(double* w, double* sum, const double* g, double rate, double initial, double epsilon,
+             int64_t n);
+
+// square = keep * square + take * (g * g); w -= rate * g / sqrt(square + epsilon)
+void Rmsprop(float* w, float* square, const float* g, float rate, float keep, float take,
+             float epsilon, int64_t n);
+void Rmsprop(double* w, double* square, const double* g, double rate, double keep, double take,
+             double epsilon, int64_t n);
+
+// The same with velocity = momentum * velocity + rate * g / sqrt(...); w -= velocity
+void RmspropMomentum(float* w, float* square, float* velocity, const float* g, float rate,
+                     float keep, float take, float epsilon, float momentum, int64_t n);
+void RmspropMomentum(double* w, double* square, double* velocity, const double* g, double rate,
+                     double keep, double take, double epsilon, double momentum, int64_t n);
+
+// square = keep * square + take * (g * g)
+// step = -(sqrt(steps + epsilon) * g / sqrt(square + epsilon))
+// steps = keep * steps + take * (step * step); w += rate * step
+void Adadelta(float* w, float* square, float* steps, const float* g, float rate, float keep,
+              float take, float epsilon, int64_t n);
+void Adadelta(double* w, double* square, double* steps, const double* g, double rate, double keep,
+              double take, double epsilon, int64_t n);
+
+// mean += (g - mean) * take_mean; square += (g * g - square) * take_square
+// w -= mean * rate / (sqrt(square) + epsilon)
+void Adam(float* w, float* mean, float* square, const float* g, float rate, float take_mean,
+          float take_square, float epsilon, int64_t n);
+void Adam(double* w, double* mean, double* square, const double* g, double rate, double take_mean,
+          double take_square, double epsilon, int64_t n);
+
+// w += force * (x - terms * w), where x is the sum of `terms` positions
+void Pull(float* w, const float* x, float force, float terms, int64_t n);
+void Pull(double* w, const double* x, double force, double terms, int64_t n);
+
+// w -= rate * (g + control * (g * g) * (w - seen)), where `seen` are parameters that Remember put
+// there; where it has not yet, w - seen is taken for 0.
+void Compensate(float* w, const float* seen, const float* g, float rate, float control, int64_t n);
+void Compensate(double* w, const double* seen, const double* g, double rate, double control,
+                int64_t n);
+
+// Puts w into `seen`, in such a form that what is filled with zeros tells that there was nothing.
+void Remember(float* seen, const float* w, int64_t n);
+void Remember(double* seen, const double* w, int64_t n);
+
+}  // namespace multiverso::kernels
+
+#endif  // MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_

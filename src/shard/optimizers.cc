@@ -1,0 +1,254 @@
+#include "shard/optimizers.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "shard/kernels.h"
+#include "shard/optimizer_kernels.h"
+
+namespace multiverso {
+namespace {
+
+// What is copied out while it is still in the first-level cache.
+constexpr int64_t kPieceBytes = int64_t{16} << 10;
+
+// Hyper-parameters are rounded to the table's dtype once, as NumPy does with a Python float.
+template <class T>
+T In(const Hyper& hyper, int index) {
+  return static_cast<T>(hyper.Get(index));
+}
+
+// An updater whose delta is a gradient, unless it says otherwise.
+template <class T>
+class Optimizer : public Updater {
+ public:
+  void Apply(const Hyper& hyper, const Update& update) const final {
+    if (update.out == nullptr) return Step(hyper, update);
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    for (int64_t at = 0; at < update.count; at += kPieceBytes / kSize) {
+      const int64_t count = std::min(kPieceBytes / kSize, update.count - at);
+      const Update piece = update.Part(at, count, kSize);
+      Step(hyper, piece);
+      std::memcpy(piece.out, piece.weights, static_cast<size_t>(count * kSize));
+    }
+  }
+
+  void TakeDelta(const void* current, void* last, int64_t count) const override {
+    T* const gradient = static_cast<T*>(last);
+    kernels::Difference(gradient, gradient, static_cast<const T*>(current), count);
+  }
+  void Settle(const Hyper& /*hyper*/, const void* table, void* current,
+              int64_t count) const override {
+    std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
+  }
+
+ protected:
+  // Updates weights and state; update.out is not its affair.
+  virtual void Step(const Hyper& hyper, const Update& update) const = 0;
+
+  static T* Weights(const Update& update) { return static_cast<T*>(update.weights); }
+  static const T* Delta(const Update& update) { return static_cast<const T*>(update.delta); }
+  static T* Slot(const Update& update, int64_t number) {
+    return reinterpret_cast<T*>(update.slot(number));
+  }
+};
+
+template <class T>
+class Sgd final : public Optimizer<T> {
+ public:
+  Updater::Duplicates duplicates() const override { return Updater::Duplicates::kOneByOne; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    kernels::Descend(this->Weights(update), this->Delta(update), In<T>(hyper, kLearningRate),
+                     update.count);
+  }
+};
+
+// Polyak's momentum, as Keras writes it: the learning rate is inside the velocity.
+template <class T>
+class MomentumOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int /*workers*/) const override { return 1; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    kernels::Momentum(this->Weights(update), this->Slot(update, 0), this->Delta(update),
+                      In<T>(hyper, kLearningRate), In<T>(hyper, kMomentum), update.count);
+  }
+};
+
+// Nesterov's momentum in the form of Sutskever et al., "On the importance of initialization and
+// momentum in deep learning", ICML 2013, shifted so that the parameters are where the gradient is
+// taken, as Keras and PyTorch do.
+template <class T>
+class NesterovOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int /*workers*/) const override { return 1; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    kernels::Nesterov(this->Weights(update), this->Slot(update, 0), this->Delta(update),
+                      In<T>(hyper, kLearningRate), In<T>(hyper, kMomentum), update.count);
+  }
+};
+
+// Duchi et al., "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization",
+// JMLR 2011; epsilon and the initial value of the sum are Keras'.
+template <class T>
+class AdagradOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int /*workers*/) const override { return 1; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    kernels::Adagrad(this->Weights(update), this->Slot(update, 0), this->Delta(update),
+                     In<T>(hyper, kLearningRate), In<T>(hyper, kInitialAccumulatorValue),
+                     In<T>(hyper, kEpsilon), update.count);
+  }
+};
+
+// Tieleman and Hinton, "Lecture 6.5 - RMSProp", COURSERA 2012, as Keras writes it.
+template <class T>
+class RmspropOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int /*workers*/) const override { return 2; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    const T rate = In<T>(hyper, kLearningRate);
+    const T epsilon = In<T>(hyper, kEpsilon);
+    const double rho = hyper.Get(kRho);
+    const double momentum = hyper.Get(kMomentum);
+    const T keep = static_cast<T>(rho);
+    const T take = static_cast<T>(1 - rho);
+    if (momentum == 0) {  // and the second slot takes no memory
+      kernels::Rmsprop(this->Weights(update), this->Slot(update, 0), this->Delta(update), rate,
+                       keep, take, epsilon, update.count);
+    } else {
+      kernels::RmspropMomentum(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
+                               this->Delta(update), rate, keep, take, epsilon,
+                               static_cast<T>(momentum), update.count);
+    }
+  }
+};
+
+// Zeiler, "ADADELTA: An Adaptive Learning Rate Method", arXiv:1212.5701, with Keras' learning rate.
+template <class T>
+class AdadeltaOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int /*workers*/) const override { return 2; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    const double rho = hyper.Get(kRho);
+    kernels::Adadelta(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
+                      this->Delta(update), In<T>(hyper, kLearningRate), static_cast<T>(rho),
+                      static_cast<T>(1 - rho), In<T>(hyper, kEpsilon), update.count);
+  }
+};
+
+// Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
+// operations at the end of its section 2, which is Keras'. `step` is that of the row.
+template <class T>
+class AdamOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int /*workers*/) const override { return 2; }
+  bool counts_steps() const override { return true; }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    const double beta_1 = hyper.Get(kBeta1);
+    const double beta_2 = hyper.Get(kBeta2);
+    const auto step = static_cast<double>(update.step);
+    const double rate = hyper.Get(kLearningRate) * std::sqrt(1 - std::pow(beta_2, step)) /
+                        (1 - std::pow(beta_1, step));
+    kernels::Adam(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
+                  this->Delta(update), static_cast<T>(rate), static_cast<T>(1 - beta_1),
+                  static_cast<T>(1 - beta_2), In<T>(hyper, kEpsilon), update.count);
+  }
+};
+
+// Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015. A delta is the
+// worker's own parameters, and the table is the centre, which they pull towards themselves. After
+// it, as in mpi_learn, the centre pulls the worker.
+template <class T>
+class EasgdOptimizer final : public Optimizer<T> {
+ public:
+  // Two positions of one worker in one call mean nothing.
+  Updater::Duplicates duplicates() const override { return Updater::Duplicates::kRefused; }
+
+  void TakeDelta(const void* current, void* last, int64_t count) const override {
+    std::memcpy(last, current, static_cast<size_t>(count) * sizeof(T));
+  }
+  void Settle(const Hyper& hyper, const void* table, void* current, int64_t count) const override {
+    kernels::Pull(static_cast<T*>(current), static_cast<const T*>(table),
+                  In<T>(hyper, kElasticForce), T{1}, count);
+  }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    kernels::Pull(this->Weights(update), this->Delta(update), In<T>(hyper, kElasticForce),
+                  static_cast<T>(update.terms), update.count);
+  }
+};
+
+// Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017,
+// algorithm 2 with a constant variance control. A slot per worker holds the parameters that it was
+// given last. A sum of several workers' gradients, in sync mode, has no delay.
+template <class T>
+class DcasgdOptimizer final : public Optimizer<T> {
+ public:
+  int64_t state_slots(int workers) const override { return workers; }
+  bool notes_gets() const override { return true; }
+  void NoteGet(const Update& update, const void* values) const override {
+    kernels::Remember(this->Slot(update, update.worker), static_cast<const T*>(values),
+                      update.count);
+  }
+
+ private:
+  void Step(const Hyper& hyper, const Update& update) const override {
+    const T rate = In<T>(hyper, kLearningRate);
+    if (update.worker < 0) {
+      kernels::Descend(this->Weights(update), this->Delta(update), rate, update.count);
+    } else {
+      kernels::Compensate(this->Weights(update), this->Slot(update, update.worker),
+                          this->Delta(update), rate, In<T>(hyper, kVarianceControl), update.count);
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind) {
+  switch (kind) {
+    case UpdaterKind::kAdd:
+      break;
+    case UpdaterKind::kSgd:
+      return std::make_unique<Sgd<T>>();
+    case UpdaterKind::kMomentum:
+      return std::make_unique<MomentumOptimizer<T>>();
+    case UpdaterKind::kNesterov:
+      return std::make_unique<NesterovOptimizer<T>>();
+    case UpdaterKind::kAdagrad:
+      return std::make_unique<AdagradOptimizer<T>>();
+    case UpdaterKind::kRmsprop:
+      return std::make_unique<RmspropOptimizer<T>>();
+    case UpdaterKind::kAdadelta:
+      return std::make_unique<AdadeltaOptimizer<T>>();
+    case UpdaterKind::kAdam:
+      return std::make_unique<AdamOptimizer<T>>();
+    case UpdaterKind::kEasgd:
+      return std::make_unique<EasgdOptimizer<T>>();
+    case UpdaterKind::kDcasgd:
+      return std::make_unique<DcasgdOptimizer<T>>();
+  }
+  return nullptr;
+}
+
+template std::unique_ptr<const Updater> MakeOptimizer<float>(UpdaterKind);
+template std::unique_ptr<const Updater> MakeOptimizer<double>(UpdaterKind);
+
+}  // namespace multiverso

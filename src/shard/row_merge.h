@@ -1,0 +1,41 @@
+// RowMerge: makes of a delta for rows in any order, some of them named more than once, one in which
+// every row has its place.
+#ifndef MULTIVERSO_SHARD_ROW_MERGE_H_
+#define MULTIVERSO_SHARD_ROW_MERGE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace multiverso {
+
+// A delta for rows of `columns` elements.
+struct RowDelta {
+  const int64_t* ids = nullptr;
+  int64_t count = 0;
+  const void* values = nullptr;
+};
+
+// Memory for a delta.
+struct MergedRows {
+  std::vector<int64_t> ids;
+  std::vector<char> values;
+
+  RowDelta delta() const {
+    return RowDelta{ids.data(), static_cast<int64_t>(ids.size()), values.data()};
+  }
+};
+
+bool IsAscending(const int64_t* ids, int64_t count);
+// The first place in the list whose row is named in another place too; -1 if there is none.
+int64_t FindDuplicate(const int64_t* ids, int64_t count);
+
+// Writes the rows by ascending id, and a row that is named more than once as the sum of its deltas
+// in the order given. `ids` and `values` have room for as many as `delta` has, apart from them. The
+// number of different rows.
+int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* ids, char* values);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_ROW_MERGE_H_
