@@ -30,7 +30,7 @@ PACKAGE_LAYERS = (
     ("_reasons", "_version", "errors"),
     ("_capi", "_launch"),
     ("_arrays", "_options"),
-    ("_row_ids", "_session"),
+    ("_row_ids", "_session", "_updaters"),
     ("_table",),
     ("api", "tables"),
     ("_tensor_sync",),

@@ -1,0 +1,120 @@
+"""What each updater computes, in NumPy, one rounding per operation of the formula.
+
+A model holds a table's rows, each with its own state, as if each row were a table of its own.
+"""
+
+import numpy as np
+
+#: The options of each updater, away from their defaults where these are simple numbers.
+OPTIONS = {
+    "add": {},
+    "sgd": {"learning_rate": 0.1},
+    "momentum": {"learning_rate": 0.1, "momentum": 0.7},
+    "nesterov": {"learning_rate": 0.1, "momentum": 0.7},
+    "adagrad": {"learning_rate": 0.3, "initial_accumulator_value": 0.2, "epsilon": 1e-5},
+    "rmsprop": {"learning_rate": 0.03, "rho": 0.8, "momentum": 0.0, "epsilon": 1e-6},
+    "adadelta": {"learning_rate": 0.9, "rho": 0.8, "epsilon": 1e-3},
+    "adam": {"learning_rate": 0.03, "beta_1": 0.8, "beta_2": 0.97, "epsilon": 1e-6},
+    "easgd": {"elastic_force": 0.3},
+    "dcasgd": {"learning_rate": 0.1, "variance_control": 0.6},
+}
+
+
+class Model:
+    """A table of rows, of whatever shape a row has.
+
+    Parameters
+    ----------
+    updater : str
+        Its name.
+    initial : ndarray
+        What it holds at first; the first axis counts rows. An array table has one row.
+    workers : int, optional
+        How many workers get it and add to it.
+    **options : float
+        All options of the updater.
+
+    Attributes
+    ----------
+    values : ndarray
+        The parameters.
+    options : dict
+        May be changed between updates.
+
+    """
+
+    def __init__(self, updater, initial, workers=1, **options):
+        self.updater = updater
+        self.values = initial.copy()
+        self.options = options
+        self.steps = [0] * len(initial)
+        self.state = [np.zeros_like(initial), np.zeros_like(initial)]
+        self.seen = [[None] * len(initial) for _ in range(workers)]
+
+    def get(self, worker=0, rows=None):
+        """Return the rows as that worker gets them."""
+        rows = range(len(self.values)) if rows is None else rows
+        for row in rows:
+            self.seen[worker][row] = self.values[row].copy()
+        return self.values[list(rows)]
+
+    def add(self, delta, rows=None, worker=0, terms=1):
+        """Apply a delta of a worker, or the sum of `terms` workers' (worker None)."""
+        rows = range(len(self.values)) if rows is None else rows
+        if self.updater in ("add", "sgd"):
+            for place, row in enumerate(rows):
+                self._update(row, delta[place], worker, terms)
+            return
+        total = {}
+        for place, row in enumerate(rows):
+            total[row] = total[row] + delta[place] if row in total else delta[place]
+        for row, values in total.items():
+            self._update(row, values, worker, terms)
+
+    def _update(self, row, d, worker, terms):
+        real = self.values.dtype.type
+        option = {name: real(value) for name, value in self.options.items()}
+        self.steps[row] += 1
+        w, a, b = self.values[row], self.state[0][row], self.state[1][row]
+        rate = option.get("learning_rate")
+        epsilon = option.get("epsilon")
+        match self.updater:
+            case "add":
+                w = w + d
+            case "sgd":
+                w = w - rate * d
+            case "momentum":
+                a = a * option["momentum"] - d * rate
+                w = w + a
+            case "nesterov":
+                a = a * option["momentum"] - d * rate
+                w = w + (a * option["momentum"] - d * rate)
+            case "adagrad":
+                if self.steps[row] == 1:
+                    a = np.full_like(a, option["initial_accumulator_value"])
+                a = a + d * d
+                w = w - rate * d / np.sqrt(a + epsilon)
+            case "rmsprop":
+                a = option["rho"] * a + real(1 - self.options["rho"]) * (d * d)
+                b = option["momentum"] * b + rate * d / np.sqrt(a + epsilon)
+                w = w - b
+            case "adadelta":
+                keep, take = option["rho"], real(1 - self.options["rho"])
+                a = keep * a + take * (d * d)
+                step = -(np.sqrt(b + epsilon) * d / np.sqrt(a + epsilon))
+                b = keep * b + take * (step * step)
+                w = w + rate * step
+            case "adam":
+                beta_1, beta_2 = self.options["beta_1"], self.options["beta_2"]
+                t = self.steps[row]
+                rate = self.options["learning_rate"] * (1 - beta_2**t) ** 0.5 / (1 - beta_1**t)
+                a = a + (d - a) * real(1 - beta_1)
+                b = b + (d * d - b) * real(1 - beta_2)
+                w = w - a * real(rate) / (np.sqrt(b) + epsilon)
+            case "easgd":
+                w = w + option["elastic_force"] * (d - real(terms) * w)
+            case "dcasgd":
+                seen = None if worker is None else self.seen[worker][row]
+                gap = np.zeros_like(w) if seen is None else w - seen
+                w = w - rate * (d + option["variance_control"] * (d * d) * gap)
+        self.values[row], self.state[0][row], self.state[1][row] = w, a, b
