@@ -147,6 +147,7 @@ Result<TableSpec> SpecOf(const MV_TableOptions* options) {
   spec.num_row = options->num_row;
   spec.num_col = options->num_col;
   std::memcpy(spec.hyper, options->hyper, sizeof(spec.hyper));
+  KeepOwn(spec.updater_kind(), spec.hyper);
   if (options->name != nullptr) CopyText(spec.name, options->name);
   return spec;
 }
@@ -163,6 +164,7 @@ int32_t MV_TableOptionsInit(MV_TableOptions* options) {
     *options = MV_TableOptions{};
     options->struct_size = sizeof(MV_TableOptions);
     options->num_col = 1;
+    options->hyper[MV_HYPER_LEARNING_RATE] = 0.01;
     return Status::Ok();
   });
 }

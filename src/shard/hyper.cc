@@ -100,6 +100,12 @@ void SetDefaults(UpdaterKind kind, double* values) {
   ForEachHyper(kind, [&](int index, double value) { values[index] = value; });
 }
 
+void KeepOwn(UpdaterKind kind, double* values) {
+  double own[kHyperCount] = {};
+  ForEachHyper(kind, [&](int index, double /*value*/) { own[index] = values[index]; });
+  for (int i = 0; i < kHyperCount; ++i) values[i] = own[i];
+}
+
 Status CheckHyper(UpdaterKind kind, int32_t index, double value) {
   bool has = false;
   ForEachHyper(kind, [&](int one, double /*value*/) { has = has || one == index; });

@@ -50,6 +50,9 @@ struct Hyper {
 // Sets values[kHyperCount] to the defaults of that updater, and to 0 what it does not have.
 void SetDefaults(UpdaterKind kind, double* values);
 
+// Sets to 0 what that updater does not have.
+void KeepOwn(UpdaterKind kind, double* values);
+
 // ValueError if the updater has no hyper-parameter `index`, or it cannot be `value`.
 Status CheckHyper(UpdaterKind kind, int32_t index, double value);
 // The same for all that the updater has.

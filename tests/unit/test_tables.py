@@ -12,7 +12,7 @@ import unittest
 import numpy as np
 
 import multiverso as mv
-from multiverso import _table, api, tables
+from multiverso import api, tables
 
 DTYPES = ("float32", "float64", "int32", "int64")
 SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)

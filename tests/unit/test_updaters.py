@@ -211,7 +211,7 @@ class TestOptions(WithSession):
     def test_integers_can_only_be_added(self):
         for name in OPTIMIZERS:
             for dtype in ("int32", "int64"):
-                with self.assertRaisesRegex(TypeError, f"'{name}' works on float32.*{dtype}.*'add'"):
+                with self.assertRaisesRegex(TypeError, f"'{name}' works on float.*{dtype}.*'add'"):
                     mv.ArrayTableHandler(1, dtype=dtype, updater=name)
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
@@ -230,7 +230,7 @@ class TestRowsNamedTwice(WithSession):
 
     def test_easgd_refuses_them(self):
         matrix = mv.MatrixTableHandler(4, 2, 1, updater="easgd", name="centre")
-        with self.assertRaisesRegex(ValueError, r"'centre'.*row_ids\[1\].*'easgd'.*row 3 more than"):
+        with self.assertRaisesRegex(ValueError, r"'centre'.*row_ids\[1\].*'easgd'.*row 3 more"):
             matrix.add(np.zeros((4, 2)), [0, 3, 1, 3])
         same_bits(matrix.get(), np.ones((4, 2), np.float32))
 

@@ -182,7 +182,7 @@ typedef struct MV_TableOptions {
   int64_t num_col;              /* >= 1; 1 for an array */
   int32_t updater;              /* MV_UPDATER_ */
   int32_t reserved;             /* 0 */
-  double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
+  double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_; those the updater does not have do not count */
   const char* name;             /* for messages; NULL for "table N" */
   const void* init_value;       /* num_row * num_col elements, or NULL for zeros. Read on the
                                    master only, so other ranks may pass NULL. */
@@ -201,7 +201,8 @@ typedef struct MV_TableDescription {
   int64_t bytes;                /* of the parameters alone */
 } MV_TableDescription;
 
-/* Fills in the defaults: a float32 array of 0 rows (to be set), add. */
+/* Fills in the defaults: a float32 array of 0 rows (to be set), add; a learning rate of 0.01, for who
+ * sets the updater to MV_UPDATER_SGD. */
 MV_EXPORT int32_t MV_TableOptionsInit(MV_TableOptions* options);
 /* Sets the updater, and hyper to its defaults. */
 MV_EXPORT int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater);

@@ -68,7 +68,23 @@ TEST_F(TableApi, CreationRefusesWrongOptionsAndLeavesTheHandleAlone) {
   expect_refused([](auto* options) { options->num_row = int64_t{1} << 60; }, MV_ERR_MEMORY);
   expect_refused([](auto* options) { options->num_col = 2; }, MV_ERR_VALUE);
   expect_refused([](auto* options) { options->updater = 99; }, MV_ERR_VALUE);
-  expect_refused([](auto* options) { options->hyper[0] = std::nan(""); }, MV_ERR_VALUE);
+  const auto of_updater = [](auto* options, int32_t updater, int32_t hyper, double value) {
+    ASSERT_EQ(MV_TableOptionsSetUpdater(options, updater), MV_OK);
+    options->hyper[hyper] = value;
+  };
+  expect_refused(
+      [&](auto* options) {
+        of_updater(options, MV_UPDATER_SGD, MV_HYPER_LEARNING_RATE, std::nan(""));
+      },
+      MV_ERR_VALUE);
+  expect_refused([&](auto* options) { of_updater(options, MV_UPDATER_ADAM, MV_HYPER_BETA_1, 1); },
+                 MV_ERR_VALUE);
+  expect_refused(
+      [&](auto* options) {
+        of_updater(options, MV_UPDATER_ADAM, MV_HYPER_BETA_1, 0.5);
+        options->dtype = MV_INT32;
+      },
+      MV_ERR_TYPE);
   const MV_TableOptions options = Options(5);
   MV_Table table = nullptr;
   EXPECT_EQ(MV_TableCreate(session_, nullptr, &table), MV_ERR_VALUE);
@@ -184,6 +200,57 @@ TEST_F(TableApi, HyperParametersCanBeChanged) {
   EXPECT_EQ(MV_TableSetHyper(table, MV_HYPER_COUNT, 1), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableSetHyper(table, -1, 1), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableSetHyper(table, 0, std::numeric_limits<double>::infinity()), MV_ERR_VALUE);
+}
+
+TEST_F(TableApi, UpdatersComeWithTheirDefaults) {
+  MV_TableOptions options = Options(1);
+  ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_ADAM), MV_OK);
+  EXPECT_EQ(options.updater, MV_UPDATER_ADAM);
+  EXPECT_EQ(options.hyper[MV_HYPER_LEARNING_RATE], 0.001);
+  EXPECT_EQ(options.hyper[MV_HYPER_BETA_2], 0.999);
+  EXPECT_EQ(options.hyper[MV_HYPER_MOMENTUM], 0);
+  EXPECT_EQ(MV_TableOptionsSetUpdater(&options, 99), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableOptionsSetUpdater(nullptr, MV_UPDATER_ADAM), MV_ERR_VALUE);
+  EXPECT_EQ(options.updater, MV_UPDATER_ADAM);
+  const MV_Table table = Create(options);
+  const float gradient = 8;
+  float out = 0;
+  ASSERT_EQ(MV_TableAddGet(table, &gradient, &out, 1), MV_OK);
+  EXPECT_NEAR(out, -0.001, 1e-6);
+}
+
+TEST_F(TableApi, HyperParametersAreCheckedWithoutBeingSet) {
+  MV_TableOptions options = Options(1);
+  ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_MOMENTUM), MV_OK);
+  const MV_Table table = Create(options);
+  EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_MOMENTUM, 0.5), MV_OK);
+  EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_MOMENTUM, 1.5), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_RHO, 0.5), MV_ERR_VALUE);
+  MV_TableDescription description{};
+  description.struct_size = sizeof(description);
+  ASSERT_EQ(MV_TableDescribe(table, &description), MV_OK);
+  EXPECT_EQ(description.hyper[MV_HYPER_MOMENTUM], 0.9);
+}
+
+TEST_F(TableApi, RowsNamedTwiceAreOneUpdateWhereTheUpdaterIsNotLinear) {
+  MV_TableOptions options = Options(3);
+  options.kind = MV_TABLE_MATRIX;
+  options.num_col = 2;
+  ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_MOMENTUM), MV_OK);
+  options.hyper[MV_HYPER_LEARNING_RATE] = 1;
+  options.hyper[MV_HYPER_MOMENTUM] = 0.5;
+  const MV_Table table = Create(options);
+  const int64_t ids[] = {2, 0, 2};
+  const float gradient[] = {1, 2, 30, 40, 5, 6};
+  float out[6] = {};
+  ASSERT_EQ(MV_TableAddRows(table, ids, 3, gradient, 6), MV_OK);
+  ASSERT_EQ(MV_TableGet(table, out, 6, 0), MV_OK);
+  const float expected[] = {-30, -40, 0, 0, -6, -8};
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(out[i], expected[i]) << i;
+  ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_EASGD), MV_OK);
+  const MV_Table centre = Create(options);
+  EXPECT_EQ(MV_TableAddRows(centre, ids, 3, gradient, 6), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddRows(centre, ids, 2, gradient, 4), MV_OK);
 }
 
 TEST_F(TableApi, HandlesAreStaleOnceFreed) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
+#include <string>
 
 namespace multiverso {
 namespace {
@@ -10,7 +10,12 @@ namespace {
 constexpr DType kAll[] = {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64};
 
 Update UpdateOf(void* weights, const void* delta, void* out, int64_t count) {
-  return Update{weights, nullptr, 0, delta, out, count};
+  Update update;
+  update.weights = weights;
+  update.delta = delta;
+  update.out = out;
+  update.count = count;
+  return update;
 }
 
 std::unique_ptr<const Updater> Made(UpdaterKind kind, DType dtype) {
@@ -60,41 +65,23 @@ TEST(SgdUpdater, GoesDownTheGradientAtTheRateOfTheMoment) {
   }
 }
 
-TEST(SgdUpdater, IsForFloatingPointTablesOnly) {
+TEST(MakeUpdater, AddsIntegersAndNothingElse) {
   for (const DType dtype : {DType::kInt32, DType::kInt64}) {
-    const auto made = MakeUpdater(UpdaterKind::kSgd, dtype);
-    EXPECT_EQ(made.status().code(), Code::kValue);
-    EXPECT_NE(made.status().text().find(NameOf(dtype)), std::string::npos) << made.status().text();
+    for (int32_t kind = 1; kind <= static_cast<int32_t>(UpdaterKind::kDcasgd); ++kind) {
+      const auto made = MakeUpdater(static_cast<UpdaterKind>(kind), dtype);
+      EXPECT_EQ(made.status().code(), Code::kType);
+      for (const char* const part : {NameOf(dtype), NameOf(static_cast<UpdaterKind>(kind))}) {
+        EXPECT_NE(made.status().text().find(part), std::string::npos) << made.status().text();
+      }
+    }
   }
 }
 
 TEST(MakeUpdater, RefusesKindsThereAreNot) {
-  for (const int32_t kind : {-1, 99}) {
+  for (const int32_t kind : {-1, 10, 99}) {
     const auto made = MakeUpdater(static_cast<UpdaterKind>(kind), DType::kFloat32);
     EXPECT_EQ(made.status().code(), Code::kValue);
     EXPECT_NE(made.status().text().find(std::to_string(kind)), std::string::npos);
-  }
-}
-
-TEST(MakeUpdater, NamesItsKinds) {
-  EXPECT_STREQ(NameOf(UpdaterKind::kAdd), "add");
-  EXPECT_STREQ(NameOf(UpdaterKind::kSgd), "sgd");
-  EXPECT_STREQ(NameOf(static_cast<UpdaterKind>(99)), "unknown");
-}
-
-TEST(CheckHyper, AllowsEveryFiniteLearningRate) {
-  for (const double rate : {0.0, -1.0, 1e-300, 1e300}) {
-    EXPECT_TRUE(CheckHyper(kLearningRate, rate).ok()) << rate;
-  }
-}
-
-TEST(CheckHyper, RefusesWhatIsNoNumberOrNoHyperParameter) {
-  using Limits = std::numeric_limits<double>;
-  for (const double rate : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()}) {
-    EXPECT_EQ(CheckHyper(kLearningRate, rate).code(), Code::kValue) << rate;
-  }
-  for (const int32_t index : {-1, kHyperCount, 1 << 30}) {
-    EXPECT_EQ(CheckHyper(index, 0.1).code(), Code::kValue) << index;
   }
 }
 

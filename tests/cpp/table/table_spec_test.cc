@@ -59,8 +59,9 @@ TEST(TableSpec, RefusesWhatDoesNotGoTogether) {
   EXPECT_EQ(wide.Check().code(), Code::kValue);
   TableSpec sgd = ArrayOf(5, DType::kInt32);
   sgd.updater = static_cast<int32_t>(UpdaterKind::kSgd);
-  EXPECT_EQ(sgd.Check().code(), Code::kValue);
+  EXPECT_EQ(sgd.Check().code(), Code::kType);
   TableSpec rate = ArrayOf(5);
+  rate.updater = static_cast<int32_t>(UpdaterKind::kSgd);
   rate.hyper[kLearningRate] = std::numeric_limits<double>::infinity();
   EXPECT_EQ(rate.Check().code(), Code::kValue);
 }
@@ -81,6 +82,11 @@ TEST(TableSpec, DescribesItselfAsItWasAskedFor) {
   array.updater = static_cast<int32_t>(UpdaterKind::kSgd);
   array.hyper[kLearningRate] = 0.5;
   EXPECT_EQ(array.Describe(), "array '' of 7 float32, updater sgd (learning_rate 0.5)");
+  array.updater = static_cast<int32_t>(UpdaterKind::kAdam);
+  SetDefaults(UpdaterKind::kAdam, array.hyper);
+  EXPECT_EQ(array.Describe(),
+            "array '' of 7 float32, updater adam (learning_rate 0.001, epsilon 1e-07, beta_1 0.9, "
+            "beta_2 0.999)");
 }
 
 }  // namespace

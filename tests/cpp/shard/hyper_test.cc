@@ -1,0 +1,93 @@
+#include "shard/hyper.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+#include <string>
+
+namespace multiverso {
+namespace {
+
+constexpr int kKinds = static_cast<int>(UpdaterKind::kDcasgd) + 1;
+
+UpdaterKind Kind(int number) { return static_cast<UpdaterKind>(number); }
+
+TEST(Hyper, EveryUpdaterHasANameOfItsOwn) {
+  std::set<std::string> names;
+  for (int i = 0; i < kKinds; ++i) names.insert(NameOf(Kind(i)));
+  EXPECT_EQ(names.size(), static_cast<size_t>(kKinds));
+  EXPECT_EQ(names.count("unknown"), 0U);
+  EXPECT_STREQ(NameOf(UpdaterKind::kAdd), "add");
+  EXPECT_STREQ(NameOf(UpdaterKind::kDcasgd), "dcasgd");
+  EXPECT_STREQ(NameOf(Kind(-1)), "unknown");
+  EXPECT_STREQ(NameOf(Kind(kKinds)), "unknown");
+}
+
+TEST(Hyper, DefaultsAreAllowed) {
+  for (int i = 0; i < kKinds; ++i) {
+    double values[kHyperCount];
+    SetDefaults(Kind(i), values);
+    EXPECT_TRUE(CheckHypers(Kind(i), values).ok()) << NameOf(Kind(i));
+  }
+}
+
+TEST(Hyper, WhatAnUpdaterDoesNotHaveIsZeroAndCannotBeSet) {
+  for (int i = 0; i < kKinds; ++i) {
+    double values[kHyperCount];
+    SetDefaults(Kind(i), values);
+    double kept[kHyperCount];
+    for (double& value : kept) value = 0.5;
+    KeepOwn(Kind(i), kept);
+    for (int index = 0; index < kHyperCount; ++index) {
+      const bool has = kept[index] != 0;
+      EXPECT_EQ(CheckHyper(Kind(i), index, 0.5).ok(), has) << NameOf(Kind(i)) << " " << index;
+      if (has) continue;
+      EXPECT_EQ(values[index], 0) << NameOf(Kind(i)) << " " << index;
+    }
+  }
+}
+
+TEST(Hyper, DescribesWhatThereIs) {
+  double values[kHyperCount];
+  SetDefaults(UpdaterKind::kNesterov, values);
+  EXPECT_EQ(DescribeHypers(UpdaterKind::kNesterov, values), "learning_rate 0.01, momentum 0.9");
+  EXPECT_EQ(DescribeHypers(UpdaterKind::kAdd, values), "");
+}
+
+TEST(CheckHyper, AllowsEveryFiniteLearningRate) {
+  for (const double rate : {0.0, -1.0, 1e-300, 1e300}) {
+    EXPECT_TRUE(CheckHyper(UpdaterKind::kSgd, kLearningRate, rate).ok()) << rate;
+  }
+}
+
+TEST(CheckHyper, RefusesWhatIsNoNumberOrNoHyperParameter) {
+  using Limits = std::numeric_limits<double>;
+  for (const double rate : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()}) {
+    EXPECT_EQ(CheckHyper(UpdaterKind::kSgd, kLearningRate, rate).code(), Code::kValue) << rate;
+  }
+  for (const int32_t index : {-1, kMomentum, kHyperCount, 1 << 30}) {
+    EXPECT_EQ(CheckHyper(UpdaterKind::kSgd, index, 0.1).code(), Code::kValue) << index;
+  }
+}
+
+TEST(CheckHyper, KeepsToTheLimitsOfEach) {
+  using Limits = std::numeric_limits<double>;
+  const auto ok = [](UpdaterKind kind, int index, double value) {
+    return CheckHyper(kind, index, value).ok();
+  };
+  EXPECT_TRUE(ok(UpdaterKind::kMomentum, kMomentum, 1));
+  EXPECT_FALSE(ok(UpdaterKind::kMomentum, kMomentum, 1 + Limits::epsilon()));
+  EXPECT_TRUE(ok(UpdaterKind::kAdam, kBeta2, 1 - Limits::epsilon() / 2));
+  EXPECT_FALSE(ok(UpdaterKind::kAdam, kBeta2, 1));
+  EXPECT_FALSE(ok(UpdaterKind::kAdam, kBeta1, -1e-9));
+  EXPECT_FALSE(ok(UpdaterKind::kRmsprop, kRho, 1));
+  EXPECT_TRUE(ok(UpdaterKind::kAdagrad, kEpsilon, 1e-37));
+  EXPECT_FALSE(ok(UpdaterKind::kAdagrad, kEpsilon, 0));
+  EXPECT_TRUE(ok(UpdaterKind::kAdagrad, kInitialAccumulatorValue, 0));
+  EXPECT_FALSE(ok(UpdaterKind::kEasgd, kElasticForce, 1.01));
+  EXPECT_FALSE(ok(UpdaterKind::kDcasgd, kVarianceControl, Limits::infinity()));
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,136 @@
+#include "shard/optimizers.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace multiverso {
+namespace {
+
+constexpr UpdaterKind kOptimizers[] = {
+    UpdaterKind::kSgd,     UpdaterKind::kMomentum, UpdaterKind::kNesterov,
+    UpdaterKind::kAdagrad, UpdaterKind::kRmsprop,  UpdaterKind::kAdadelta,
+    UpdaterKind::kAdam,    UpdaterKind::kEasgd,    UpdaterKind::kDcasgd};
+
+template <class T>
+class Optimizers : public ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Optimizers, Types);
+
+// Parameters with the state of an updater, for up to three workers.
+template <class T>
+struct Memory {
+  Memory(UpdaterKind kind, size_t count)
+      : updater(MakeOptimizer<T>(kind)),
+        weights(count, 1),
+        state(count * static_cast<size_t>(updater->state_slots(3))) {
+    double values[kHyperCount];
+    SetDefaults(kind, values);
+    for (int i = 0; i < kHyperCount; ++i) hyper.value[i].store(values[i]);
+  }
+
+  Update UpdateOf(const std::vector<T>& delta, T* out = nullptr) {
+    Update update;
+    update.weights = weights.data();
+    update.state = state.data();
+    update.state_stride = static_cast<int64_t>(weights.size() * sizeof(T));
+    update.delta = delta.data();
+    update.out = out;
+    update.count = static_cast<int64_t>(weights.size());
+    update.worker = 2;
+    return update;
+  }
+
+  std::unique_ptr<const Updater> updater;
+  Hyper hyper{};
+  std::vector<T> weights;
+  std::vector<T> state;
+};
+
+TYPED_TEST(Optimizers, HandOutWhatTheyWroteAlsoInPlaceOfTheDelta) {
+  using T = TypeParam;
+  for (const UpdaterKind kind : kOptimizers) {
+    const std::vector<T> delta(10'001, static_cast<T>(0.25));
+    Memory<T> apart(kind, delta.size());
+    Memory<T> in_place(kind, delta.size());
+    Memory<T> without(kind, delta.size());
+    std::vector<T> out(delta.size());
+    std::vector<T> both = delta;
+    apart.updater->Apply(apart.hyper, apart.UpdateOf(delta, out.data()));
+    in_place.updater->Apply(in_place.hyper, in_place.UpdateOf(both, both.data()));
+    without.updater->Apply(without.hyper, without.UpdateOf(delta));
+    EXPECT_EQ(out, apart.weights) << NameOf(kind);
+    EXPECT_EQ(both, out) << NameOf(kind);
+    EXPECT_EQ(without.weights, out) << NameOf(kind);
+    EXPECT_EQ(without.state, apart.state) << NameOf(kind);
+    EXPECT_NE(out, std::vector<T>(out.size(), 1)) << NameOf(kind);
+  }
+}
+
+TYPED_TEST(Optimizers, StepInTheDirectionInWhichAWorkerHasGone) {
+  using T = TypeParam;
+  for (const UpdaterKind kind : kOptimizers) {
+    Memory<T> memory(kind, 3);
+    std::vector<T> last(3, 1);
+    std::vector<T> current = {3, 1, -1};
+    memory.updater->TakeDelta(current.data(), last.data(), 3);
+    memory.updater->Apply(memory.hyper, memory.UpdateOf(last, last.data()));
+    EXPECT_GT(memory.weights[0], 1) << NameOf(kind);
+    EXPECT_EQ(memory.weights[1], 1) << NameOf(kind);
+    EXPECT_LT(memory.weights[2], 1) << NameOf(kind);
+    memory.updater->Settle(memory.hyper, last.data(), current.data(), 3);
+    if (kind == UpdaterKind::kEasgd) continue;
+    EXPECT_EQ(current, memory.weights) << NameOf(kind);
+  }
+}
+
+TYPED_TEST(Optimizers, EasgdMovesTheCentreAndThenTheWorker) {
+  using T = TypeParam;
+  Memory<T> memory(UpdaterKind::kEasgd, 1);
+  memory.hyper.value[kElasticForce].store(0.25);
+  std::vector<T> last(1, 77);
+  std::vector<T> current = {9};
+  memory.updater->TakeDelta(current.data(), last.data(), 1);
+  memory.updater->Apply(memory.hyper, memory.UpdateOf(last, last.data()));
+  EXPECT_EQ(memory.weights[0], 3);
+  memory.updater->Settle(memory.hyper, last.data(), current.data(), 1);
+  EXPECT_EQ(current[0], T{7.5});
+}
+
+TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
+  using T = TypeParam;
+  Memory<T> memory(UpdaterKind::kEasgd, 1);
+  memory.hyper.value[kElasticForce].store(0.25);
+  const std::vector<T> sum = {3 + 5 + 10};
+  Update update = memory.UpdateOf(sum);
+  update.terms = 3;
+  memory.updater->Apply(memory.hyper, update);
+  EXPECT_EQ(memory.weights[0], 1 + T{0.25} * (2 + 4 + 9));
+}
+
+TYPED_TEST(Optimizers, DcasgdKeepsEachWorkersParametersApart) {
+  using T = TypeParam;
+  Memory<T> memory(UpdaterKind::kDcasgd, 1);
+  memory.hyper.value[kLearningRate].store(1);
+  memory.hyper.value[kVarianceControl].store(1);
+  const std::vector<T> gradient = {2};
+  Update update = memory.UpdateOf(gradient);
+  const T given = -1;
+  memory.updater->NoteGet(update, &given);
+  update.worker = 0;  // has been given nothing
+  memory.updater->Apply(memory.hyper, update);
+  EXPECT_EQ(memory.weights[0], 1 - 2);
+  update.worker = -1;  // a sum
+  memory.updater->Apply(memory.hyper, update);
+  EXPECT_EQ(memory.weights[0], -1 - 2);
+  update.worker = 2;
+  memory.updater->Apply(memory.hyper, update);
+  EXPECT_EQ(memory.weights[0], -3 - (2 + 4 * (-3 + 1)));
+}
+
+TYPED_TEST(Optimizers, AddIsNone) {
+  EXPECT_EQ(MakeOptimizer<TypeParam>(UpdaterKind::kAdd), nullptr);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,125 @@
+#include "shard/step_cells.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace multiverso {
+namespace {
+
+// The cells of a shard of float32, with a count of updates per element beside them.
+class Counted {
+ public:
+  Counted(int64_t rows, int64_t columns, bool row_by_row)
+      : layout_(rows, columns * 4),
+        cells_(layout_, columns, row_by_row),
+        memory_(static_cast<size_t>(cells_.count())),
+        steps_(static_cast<size_t>(rows * columns)) {
+    cells_.Attach(memory_.data());
+  }
+
+  const StripeLayout& layout() const { return layout_; }
+  int64_t cells() const { return cells_.count(); }
+
+  // Counts an update, and checks that the runs cover it, in order, with the right steps and as long
+  // as they can be. The number of runs.
+  int Update(int64_t first, int64_t count) {
+    int runs = 0;
+    int64_t next = first;
+    int64_t last_step = 0;
+    cells_.Count(first, count, [&](int64_t at, int64_t elements, int64_t step) {
+      EXPECT_EQ(at, next);
+      EXPECT_GT(elements, 0);
+      EXPECT_NE(step, last_step);
+      for (int64_t i = at; i < at + elements; ++i) {
+        EXPECT_EQ(++steps_[static_cast<size_t>(i)], step) << "element " << i;
+      }
+      next = at + elements;
+      last_step = step;
+      ++runs;
+    });
+    EXPECT_EQ(next, first + count);
+    return runs;
+  }
+
+ private:
+  StripeLayout layout_;
+  StepCells cells_;
+  std::vector<StepCell> memory_;
+  std::vector<int64_t> steps_;
+};
+
+TEST(StepCells, OfAnArrayAreItsStripes) {
+  Counted array(40'000, 1, /*row_by_row=*/false);
+  EXPECT_EQ(array.cells(), array.layout().stripes());
+  EXPECT_EQ(array.Update(0, 40'000), 1);
+  const int64_t stripe = array.layout().rows_per_stripe();
+  EXPECT_EQ(array.Update(stripe, 40'000 - stripe), 1);
+  EXPECT_EQ(array.Update(0, 40'000), 2);
+}
+
+TEST(StepCells, OfAMatrixAreItsRows) {
+  std::mt19937 random(1);
+  for (const int64_t columns : {1, 3, 64, 30'000}) {
+    Counted matrix(50, columns, /*row_by_row=*/true);
+    EXPECT_EQ(matrix.cells(), 50);
+    EXPECT_EQ(matrix.Update(0, 50 * columns), 1);
+    for (int i = 0; i < 200; ++i) {
+      const auto first = static_cast<int64_t>(random() % 50);
+      const auto rows = static_cast<int64_t>(random() % static_cast<uint32_t>(50 - first + 1));
+      matrix.Update(first * columns, rows * columns);
+    }
+  }
+}
+
+TEST(StepCells, OfLongRowsAreTheirPieces) {
+  constexpr int64_t kPiece = StepCells::kMostBytes / 4;
+  constexpr int64_t kColumns = 2 * kPiece + 5;
+  Counted matrix(3, kColumns, /*row_by_row=*/true);
+  EXPECT_EQ(matrix.cells(), 9);
+  EXPECT_EQ(matrix.Update(kColumns + kPiece, kPiece), 1);
+  EXPECT_EQ(matrix.Update(0, 3 * kColumns), 3);
+  EXPECT_EQ(matrix.Update(2 * kColumns, 2 * kPiece), 1);
+  EXPECT_EQ(matrix.Update(0, 3 * kColumns), 5);
+}
+
+TEST(StepCells, UpdateInPiecesIsOneUpdate) {
+  Counted array(40'000, 1, /*row_by_row=*/false);
+  std::mt19937 random(2);
+  for (int update = 0; update < 20; ++update) {
+    for (int64_t at = 0; at < 40'000;) {
+      const int64_t count = std::min<int64_t>(40'000 - at, 1 + random() % 7'000);
+      array.Update(at, count);
+      at += count;
+    }
+  }
+}
+
+TEST(StepCells, PieceThatWasLeftOverDoesNotSpoilWholeUpdates) {
+  Counted array(100, 1, /*row_by_row=*/false);
+  StepCell cell{};
+  StepCells cells(StripeLayout(100, 4), 1, /*row_by_row=*/false);
+  cells.Attach(&cell);
+  int64_t seen = 0;
+  const auto body = [&](int64_t /*at*/, int64_t /*count*/, int64_t step) { seen = step; };
+  cells.Count(0, 60, body);  // whoever made it died
+  for (int64_t step = 1; step < 5; ++step) {
+    cells.Count(0, 100, body);
+    EXPECT_EQ(seen, step);
+  }
+}
+
+TEST(StepCells, CountStopsAtItsEnd) {
+  StepCell cell{0xffffffffU, 0};
+  StepCells cells(StripeLayout(1, 4), 1, /*row_by_row=*/true);
+  cells.Attach(&cell);
+  for (int i = 0; i < 2; ++i) {
+    cells.Count(0, 1, [](int64_t, int64_t, int64_t step) { EXPECT_EQ(step, int64_t{1} << 32); });
+  }
+}
+
+TEST(StepCells, ThereMayBeNone) { EXPECT_EQ(StepCells().count(), 0); }
+
+}  // namespace
+}  // namespace multiverso
