@@ -71,6 +71,10 @@ class TensorSync:
         Returns the tensors. If it raises, the other ranks get a `MismatchError`.
     name : str or None
         What messages call it, "parameters" by default.
+    updater : str, optional
+        Of the tables, as for `ArrayTableHandler`.
+    **options : float
+        Of the updater.
 
     Raises
     ------
@@ -83,7 +87,13 @@ class TensorSync:
 
     """
 
-    def __init__(self, make: Callable[[], Sequence[Tensor]], name: str | None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Sequence[Tensor]],
+        name: str | None,
+        updater: str = "add",
+        **options: float | None,
+    ) -> None:
         session = _session.current()
         with taking_part():
             name = _checked_name(name)
@@ -98,7 +108,12 @@ class TensorSync:
         self.name = name
         self.tables: tuple[ArrayTableHandler, ...] = tuple(
             ArrayTableHandler(
-                sum(tensor.size for tensor in group), init, dtype=group[0].dtype, name=full_name
+                sum(tensor.size for tensor in group),
+                init,
+                dtype=group[0].dtype,
+                updater=updater,
+                name=full_name,
+                **options,
             )
             for group, init in zip(groups, initial, strict=True)
         )

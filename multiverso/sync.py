@@ -38,6 +38,14 @@ class ParamSync:
         place; of others there is a copy. What is of half precision is summed up in float32.
     name : str, optional
         What messages call it, "parameters" by default.
+    updater : str, optional
+        What becomes of what a worker has learned, as for `ArrayTableHandler`. With "add", the
+        default, it is added. With an optimiser the opposite of it is the gradient of one step:
+        many local steps are one step on the server, which with "nesterov" is DiLoCo (Douillard et
+        al., arXiv:2311.08105). With "easgd" the arrays stay the worker's own, and a sync moves them
+        and the table towards each other (Zhang et al., NIPS 2015, in the order of mpi_learn).
+    **options : float
+        Options of the updater, as for `ArrayTableHandler`.
 
     Raises
     ------
@@ -45,7 +53,8 @@ class ParamSync:
         If there are no arrays, or none has an element; if one cannot be written to, or shares
         memory with another.
     TypeError
-        If something is no array, or of another dtype.
+        If something is no array, or of another dtype, or the updater has no such option, or is an
+        optimiser and there are integers.
     MismatchError
         If another rank's arrays differ in number, shape or dtype, or it failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
@@ -68,8 +77,15 @@ class ParamSync:
 
     __slots__ = ("_sync",)
 
-    def __init__(self, arrays: Iterable[Any], name: str | None = None) -> None:
-        self._sync = TensorSync(lambda: tensors_of(arrays), name)
+    def __init__(
+        self,
+        arrays: Iterable[Any],
+        name: str | None = None,
+        *,
+        updater: str = "add",
+        **options: float | None,
+    ) -> None:
+        self._sync = TensorSync(lambda: tensors_of(arrays), name, updater, **options)
 
     @property
     def name(self) -> str:
@@ -84,9 +100,10 @@ class ParamSync:
     def sync(self) -> None:
         """Add what this worker has learned since the last time, fetch what all have learned.
 
-        The arrays are ``table + (array - last array)`` afterwards, and so is the table: one add
-        and one get, in one pass over the memory. It waits for other workers where the mode does:
-        in sync mode all workers call it equally often, and end with the same bits.
+        The arrays are ``table + (array - last array)`` afterwards, and so is the table, unless its
+        updater is another than "add": one add and one get, in one pass over the memory. It waits
+        for other workers where the mode does: in sync mode all workers call it equally often, and,
+        unless the updater is "easgd", end with the same bits.
 
         In the other modes, on one node, an interrupted call, by Ctrl-C or a deadline, leaves the
         arrays usable: the next call does the rest, and nothing is lost or added twice.

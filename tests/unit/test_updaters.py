@@ -8,6 +8,7 @@ from updater_model import OPTIONS, Model
 
 import multiverso as mv
 from multiverso._updaters import UPDATERS
+from multiverso.sync import ParamSync
 
 FLOATS = ("float32", "float64")
 OPTIMIZERS = [name for name in OPTIONS if name != "add"]
@@ -252,6 +253,44 @@ class TestModes(unittest.TestCase):
                     found.append(table.get())
             same_bits(found[1], found[0])
             same_bits(found[2], found[0])
+
+
+class TestParamSync(unittest.TestCase):
+    def test_optimisers_take_what_the_arrays_have_lost_as_gradient(self):
+        rng = np.random.default_rng(5)
+        for name in OPTIMIZERS:
+            if name == "easgd":
+                continue
+            for mode in ({}, {"sync": True}):
+                with self.subTest(updater=name, mode=mode), mv.session(**mode):
+                    first, second = rng.standard_normal(30_001), rng.standard_normal((2, 3))
+                    start = np.concatenate([first, second.ravel()])[None]
+                    sync = ParamSync([first, second], updater=name, **OPTIONS[name])
+                    model = Model(name, start, **OPTIONS[name])
+                    for _ in range(4):
+                        first += rng.standard_normal(30_001)
+                        second += rng.standard_normal((2, 3))
+                        now = np.concatenate([first, second.ravel()])[None]
+                        model.add(model.get() - now)
+                        sync.sync()
+                        same_bits(np.concatenate([first, second.ravel()]), model.values[0])
+
+    def test_easgd_moves_both_towards_each_other(self):
+        for mode in ({}, {"sync": True}, {"staleness": 1}):
+            with mv.session(**mode):
+                array = np.zeros(20_000, np.float32)
+                sync = ParamSync([array], updater="easgd", elastic_force=0.25)
+                array += 8
+                sync.sync()
+                self.assertEqual(set(sync.tables[0].get().tolist()), {2})
+                self.assertEqual(set(array.tolist()), {6.5})
+
+    def test_options_are_checked(self):
+        with mv.session():
+            with self.assertRaisesRegex(TypeError, "'nesterov' has learning_rate, momentum, rec"):
+                ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
+            with self.assertRaisesRegex(TypeError, "'adam' works on float32 and float64"):
+                ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,223 @@
+"""The updaters on any number of ranks, against the NumPy model of tests/unit, to the bit."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "unit"))
+
+import numpy as np  # noqa: E402
+import worker  # noqa: E402
+from modes import same_bits  # noqa: E402
+from updater_model import OPTIONS, Model  # noqa: E402
+
+import multiverso as mv  # noqa: E402
+from cases import SEED, equal, raises, run_all  # noqa: E402
+from multiverso.sync import ParamSync  # noqa: E402
+
+CASES = {}
+
+#: Names of cases whose session has rounds, which need all ranks on one node.
+ROUNDS = set()
+
+SHAPES = ((70_001,), (5,), (37, 8), (3, 40_000))
+
+
+def case(**options):
+    """Make a function one of the cases, in a session with these options."""
+
+    def register(function):
+        function.options = options
+        CASES[function.__name__] = function
+        if options:
+            ROUNDS.add(function.__name__)
+        return function
+
+    return register
+
+
+def table_of(name, start, **options):
+    kind = mv.ArrayTableHandler if start.ndim == 1 else mv.MatrixTableHandler
+    return kind(*start.shape, start, dtype=start.dtype, updater=name, **options)
+
+
+def model_of(name, start, **options):
+    rows = start[None] if start.ndim == 1 else start
+    return Model(name, rows, mv.num_workers(), **options)
+
+
+def rows_of(delta, start):
+    return delta[None] if start.ndim == 1 else delta
+
+
+@case()
+def workers_in_turn_have_the_bits_of_one_program():
+    rng = np.random.default_rng(SEED)  # the same on every rank
+    for name, options in OPTIONS.items():
+        for number, shape in enumerate(SHAPES):
+            start = rng.standard_normal(shape).astype(("float32", "float64")[number % 2])
+            table, model = table_of(name, start, **options), model_of(name, start, **options)
+            for turn in range(2 * mv.num_workers()):
+                who = turn % mv.num_workers()
+                delta = rng.standard_normal(shape).astype(start.dtype)
+                ids = None
+                if start.ndim == 2 and turn % 3:
+                    ids = rng.integers(0, shape[0], 5)
+                    ids = np.unique(ids) if name == "easgd" else ids
+                    delta = (
+                        delta[: len(ids)]
+                        if shape[0] >= 5
+                        else np.resize(delta, (len(ids), shape[1]))
+                    )
+                if who == mv.worker_id():
+                    _add(table, delta, ids, turn)
+                model.add(rows_of(delta, start), ids, who)
+                if ids is None and turn % 2:
+                    model.get(who)
+                mv.barrier()
+            same_bits(table.get().reshape(model.values.shape), model.get())
+            mv.barrier()
+
+
+def _add(table, delta, ids, turn):
+    if ids is not None:
+        table.add(delta, ids)
+    elif turn % 2:
+        table.add_get(delta)
+    else:
+        table.add(delta)
+
+
+@case()
+def updates_at_the_same_time_are_all_made_and_counted():
+    # With the same gradient in every update, their order does not matter: all must be made, and
+    # each with the step that it is for the row.
+    turns = 20
+    for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam"):
+        for shape in ((70_001,), (700, 24), (2, 300_000)):
+            table = table_of(name, np.ones(shape), **OPTIONS[name])
+            model = Model(name, np.ones((1, 1)), **OPTIONS[name])
+            mv.barrier()
+            for _ in range(turns):
+                table.add(np.full(shape, 0.5))
+            mv.barrier()
+            for _ in range(turns * mv.num_workers()):
+                model.add(np.full((1, 1), 0.5))
+            equal(table.get(), np.full(shape, model.values[0, 0]))
+            mv.barrier()
+
+
+@case()
+def rows_count_their_own_updates():
+    rows = 3 * mv.num_workers() + 1
+    matrix = mv.MatrixTableHandler(rows, 4, dtype="float64", updater="adam", **OPTIONS["adam"])
+    times = np.arange(rows) % 7
+    for number in range(7):
+        ids = np.flatnonzero(times > number)
+        matrix.add(np.ones((len(ids), 4)), ids)
+    mv.barrier()
+    expected = np.zeros((rows, 4))
+    for row in range(rows):
+        model = Model("adam", np.zeros((1, 4)), **OPTIONS["adam"])
+        for _ in range(times[row] * mv.num_workers()):
+            model.add(np.ones((1, 4)))
+        expected[row] = model.values
+    same_bits(matrix.get(), expected)
+
+
+@case()
+def delay_is_compensated_per_worker():
+    workers, me = mv.num_workers(), mv.worker_id()
+    table = mv.ArrayTableHandler(20_000, 1, updater="dcasgd", **OPTIONS["dcasgd"])
+    model = Model("dcasgd", np.ones((1, 20_000), np.float32), workers, **OPTIONS["dcasgd"])
+    table.get()
+    for worker_id in range(workers):
+        model.get(worker_id)
+    mv.barrier()
+    delta = np.linspace(-1, 1, 20_000, dtype=np.float32)
+    for who in range(workers):  # each has got before anybody added
+        if who == me:
+            table.add(delta)
+        model.add(delta[None], worker=who)
+        mv.barrier()
+    same_bits(table.get(), model.values[0])
+
+
+@case()
+def options_change_for_all_ranks():
+    table = mv.ArrayTableHandler(40_000, updater="momentum", learning_rate=1, momentum=1)
+    mv.barrier()
+    if mv.worker_id() == mv.num_workers() - 1:
+        table.set_option(learning_rate=0.5, momentum=0)
+        raises(ValueError, lambda: table.set_option(learning_rate=9, momentum=2), "0 to 1")
+    mv.barrier()
+    equal(table.options, {"learning_rate": 0.5, "momentum": 0})
+    table.add(np.full(40_000, 2))
+    mv.barrier()
+    equal(table.get(), np.full(40_000, -mv.num_workers()))
+
+
+@case()
+def integers_are_refused_on_every_rank():
+    for name in OPTIONS:
+        if name != "add":
+            raises(TypeError, lambda name=name: table_of(name, np.zeros(4, int)), name, "int64")
+    table = mv.ArrayTableHandler(3, updater="adam")
+    equal(table.get(), [0, 0, 0])
+
+
+@case()
+def elastic_averaging_one_after_the_other():
+    arrays = [np.full(30_000, 0.0)]
+    sync = ParamSync(arrays, updater="easgd", elastic_force=0.25)
+    arrays[0] += mv.worker_id() + 1
+    centre = 0.0
+    for who in range(mv.num_workers()):
+        centre += 0.25 * (who + 1 - centre)
+        if who == mv.worker_id():
+            sync.sync()
+            equal(arrays[0], np.full(30_000, who + 1 + 0.25 * (centre - (who + 1))))
+        mv.barrier()
+    equal(sync.tables[0].get(), np.full(30_000, centre))
+
+
+@case(sync=True)
+def sync_rounds_are_one_update_with_the_sum():
+    workers, me = mv.num_workers(), mv.worker_id()
+    rng = np.random.default_rng(SEED)
+    for name, options in OPTIONS.items():
+        for number, shape in enumerate(SHAPES):
+            start = rng.standard_normal(shape).astype(("float32", "float64")[number % 2])
+            table, model = table_of(name, start, **options), model_of(name, start, **options)
+            for turn in range(4):
+                deltas = rng.standard_normal((workers, *shape)).astype(start.dtype)
+                total = deltas[0].copy()
+                for delta in deltas[1:]:
+                    total += delta
+                model.add(rows_of(total, start), worker=None, terms=workers)
+                if turn % 2:
+                    same_bits(table.add_get(deltas[me]).reshape(model.values.shape), model.values)
+                else:
+                    table.add(deltas[me])
+            same_bits(table.get().reshape(model.values.shape), model.values)
+
+
+@case(sync=True)
+def elastic_averaging_in_rounds():
+    workers, me = mv.num_workers(), mv.worker_id()
+    array = np.zeros(30_000)
+    sync = ParamSync([array], updater="easgd", elastic_force=0.125)
+    places, centre = np.zeros(workers), 0.0
+    for _ in range(5):
+        places += np.arange(1, workers + 1)
+        array += me + 1
+        centre += 0.125 * (places.sum() - workers * centre)
+        places += 0.125 * (centre - places)
+        sync.sync()
+        equal(sync.tables[0].get(), np.full(30_000, centre))
+        equal(array, np.full(30_000, places[me]))
+
+
+if __name__ == "__main__":
+    worker.begin()
+    chosen = [name for name in CASES if sys.argv[1] == "all" or name not in ROUNDS]
+    run_all({name: CASES[name] for name in chosen})
