@@ -26,8 +26,9 @@ ENVS := $(MPICH_ENV) $(OPENMPI_ENV) $(FRAMEWORKS_ENV) $(JAX_ENV)
 # Which files of tests/ run in those two.
 FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
                     unit/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
-                    unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py
-JAX_TESTS := unit/test_docs.py unit/test_adapters.py
+                    unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
+                    unit/test_updaters_keras.py
+JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so

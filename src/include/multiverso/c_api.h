@@ -76,8 +76,8 @@ extern "C" {
 #define MV_INT32 2
 #define MV_INT64 3
 
-/* What an add does with a delta d; docs/updaters.md has the formulas and which hyper-parameters each
- * has. All but MV_UPDATER_ADD are for MV_FLOAT32 and MV_FLOAT64. */
+/* What an add does with a delta d; docs/updaters.md has the formulas and which hyper-parameters
+ * each has. All but MV_UPDATER_ADD are for MV_FLOAT32 and MV_FLOAT64. */
 #define MV_UPDATER_ADD 0      /* w += d */
 #define MV_UPDATER_SGD 1      /* w -= learning_rate * d; from here on d is a gradient */
 #define MV_UPDATER_MOMENTUM 2 /* Polyak's momentum */
@@ -201,8 +201,8 @@ typedef struct MV_TableDescription {
   int64_t bytes;                /* of the parameters alone */
 } MV_TableDescription;
 
-/* Fills in the defaults: a float32 array of 0 rows (to be set), add; a learning rate of 0.01, for who
- * sets the updater to MV_UPDATER_SGD. */
+/* Fills in the defaults: a float32 array of 0 rows (to be set), add; a learning rate of 0.01, for
+ * who sets the updater to MV_UPDATER_SGD. */
 MV_EXPORT int32_t MV_TableOptionsInit(MV_TableOptions* options);
 /* Sets the updater, and hyper to its defaults. */
 MV_EXPORT int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater);

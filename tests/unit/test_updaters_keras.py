@@ -1,0 +1,83 @@
+"""The updaters make the steps of Keras' optimisers, given the same gradients."""
+
+import os
+import unittest
+from importlib.util import find_spec
+
+import numpy as np
+
+import multiverso as mv
+
+#: Exact in float32, in which Keras keeps it.
+RATE = 2.0**-6
+
+#: Updater: the optimiser of Keras, options of both, options of Keras alone.
+OPTIMIZERS = {
+    "sgd": ("SGD", {}, {}),
+    "momentum": ("SGD", {"momentum": 0.9}, {}),
+    "nesterov": ("SGD", {"momentum": 0.9}, {"nesterov": True}),
+    "adagrad": ("Adagrad", {"initial_accumulator_value": 0.2, "epsilon": 1e-6}, {}),
+    "rmsprop": ("RMSprop", {"rho": 0.8, "momentum": 0.5, "epsilon": 1e-6}, {}),
+    "adadelta": ("Adadelta", {"rho": 0.9, "epsilon": 1e-6}, {}),
+    "adam": ("Adam", {"beta_1": 0.8, "beta_2": 0.99, "epsilon": 1e-6}, {}),
+}
+#: Relative to the largest parameter, after all steps.
+TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
+STEPS = 30
+
+#: What Keras runs on here, unless the environment says otherwise.
+BACKEND = next((name for name in ("torch", "jax", "tensorflow") if find_spec(name)), None)
+
+
+@unittest.skipUnless(find_spec("keras") and BACKEND, "needs Keras and a backend")
+class TestAgainstKeras(unittest.TestCase):
+    def setUp(self):
+        os.environ.setdefault("KERAS_BACKEND", BACKEND)
+        import keras
+
+        self.keras = keras
+        # Without a switch of its own JAX makes float32 of float64.
+        self.dtypes = ["float32"] if keras.backend.backend() == "jax" else list(TOLERANCES)
+        mv.init()
+
+    def tearDown(self):
+        mv.shutdown()
+
+    def test_same_gradients_lead_to_the_same_parameters(self):
+        for name, (_, options, _) in OPTIMIZERS.items():
+            for dtype in self.dtypes:
+                with self.subTest(updater=name, dtype=dtype):
+                    self._compare(name, dtype, {"learning_rate": RATE} | options)
+
+    def test_same_defaults(self):
+        for name in OPTIMIZERS:
+            given = {"momentum": 0.9} if name in ("momentum", "nesterov") else {}
+            with self.subTest(updater=name):
+                self._compare(name, "float32", given)
+                ours = mv.ArrayTableHandler(1, updater=name).options
+                config = self._optimizer(name, given).get_config()
+                for option, value in ours.items():
+                    self.assertAlmostEqual(config[option], value, places=8, msg=option)
+
+    def _optimizer(self, name, options):
+        kind, _, own = OPTIMIZERS[name]
+        return getattr(self.keras.optimizers, kind)(**options, **own)
+
+    def _compare(self, name, dtype, options):
+        rng = np.random.default_rng(7)
+        start = rng.standard_normal((50, 4)).astype(dtype)
+        table = mv.MatrixTableHandler(50, 4, start, dtype=dtype, updater=name, **options)
+        variable = self.keras.Variable(start, dtype=dtype)
+        optimizer = self._optimizer(name, options)
+        for _ in range(STEPS):
+            gradient = (rng.standard_normal((50, 4)) * 10.0 ** rng.integers(-3, 2)).astype(dtype)
+            table.add(gradient)
+            optimizer.apply([self.keras.ops.convert_to_tensor(gradient)], [variable])
+        expected = self.keras.ops.convert_to_numpy(variable)
+        self.assertGreater(np.abs(expected - start).max(), 0)
+        error = np.abs(table.get() - expected).max() / np.abs(expected).max()
+        self.assertLessEqual(error, TOLERANCES[dtype])
+
+
+if __name__ == "__main__":
+    unittest.main()
