@@ -63,7 +63,7 @@ typedef struct MV_TableOptions {
   int64_t num_col;
   int32_t updater;
   int32_t reserved;
-  double hyper[8];
+  double hyper[16];
   const char* name;
   const void* init_value;
 } MV_TableOptions;
@@ -81,7 +81,7 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
 
 local capi = {
-  MV_ABI_VERSION = 1,
+  MV_ABI_VERSION = 2,
   MV_OK = 0,
   MV_PENDING = 1,
   MV_MODE_ASYNC = 0,
