@@ -32,7 +32,8 @@ def run(*arguments, np, **options):
 def statements(text):
     """Return the declarations of a C text, without comments and with single spaces."""
     text = re.sub(r"/\*.*?\*/|^#.*?$|MV_EXPORT", " ", text, flags=re.DOTALL | re.MULTILINE)
-    text = text.replace("MV_HYPER_COUNT", "8")
+    count = re.search(r"#define MV_HYPER_COUNT (\d+)", HEADER.read_text("utf-8"))[1]
+    text = text.replace("MV_HYPER_COUNT", count)
     found = re.findall(r"typedef struct \w+ \{.*?\} \w+;|[^;{}]+;", text, re.DOTALL)
     return {" ".join(statement.split()) for statement in found}
 
