@@ -24,7 +24,7 @@ struct StepCell {
 
 class StepCells {
  public:
-  static constexpr int64_t kMostBytes = int64_t{1} << 20;
+  static constexpr int64_t kMostBytes = int64_t{1} << 18;
 
   // None.
   StepCells() = default;
