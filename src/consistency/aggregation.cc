@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/checked.h"
 #include "base/text.h"
 #include "shard/kernels.h"
 
@@ -12,6 +13,9 @@ namespace {
 
 // Below this, a second meeting would cost more than summing everything everywhere.
 constexpr int64_t kSmallBytes = int64_t{16} << 10;
+
+// Summed at a time, so that the sum stays in the first-level cache until it has gone everywhere.
+constexpr int64_t kPieceBytes = int64_t{8} << 10;
 
 // What a worker brings to the first meeting of a chunk.
 struct Announcement {
@@ -29,7 +33,9 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
       turn_(turn),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
-      count_(count) {
+      count_(count),
+      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
   const std::vector<int>& members = group_->workers()->members();
   workers_ = static_cast<int>(members.size());
   for (int i = 0; i < workers_; ++i) {
@@ -46,9 +52,11 @@ char* Aggregation::scratch(int worker) const {
   return group_->scratch(group_->workers()->members()[static_cast<size_t>(worker)], turn_->area);
 }
 
-int64_t Aggregation::ChunkCount() const {
-  return std::min(count_ - done_, NodeGroup::kScratchAreaBytes / SizeOf(dtype_));
+int64_t Aggregation::ChunkBegin() const {
+  return (turn_->area == 0 ? done_ : chunks_ - 1 - done_) * in_chunk_;
 }
+
+int64_t Aggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
 
 int64_t Aggregation::PartBegin(int worker) const {
   // Parts begin at cache lines, so that no two workers write to the same one.
@@ -61,7 +69,7 @@ bool Aggregation::IsSmall() const { return count_ * SizeOf(dtype_) <= kSmallByte
 
 void Aggregation::StageChunk() {
   const int64_t size = SizeOf(dtype_);
-  const char* const from = data_ + done_ * size;
+  const char* const from = data_ + ChunkBegin() * size;
   const auto stage = [&](int64_t begin, int64_t end) {
     if (begin == end) return;  // of an empty array there may be no memory
     std::memcpy(scratch(me_) + begin * size, from + begin * size,
@@ -102,37 +110,41 @@ Status Aggregation::CheckSameCall() const {
 }
 
 void Aggregation::SumPart(int64_t begin, int64_t end) {
-  // Elements at a time, so that the sum stays in the cache until it has gone to both places.
-  constexpr int64_t kPiece = 2048;
   WithType(dtype_, [&](auto* null) {
     using T = std::remove_pointer_t<decltype(null)>;
-    T* const mine = reinterpret_cast<T*>(data_) + done_;
-    T* const shared = reinterpret_cast<T*>(scratch(me_));
+    constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(T));
+    T* const mine = reinterpret_cast<T*>(data_) + ChunkBegin();
     T sum[kPiece];
     for (; begin < end; begin += kPiece) {
       const int64_t count = std::min(kPiece, end - begin);
-      const auto part = [&](int worker) {
-        return worker == me_ ? mine + begin : reinterpret_cast<const T*>(scratch(worker)) + begin;
-      };
+      const auto bytes = static_cast<size_t>(count) * sizeof(T);
+      const auto staged = [&](int worker) { return reinterpret_cast<T*>(scratch(worker)) + begin; };
+      const auto part = [&](int worker) { return worker == me_ ? mine + begin : staged(worker); };
       kernels::Sum(sum, part(0), part(1), count);
       for (int worker = 2; worker < workers_; ++worker) kernels::Add(sum, part(worker), count);
-      const auto bytes = static_cast<size_t>(count) * sizeof(T);
       std::memcpy(mine + begin, sum, bytes);
-      // The others of a small array sum for themselves, from what is there.
-      if (!IsSmall()) std::memcpy(shared + begin, sum, bytes);
+      if (IsSmall()) continue;  // the others sum for themselves, from what is there
+      for (int worker = 0; worker < workers_; ++worker) {
+        if (worker != me_) std::memcpy(staged(worker), sum, bytes);
+      }
     }
   });
 }
 
 void Aggregation::CopyOthersParts() {
   const int64_t size = SizeOf(dtype_);
-  for (int i = 1; i < workers_; ++i) {
-    const int worker = (me_ + i) % workers_;
-    const int64_t begin = PartBegin(worker) * size;
-    const int64_t end = PartBegin(worker + 1) * size;
-    std::memcpy(data_ + done_ * size + begin, scratch(worker) + begin,
-                static_cast<size_t>(end - begin));
-  }
+  char* const to = data_ + ChunkBegin() * size;
+  const auto copy = [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin * size, scratch(me_) + begin * size,
+                static_cast<size_t>((end - begin) * size));
+  };
+  copy(0, PartBegin(me_));
+  copy(PartBegin(me_ + 1), ChunkCount());
+}
+
+Status Aggregation::End() {
+  turn_->area ^= 1;
+  return Status::Ok();
 }
 
 Status Aggregation::Step(const WaitLimit& limit) {
@@ -142,8 +154,7 @@ Status Aggregation::Step(const WaitLimit& limit) {
       MV_RETURN_IF_NOT_OK(CheckSameCall());
       if (IsSmall() || workers_ == 1) {
         if (workers_ > 1) SumPart(0, ChunkCount());
-        turn_->area ^= 1;
-        return Status::Ok();
+        return End();
       }
       SumPart(PartBegin(me_), PartBegin(me_ + 1));
       group_->workers()->Arrive(CallKind::kAggregate);
@@ -151,9 +162,7 @@ Status Aggregation::Step(const WaitLimit& limit) {
       continue;
     }
     CopyOthersParts();
-    done_ += ChunkCount();
-    turn_->area ^= 1;
-    if (done_ == count_) return Status::Ok();
+    if (++done_ == chunks_) return End();
     StageChunk();
   }
 }

@@ -1,10 +1,14 @@
 // Aggregation: the sum of an array over the workers, in place: model averaging.
 //
 // The array passes through scratch memory in chunks. Of each chunk, every worker stages what the
-// others are to sum; they meet; each sums its own part, in worker order; they meet; each copies
-// the others' sums. Small arrays take one meeting: everybody stages everything and sums for itself.
-// The two areas of scratch memory are used in turn, so that nobody has to wait until the slowest
-// has read the area before.
+// others are to sum; they meet; each sums its own part, in worker order, and writes the sum over
+// what each of the others had staged of it; they meet; each copies the sums from its own scratch
+// memory. What limits it is how many cache lines a core can fetch, and so a sum goes back in the
+// line that the summand came in, which the core has already.
+//
+// Small arrays take one meeting: everybody stages everything and sums for itself. The calls use two
+// areas of scratch memory in turn, so that nobody has to wait until the slowest has read the area
+// of the call before.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
@@ -17,7 +21,9 @@
 
 namespace multiverso {
 
-// Which area of scratch memory the next chunk goes through: the same on all workers.
+// Which area of scratch memory the next call uses: the same on all workers. Calls on the one begin
+// with the first chunk, calls on the other with the last: if the same array is summed again, the
+// chunks that are still in the cache come first.
 struct AggregationTurn {
   int area = 0;
 };
@@ -34,8 +40,10 @@ class Aggregation final : public Operation {
  private:
   enum class Phase { kStaged, kSummed };
 
-  // Elements of the chunk in work, and of it those that `worker` sums.
+  // The chunk in work: its first element, and how many it has.
+  int64_t ChunkBegin() const;
   int64_t ChunkCount() const;
+  // The first element of the chunk that `worker` sums.
   int64_t PartBegin(int worker) const;
   bool IsSmall() const;
 
@@ -43,6 +51,7 @@ class Aggregation final : public Operation {
   Status CheckSameCall() const;
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();
+  Status End();
   char* scratch(int worker) const;
 
   NodeGroup* group_;
@@ -50,7 +59,9 @@ class Aggregation final : public Operation {
   DType dtype_;
   char* data_;
   int64_t count_;
-  int64_t done_ = 0;  // elements in chunks before this one
+  int64_t in_chunk_;  // most elements of one
+  int64_t chunks_;
+  int64_t done_ = 0;  // chunks
   int me_ = 0;        // place among the workers
   int workers_ = 0;
   Phase phase_ = Phase::kStaged;

@@ -11,7 +11,7 @@ namespace multiverso {
 namespace {
 
 // Elements summed at a time, so that the sum stays in the first-level cache until it is applied.
-constexpr int64_t kPiece = 4096;
+constexpr int64_t kPiece = 2048;
 
 }  // namespace
 

@@ -130,7 +130,7 @@ template <class Done, class WaitsFor>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
                            WaitsFor waits_for) {
   constexpr auto kLook = std::chrono::milliseconds(20);
-  if (LookFor(done)) return Status::Ok();
+  if (LookFor(done, group_->looking())) return Status::Ok();
   if (!waiting_) {
     waiting_ = true;
     waiting_since_ = Clock::now();

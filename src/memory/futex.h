@@ -32,18 +32,27 @@ inline void CpuRelax() {
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
-// Looks whether done() is true for as long as a short wait takes. Most waits here are short, and
-// going to sleep and being woken costs tens of microseconds; but with more ranks than cores the
-// one that is waited for must get its turn.
+// How long to look for something that others make true before going to sleep. Most waits here are
+// short, and going to sleep and being woken costs tens of microseconds; but with more ranks than
+// cores the one that is waited for must get its turn.
+struct Looking {
+  int looks;   // at the word alone
+  int yields;  // then, giving the core away in between
+};
+// Where everybody who may be waited for has a core.
+constexpr Looking kOwnCore{200, 200};
+// Where some share one, and run the sooner the sooner it is given to them. Yielding is tried a few
+// times only: the scheduler may not hand the core to a process of another session.
+constexpr Looking kSharedCore{4, 8};
+
+// Looks whether done() is true for as long as a short wait takes.
 template <class Done>
-bool LookFor(Done done) {
-  constexpr int kLooks = 200;
-  constexpr int kYields = 200;
-  for (int i = 0; i < kLooks; ++i) {
+bool LookFor(Done done, const Looking& looking = kOwnCore) {
+  for (int i = 0; i < looking.looks; ++i) {
     if (done()) return true;
     CpuRelax();
   }
-  for (int i = 0; i < kYields; ++i) {
+  for (int i = 0; i < looking.yields; ++i) {
     if (done()) return true;
     YieldCore();
   }
@@ -81,8 +90,8 @@ inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t
 // First one, then the other.
 template <class Done>
 bool AwaitWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
-               Done done) {
-  return LookFor(done) || SleepFor(word, sleepers, until, done);
+               Done done, const Looking& looking = kOwnCore) {
+  return LookFor(done, looking) || SleepFor(word, sleepers, until, done);
 }
 
 }  // namespace multiverso

@@ -172,11 +172,11 @@ void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, in
   Update update = UpdateAt(at, delta, nullptr, count, /*worker=*/-1);
   update.terms = terms;
   void* const weights = update.weights;
-  std::memcpy(scratch, weights, bytes);
-  update.weights = scratch;
+  update.weights = out == nullptr || out == delta ? scratch : out;
+  std::memcpy(update.weights, weights, bytes);
   Do(at, update);
-  std::memcpy(weights, scratch, bytes);
-  if (out != nullptr) std::memcpy(out, scratch, bytes);
+  std::memcpy(weights, update.weights, bytes);
+  if (out != nullptr && out != update.weights) std::memcpy(out, update.weights, bytes);
 }
 
 Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {

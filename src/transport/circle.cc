@@ -86,7 +86,8 @@ Status Circle::Meet(const WaitLimit& limit) {
       const Status carried = CarryAcross(until);
       if (carried.ok()) break;
       if (!carried.pending()) return carried;
-    } else if (AwaitWord(&words_->completed, &words_->sleepers, until, completed)) {
+    } else if (AwaitWord(&words_->completed, &words_->sleepers, until, completed,
+                         group_->looking())) {
       break;
     }
     // Before asking who has gone: those who know of it may have gone for that reason.
@@ -118,7 +119,8 @@ Status Circle::CarryAcross(Instant until) {
     return static_cast<int32_t>(last - static_cast<uint32_t>(meetings_)) >= 0;
   };
   // As in Meet, the last to arrive may not have been able to say so.
-  if (!AwaitWord(&words_->gathered, &words_->sleeping_leaders, until, gathered) &&
+  if (!AwaitWord(&words_->gathered, &words_->sleeping_leaders, until, gathered,
+                 group_->looking()) &&
       !LateMembers(/*only_here=*/true).empty()) {
     return Status::Pending();
   }

@@ -53,7 +53,10 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
       members_(members),
       control_(reinterpret_cast<NodeControl*>(segment_.data())),
       ranks_(members.node_ranks()),
-      local_rank_(members.local_rank()) {
+      local_rank_(members.local_rank()),
+      // Of the machine: a rank that is bound to a core does not share it for that.
+      looking_(static_cast<int64_t>(ranks_.size()) > sysconf(_SC_NPROCESSORS_ONLN) ? kSharedCore
+                                                                                   : kOwnCore) {
   std::vector<int> everybody;
   std::vector<int> workers;
   for (int i = 0; i < members.size(); ++i) {

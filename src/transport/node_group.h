@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "memory/futex.h"
 #include "memory/robust_lock.h"
 #include "memory/segment.h"
 #include "transport/circle.h"
@@ -42,6 +43,8 @@ class NodeGroup final : public OwnerProbe {
   const Membership& members() const { return members_; }
   int num_nodes() const { return members_.num_nodes(); }
   bool is_local(int rank) const { return members_.node_of(rank) == members_.node(); }
+  // How the ranks of this node look for what they wait for.
+  const Looking& looking() const { return looking_; }
   // Null in a session of one node.
   Intercom* intercom() const { return intercom_.get(); }
 
@@ -98,6 +101,7 @@ class NodeGroup final : public OwnerProbe {
   NodeControl* control_;
   std::vector<int> ranks_;
   int local_rank_;
+  Looking looking_;
   std::unique_ptr<Intercom> intercom_;
   std::vector<Circle> circles_;
   std::atomic<bool> abort_is_known_{false};

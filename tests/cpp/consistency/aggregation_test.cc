@@ -56,10 +56,12 @@ void CheckSizes(int ranks) {
   RunJob(AllOf(ranks), [&](Session* session, int rank) {
     for (const size_t count : {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097},
                                size_t{10000}, area - 1, area, area + 1, 3 * area + 5, size_t{3}}) {
-      std::vector<T> mine = Part<T>(rank, count);
-      const Status status = Aggregate(session, &mine);
-      ASSERT_TRUE(status.ok()) << status.text();
-      ASSERT_EQ(mine, SumOfParts<T>(ranks, count)) << count << " elements";
+      for (const char* const chunks : {"from one end", "from the other"}) {
+        std::vector<T> mine = Part<T>(rank, count);
+        const Status status = Aggregate(session, &mine);
+        ASSERT_TRUE(status.ok()) << status.text();
+        ASSERT_EQ(mine, SumOfParts<T>(ranks, count)) << count << " elements " << chunks;
+      }
     }
   });
 }
