@@ -280,6 +280,17 @@ lib: Final = load(library_path())
 _wait = lib.MV_Wait
 
 
+def undeclared(name: str) -> Callable[..., int]:
+    """Return a function of the library without the declared types of its arguments.
+
+    It takes ctypes objects of just these types, and nothing else: a Python int would lose its upper
+    half. For calls on small arrays, a third of whose time goes into checking such objects anew.
+    """
+    function: Callable[..., int] = lib[name]  # a new object, which shares nothing with lib.NAME
+    function.restype = PROTOTYPES[name][0]  # type: ignore[attr-defined]
+    return function
+
+
 def call(function: Callable[..., int], *arguments: object) -> None:
     """Call a function of the library to its end and raise what its status stands for.
 

@@ -10,7 +10,7 @@ import math
 import os
 import sys
 import threading
-from ctypes import byref, sizeof
+from ctypes import byref, c_int32, c_int64, sizeof
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -25,6 +25,9 @@ _log = logging.getLogger("multiverso")
 
 #: Longest stretch of a wait without a look at pending signals.
 _WAIT_SLICE_MS: Final = 100
+
+_aggregate_right: Final = _capi.undeclared("MV_SessionAggregate")
+_ARGUMENT_OF: Final = {dtype: c_int32(code) for dtype, code in _arrays.CODES.items()}
 
 
 class Session:
@@ -104,17 +107,17 @@ class Session:
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
         if type(array) is np.ndarray and array.flags.carray:
-            code = _arrays.CODES.get(array.dtype)
+            code = _ARGUMENT_OF.get(array.dtype)
             if code is not None:
                 pinned = _arrays.pin(array)
-                _capi.call(lib.MV_SessionAggregate, self.handle, code, pinned, array.size)
+                _capi.call(_aggregate_right, self.handle, code, pinned, c_int64(array.size))
                 return array
         view = _arrays.view_of(array, "array")
-        code, known = _arrays.table_dtype(view.dtype.newbyteorder("="))
+        number, known = _arrays.table_dtype(view.dtype.newbyteorder("="))
         buffer, target = _arrays.as_output(view, known, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
-        _capi.call(lib.MV_SessionAggregate, self.handle, code, _arrays.pin(buffer), buffer.size)
+        _capi.call(lib.MV_SessionAggregate, self.handle, number, _arrays.pin(buffer), buffer.size)
         if buffer is not target:
             np.copyto(target, buffer)
         return array

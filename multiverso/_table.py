@@ -22,6 +22,10 @@ _ndarray: Final = np.ndarray
 _table_get: Final = lib.MV_TableGet
 _table_add: Final = lib.MV_TableAdd
 _table_add_get: Final = lib.MV_TableAddGet
+# For arrays that are right as they are, of which everything is a ctypes object.
+_get_right: Final = _capi.undeclared("MV_TableGet")
+_add_right: Final = _capi.undeclared("MV_TableAdd")
+_add_get_right: Final = _capi.undeclared("MV_TableAddGet")
 PLAIN: Final = c_int32(0)
 COLLECTIVE: Final = c_int32(_capi.MV_COLLECTIVE)
 
@@ -158,11 +162,11 @@ class Table:
             and out.shape == self._shape
             and out.flags.carray
         ):
-            call(_table_get, self._handle, pin(out), self._count, flags)
+            call(_get_right, self._handle, pin(out), self._count, flags)
             return out
         if out is None:
             fresh = np.empty(self._shape, self._dtype)
-            call(_table_get, self._handle, pin(fresh), self._count, flags)
+            call(_get_right, self._handle, pin(fresh), self._count, flags)
             return fresh
         buffer, target = _arrays.as_output(out, self._dtype, self._shape)
         call(_table_get, self._handle, pin(buffer), self._count, flags)
@@ -177,7 +181,7 @@ class Table:
             and data.shape == self._shape
             and data.flags.carray
         ):
-            call(_table_add, self._handle, pin(data), self._count)
+            call(_add_right, self._handle, pin(data), self._count)
             return
         delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
         call(_table_add, self._handle, _arrays.pointer(delta), self._count)
@@ -199,7 +203,7 @@ class Table:
             sink = source if data is out else pin(out)
             # The library takes the same memory for both, or memory apart.
             if sink is source or abs(addressof(source) - addressof(sink)) >= self._nbytes:
-                call(_table_add_get, self._handle, source, sink, self._count)
+                call(_add_get_right, self._handle, source, sink, self._count)
                 return out
         buffer, target = _arrays.as_output(out, self._dtype, self._shape)
         delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
