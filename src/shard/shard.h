@@ -64,9 +64,9 @@ class Shard {
 
   // Without locks, for callers who see to it that nobody else is at these elements: `count`
   // elements from number `first` on. `delta` is the sum of `terms` workers'. The new parameters are
-  // made in `out` or, where that is null or the delta itself, in `scratch`, which has room for them,
-  // and then copied: whole cache lines that other cores have read are overwritten by a copy much
-  // faster than they are taken over one by one to be changed.
+  // made in `out` or, where that is null or the delta itself, in `scratch`, which has room for
+  // them, and then copied: whole cache lines that other cores have read are overwritten by a copy
+  // much faster than they are taken over one by one to be changed.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
   const char* parameters() const { return storage_.parameters(); }
