@@ -21,7 +21,10 @@ FRAMEWORKS_PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.
 JAX_ENV := .venv-jax
 JAX_EXTRAS := mpich,jax,keras,examples,test
 JAX_PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
-ENVS := $(MPICH_ENV) $(OPENMPI_ENV) $(FRAMEWORKS_ENV) $(JAX_ENV)
+BUILT_IN := $(MPICH_ENV) $(OPENMPI_ENV) $(FRAMEWORKS_ENV) $(JAX_ENV)
+# The site is made from the sources, so its environment has neither Multiverso nor what compiles it.
+DOCS_ENV := .venv-docs
+ENVS := $(BUILT_IN) $(DOCS_ENV)
 
 # Which files of tests/ run in those two.
 FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
@@ -71,12 +74,13 @@ endif
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
 .PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi test-frameworks \
-        test-lua lint bench clean
+        test-lua docs lint bench clean
 
 help:
 	@echo 'make demo    train a logistic regression on $(NP) processes (NP=$(NP)) in $(MPICH_ENV)'
 	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich,'
 	@echo '             test-openmpi, test-frameworks, test-lua'
+	@echo 'make docs    the documentation as a site, in build/docs'
 	@echo 'make lint    ruff, mypy and clang-format'
 	@echo 'make bench   measure tables and sync rounds beside NumPy and MPI'
 	@echo 'make clean   remove everything that was built, the environments too'
@@ -86,7 +90,7 @@ help:
 demo: $(MPICH_ENV)/.installed $(LIBRARY)
 	$(call run,$(MPICH_ENV),mpirun -np $(NP) python examples/theano/logistic_regression.py)
 
-test: test-cpp test-unit test-install test-mpich test-openmpi test-frameworks test-lua
+test: test-cpp test-unit docs test-install test-mpich test-openmpi test-frameworks test-lua
 
 test-cpp: $(LIBRARY)
 	@$(call in,$(MPICH_ENV)) $(free) cmake -S . -B $(BUILD) > $(BUILD)/configure.log
@@ -128,6 +132,11 @@ test-lua: $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(LIBRARY)
 	       '(Debian, Ubuntu: apt install luajit lua-busted lua-unit)'; \
 	fi
 
+# Every warning is an error; then the built pages are looked through.
+docs: $(DOCS_ENV)/.installed
+	$(call run,$(DOCS_ENV),NO_MKDOCS_2_WARNING=1 mkdocs build --strict)
+	$(call run,$(DOCS_ENV),python -m unittest -q tests/site/test_site.py)
+
 lint: $(MPICH_ENV)/.dev
 	$(call run,$(MPICH_ENV),ruff check .)
 	$(call run,$(MPICH_ENV),ruff format --check .)
@@ -148,13 +157,15 @@ clean:
 # ---- What the targets stand on -------------------------------------------------------------------
 
 $(FRAMEWORKS_ENV)/.created: SETUPTOOLS := setuptools>=77,<81 # for Theano
-$(ENVS:%=%/.created): SETUPTOOLS ?= setuptools>=77
+$(BUILT_IN:%=%/.created): SETUPTOOLS ?= setuptools>=77
+$(DOCS_ENV)/.created: TOOLS :=
+$(BUILT_IN:%=%/.created): TOOLS = 'cmake>=3.18' '$(strip $(SETUPTOOLS))'
 $(ENVS:%=%/.created): %/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  "expected Python 3.11 or newer, received %s; set PYTHON=..." % sys.version.split()[0])'
 	@echo 'Setting up $*; the first time takes some minutes.'
 	@$(PYTHON) -m venv --clear $*
-	@$(call in,$*) $(free) python -m pip install -q 'cmake>=3.18' '$(strip $(SETUPTOOLS))'
+	@$(if $(TOOLS),$(call in,$*) $(free) python -m pip install -q $(TOOLS))
 	@echo '$(CURDIR)' > $@
 
 # Compiled here, not by pip, so that a changed file costs no more than its own compilation.
@@ -172,7 +183,7 @@ $(FRAMEWORKS_ENV)/.installed: EXTRAS := $(FRAMEWORKS_EXTRAS)
 $(FRAMEWORKS_ENV)/.installed: PINS := $(FRAMEWORKS_PINS)
 $(JAX_ENV)/.installed: EXTRAS := $(JAX_EXTRAS)
 $(JAX_ENV)/.installed: PINS := $(JAX_PINS)
-$(ENVS:%=%/.installed): %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
+$(BUILT_IN:%=%/.installed): %/.installed: $(PACKAGE) | %/.created $(LIBRARY)
 	@echo 'Installing multiverso[$(EXTRAS)] in $*'
 	@$(call in,$*) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
 	  python -m pip install -q --no-build-isolation -e '.[$(EXTRAS)]' $(PINS)
@@ -182,6 +193,13 @@ $(MPICH_ENV)/.dev $(MPICH_ENV)/.bench: $(MPICH_ENV)/.%: $(MPICH_ENV)/.installed
 	@echo 'Installing multiverso[$*] in $(MPICH_ENV)'
 	@$(call in,$(MPICH_ENV)) $(free) MULTIVERSO_PREBUILT_LIBRARY=$(BUILD)/$(notdir $(LIBRARY)) \
 	  python -m pip install -q --no-build-isolation -e '.[$*]'
+	@touch $@
+
+$(DOCS_ENV)/.installed: Makefile pyproject.toml | $(DOCS_ENV)/.created
+	@echo 'Installing what makes the site in $(DOCS_ENV)'
+	@$(call in,$(DOCS_ENV)) python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb")) \
+	  ["project"]["optional-dependencies"]["docs"], sep="\n")' > $(@D)/requirements.txt
+	@$(call in,$(DOCS_ENV)) $(free) python -m pip install -q -r $(@D)/requirements.txt
 	@touch $@
 
 # The package as a stranger installs it, compiled from its sdist: again only when it has changed.

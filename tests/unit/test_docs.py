@@ -20,20 +20,34 @@ PAGES = [
 # Seconds after which a block is killed: far more than any takes.
 WALL_LIMIT = 120
 
-# A block of Python, and the block of its output if one follows before any other block.
+# A block of Python, and the block of its output if one follows before any other block. In a list it
+# is indented.
 BLOCK = re.compile(
-    r"^```python\n(?P<code>.*?)^```$(?:(?:(?!^```).)*?^```output\n(?P<output>.*?)^```$)?",
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$"
+    r"(?:(?:(?!^ *```).)*?^ *```output\n(?P<output>.*?)^ *```$)?",
     re.DOTALL | re.MULTILINE,
 )
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks_of(text):
     """Return (line, code, output or None) for each Python block of a Markdown text."""
-    return [
-        (text.count("\n", 0, match.start("code")) + 1, match["code"], match["output"])
-        for match in BLOCK.finditer(text)
-    ]
+    found = []
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("code")) + 1
+        margin = re.compile(f"^{match['indent']}", re.MULTILINE)
+        code, output = (part and margin.sub("", part) for part in match.group("code", "output"))
+        found.append((line, code, output))
+    return found
+
+
+def anchors_of(text):
+    """Return the anchors of the headings of a Markdown text, as GitHub and the site make them."""
+    headings = HEADING.findall(FENCED.sub("", text))
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
 
 
 def missing_modules(code):
@@ -91,13 +105,17 @@ class TestThePages(unittest.TestCase):
                         self.assertEqual(output, expected, errors)
         self.assertGreater(seen, 1)
 
-    def test_every_link_to_a_file_leads_to_one(self):
+    def test_every_link_leads_to_a_file_and_a_heading_in_it(self):
         for page in PAGES:
             for link in LINK.finditer(page.read_text("utf-8")):
-                target = link["target"].partition("#")[0]
-                if target and "://" not in target:
-                    with self.subTest(f"{page.relative_to(ROOT)}: {target}"):
-                        self.assertTrue((page.parent / target).exists())
+                target, _, anchor = link["target"].partition("#")
+                if "://" in target:
+                    continue
+                with self.subTest(f"{page.relative_to(ROOT)}: {link['target']}"):
+                    to = page.parent / target if target else page
+                    self.assertTrue(to.exists())
+                    if anchor and to.suffix == ".md":
+                        self.assertIn(anchor, anchors_of(to.read_text("utf-8")))
 
     def test_src_readme_names_files_that_exist_and_all_folders(self):
         text = (ROOT / "src" / "README.md").read_text("utf-8")
@@ -115,9 +133,17 @@ class TestTheChecks(unittest.TestCase):
         text = "a\n```python\nprint(1)\n```\n\nprints\n\n```output\n1\n```\n```python\nx\n```\n"
         self.assertEqual(blocks_of(text), [(3, "print(1)\n", "1\n"), (12, "x\n", None)])
 
+    def test_a_block_in_a_list_is_found(self):
+        text = "1. a\n    ```python\n    if x:\n        y\n    ```\n    ```output\n    1\n    ```\n"
+        self.assertEqual(blocks_of(text), [(3, "if x:\n    y\n", "1\n")])
+
     def test_output_belongs_to_the_block_right_above_it(self):
         text = "```python\na\n```\n```sh\nb\n```\n```output\n1\n```\n"
         self.assertEqual(blocks_of(text), [(2, "a\n", None)])
+
+    def test_anchors_are_those_of_headings_outside_of_code(self):
+        text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"
+        self.assertEqual(anchors_of(text), {"on-two-machines", "a-link-here"})
 
     def test_a_failing_block_is_seen(self):
         status, _, errors = run("raise ValueError('no')")
