@@ -16,6 +16,19 @@ constexpr int32_t kEnter = 0;
 constexpr int32_t kStage = 1;
 constexpr int32_t kSum = 2;
 
+// In a small table, stripes of so few bytes that every worker has some to sum: with one stripe for
+// all, everybody would wait for one worker's sum. Below the least size more of them cost more than
+// is gained.
+StagedShape InStripesForAll(StagedShape shape, int workers) {
+  constexpr int64_t kLeast = int64_t{4} << 10;
+  constexpr int64_t kPerWorker = 4;  // so that the workers' shares differ little
+  const StripeLayout& layout = shape.layout;
+  shape.layout = StripeLayout(
+      layout.rows(), layout.row_bytes(),
+      std::clamp(layout.bytes() / (kPerWorker * workers), kLeast, StripeLayout::kStripeBytes));
+  return shape;
+}
+
 int64_t ClockBytes(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
 
 }  // namespace
@@ -29,13 +42,13 @@ bool SyncRounds::BytesFor(const StagedShape& shape, int workers, int64_t* bytes)
 }
 
 SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
-    : shape_(shape),
+    : shape_(InStripesForAll(shape, clocks.workers())),
       shard_(shard),
       clocks_(std::move(clocks)),
       staging_(base + ClockBytes(clocks_.workers()) +
                    RoundUp(clocks_.workers() * static_cast<int64_t>(sizeof(BlockWords)), kPage),
-               shape, clocks_.workers()),
-      sum_(shape, shard) {
+               shape_, clocks_.workers()),
+      sum_(shape_, shard) {
   const int workers = clocks_.workers();
   auto* const words = reinterpret_cast<BlockWords*>(base + ClockBytes(workers));
   const int64_t stripes = shape_.layout.stripes();

@@ -18,9 +18,11 @@ class StripeLayout {
   static constexpr int64_t kStripeBytes = int64_t{64} << 10;
 
   StripeLayout() = default;
-  StripeLayout(int64_t rows, int64_t row_bytes) : rows_(rows), row_bytes_(row_bytes) {
+  // A stripe has at most `stripe_bytes`, or one row where that is longer.
+  StripeLayout(int64_t rows, int64_t row_bytes, int64_t stripe_bytes = kStripeBytes)
+      : rows_(rows), row_bytes_(row_bytes) {
     // Not row_bytes << shift, which overflows for rows that no machine can hold.
-    while (row_bytes <= kStripeBytes >> (shift_ + 1)) ++shift_;
+    while (row_bytes <= stripe_bytes >> (shift_ + 1)) ++shift_;
   }
 
   int64_t rows() const { return rows_; }

@@ -31,6 +31,15 @@ TEST(StripeLayout, StripesAreAsLargeAsTheyMayBe) {
   }
 }
 
+TEST(StripeLayout, StripesAreNoLargerThanWished) {
+  for (const int64_t wished : {4, 4096, 5000, 100000}) {
+    const StripeLayout layout(10000, 4, wished);
+    EXPECT_LE(4 * layout.rows_per_stripe(), wished);
+    EXPECT_GT(2 * 4 * layout.rows_per_stripe(), wished);
+  }
+  EXPECT_EQ(StripeLayout(5, 100, 64).stripes(), 5);
+}
+
 TEST(StripeLayout, ALargeRowIsAStripeOfItsOwn) {
   for (const int64_t row_bytes : {int64_t{32769}, int64_t{65536}, int64_t{1} << 40}) {
     const StripeLayout layout(5, row_bytes);
