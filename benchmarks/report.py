@@ -11,13 +11,16 @@ if TYPE_CHECKING:
     from cases import Case
 
 _BYTES = 4
+# What is measured at several sizes.
+_DRAWN = ("get", "add", "add_get", "round", "aggregate")
 
 
 def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str, Any]:
     """Return one run, ready for JSON: every sample, medians, p99 and ratios.
 
     Times are in seconds. ``speed`` is how many times as fast as the reference Multiverso is, all
-    workers together, as the median over the rounds of the ratio of neighbouring samples.
+    workers together, as the median over the rounds of the ratio of neighbouring samples;
+    ``speed_at_best`` compares the shortest samples.
     """
     return {
         "ranks": ranks,
@@ -31,6 +34,7 @@ def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str,
                         "median": series.median,
                         "p99": series.p99,
                         "speed": case.ours.speed_against(series),
+                        "speed_at_best": case.ours.speed_at_best(series),
                     }
                     for series in case.series
                 ],
@@ -62,13 +66,14 @@ def _case_rows(case: dict[str, Any]) -> list[list[str]]:
             _time(ours["p99"]),
             f"{speed:.1f}" if case["size"] else "",
         ]
-        right = ["no reference", "", "", ""]
+        right = ["no reference", "", "", "", ""]
         if reference is not None:
             right = [
                 reference["name"],
                 _time(reference["median"]),
                 _time(reference["p99"]),
                 f"{reference['speed']:.2f}",
+                f"{reference['speed_at_best']:.2f}",
             ]
         rows.append((left if index == 0 else [""] * 5) + right)
     return rows
@@ -99,6 +104,7 @@ def show(report: dict[str, Any]) -> None:
             numeric = name not in ("operation", "reference")
             table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
         table.add_column("speed", justify="right", style="bold", no_wrap=True)
+        table.add_column("at best", justify="right", no_wrap=True)
         for case in run["cases"]:
             for row in _case_rows(case):
                 table.add_row(*row)
@@ -118,7 +124,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def plot(report: dict[str, Any], file: Path) -> None:
-    """Draw the speed of get, add and add_get over the size, one panel per number of workers.
+    """Draw the speed of each operation over the size, one row of panels per number of workers.
 
     Parameters
     ----------
@@ -132,7 +138,8 @@ def plot(report: dict[str, Any], file: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    operations = ("get", "add", "add_get")
+    measured = {case["operation"] for run in report["runs"] for case in run["cases"]}
+    operations = [name for name in _DRAWN if name in measured]
     colors: dict[str, int] = {}  # the same one for the same reference in every panel
     shape = (len(report["runs"]), len(operations))
     figure, panels = plt.subplots(

@@ -81,6 +81,11 @@ class Series:
         ordered = sorted(self.seconds)
         return ordered[min(len(ordered) - 1, round(0.99 * (len(ordered) - 1)))]
 
+    @property
+    def least(self) -> float:
+        """The shortest sample, in seconds: the one that other programs disturbed least."""
+        return min(self.seconds)
+
     def rate(self, sample: int) -> float:
         """Operations per second of all workers together in the given sample."""
         return self.workers / self.seconds[sample]
@@ -93,6 +98,13 @@ class Series:
         """
         pairs = range(min(len(self.seconds), len(reference.seconds)))
         return statistics.median(self.rate(i) / reference.rate(i) for i in pairs)
+
+    def speed_at_best(self, reference: Series) -> float:
+        """Return how many times as fast as the reference this is, by the shortest samples of both.
+
+        On a machine that others use too, where one that waits for a core decides the median.
+        """
+        return (self.workers / self.least) / (reference.workers / reference.least)
 
 
 @dataclass(frozen=True)

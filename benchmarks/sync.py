@@ -2,11 +2,13 @@
 
     python benchmarks/sync.py                       with 2 and with 4 workers
     python benchmarks/sync.py --ranks 2 --quick     a quick look
+    python benchmarks/sync.py --json F --plot F.png every sample, and a picture
     mpirun -np 4 python benchmarks/sync.py          as the ranks of this job
 
 A round is one `add_get` by every worker: each gives a delta and receives the parameters with
 everybody's in them. The references sum an array over the workers in place, which is what a
-synchronous program would use them for; updating the parameters with the sum would come on top.
+synchronous program would use them for. Beside a round stands also what it replaces: an allreduce
+that keeps the delta, and the sum added to parameters of each worker's own.
 All are timed in turns, sample by sample, because the speed of a machine drifts: the ratios can be
 compared between runs and machines, the times less so. gloo is measured where torch is installed.
 """
@@ -18,6 +20,7 @@ import contextlib
 import json
 import os
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,14 +72,19 @@ def _gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
             distributed.destroy_process_group()
 
 
-def _references(ranks: Ranks, torch: Any, size: int) -> list[Candidate]:
-    """Return what sums `size` float32 over the ranks in place: zeros, which stay zeros."""
+def _references(ranks: Ranks, torch: Any, operation: str, size: int) -> list[Candidate]:
+    """Return what sums `size` float32 over the ranks: zeros, which stay zeros."""
     candidates: list[Candidate] = []
     if ranks.comm is not None:
         names = {"comm": ranks.comm, "in_place": ranks.mpi.IN_PLACE}
         names["values"] = np.zeros(size, np.float32)
         statement = "comm.Allreduce(in_place, values)"
         candidates.append(Statement("MPI Allreduce", statement, ranks.size, **names))
+        if operation == "round":
+            arrays = {name: np.zeros(size, np.float32) for name in ("delta", "total", "parameters")}
+            statement = "comm.Allreduce(delta, total); np.add(parameters, total, out=parameters)"
+            names = {"comm": ranks.comm, "np": np, **arrays}
+            candidates.append(Statement("Allreduce + np.add", statement, ranks.size, **names))
     if torch is not None:
         names = {"reduce": torch.distributed.all_reduce, "values": torch.zeros(size)}
         statement = "reduce(values)"
@@ -99,13 +107,15 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     mpi, problem = find_mpi()
     ranks = Ranks(mpi)
     effort = Effort.for_ranks(ranks.size, options.quick)
+    if options.sample is not None:
+        effort = replace(effort, sample_seconds=options.sample)
     sizes = options.sizes or (_QUICK_SIZES if options.quick else _SIZES)
     cases = []
     with mv.session(sync=True), _gloo(ranks) as (torch, without_gloo):
         steps = [(operation, size) for operation in ("round", "aggregate") for size in sizes]
         for operation, size in progress(steps, ranks.is_master):
             ours = _ours(operation, ranks.size, size)
-            candidates = [ours, *_references(ranks, torch, size)]
+            candidates = [ours, *_references(ranks, torch, operation, size)]
             cases.append(Case(operation, size, alternate(candidates, ranks, effort)))
     if not ranks.is_master:
         return None
@@ -123,7 +133,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="elements of the arrays")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and samples")
+    parser.add_argument(
+        "--sample",
+        type=float,
+        metavar="SECONDS",
+        help="least time of a sample; 0.002 on a machine that is never quiet, to compare at best",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speeds to FILE.png")
     parser.add_argument("--silent", action="store_true", help="print no tables")
     parser.add_argument(
         "--limit", type=float, default=1800.0, metavar="SECONDS", help="of one run of mpirun"
@@ -132,6 +149,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     for value in [*(parsed.ranks or []), *(parsed.sizes or [])]:
         if value < 1:
             parser.error(f"expected numbers of at least 1, received {value}")
+    if parsed.sample is not None and not 0 < parsed.sample < float("inf"):
+        parser.error(f"--sample: expected seconds above 0, received {parsed.sample}")
     return parsed
 
 
@@ -149,6 +168,8 @@ def main(arguments: list[str] | None = None) -> None:
         measured = _measure(options)
     else:
         passed_on = ["--quick"] if options.quick else []
+        if options.sample is not None:
+            passed_on += ["--sample", str(options.sample)]
         if options.sizes:
             passed_on += ["--sizes", *map(str, options.sizes)]
         ranks = options.ranks or _WORKERS
@@ -157,6 +178,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if options.json is not None:
         options.json.write_text(json.dumps(measured, indent=1))
+    if options.plot is not None:
+        report.plot(measured, options.plot)
     if not options.silent:
         report.show(measured)
 

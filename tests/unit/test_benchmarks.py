@@ -41,6 +41,11 @@ class TestSeries(unittest.TestCase):
     def test_speed_is_that_of_all_workers_together(self):
         self.assertEqual(series("ours", [2], workers=4).speed_against(series("x", [1])), 2.0)
 
+    def test_speed_at_best_compares_the_shortest_samples(self):
+        ours = series("ours", [9, 1, 10], workers=2)
+        self.assertEqual(ours.speed_at_best(series("x", [30, 40, 3], workers=2)), 3.0)
+        self.assertEqual(ours.speed_at_best(series("x", [3])), 6.0)
+
     def test_p99_is_near_the_slowest_sample(self):
         self.assertEqual(series("x", range(201)).p99, 198)
         self.assertEqual(series("x", [3.0]).p99, 3.0)
