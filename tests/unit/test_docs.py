@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import itertools
 import os
 import re
 import signal
@@ -48,6 +49,20 @@ def anchors_of(text):
     headings = HEADING.findall(FENCED.sub("", text))
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
+
+
+def runs_on(text):
+    """Return the lines that begin a list or a table right below other text.
+
+    The site takes such a line for a part of the text, other than GitHub does.
+    """
+    lines = FENCED.sub("", text).splitlines()
+    return [
+        line
+        for above, line in itertools.pairwise(lines)
+        if (line.startswith("- ") and above and not above.startswith(("- ", " ")))
+        or (line.startswith("| ") and above and not above.startswith("|"))
+    ]
 
 
 def missing_modules(code):
@@ -117,6 +132,21 @@ class TestThePages(unittest.TestCase):
                     if anchor and to.suffix == ".md":
                         self.assertIn(anchor, anchors_of(to.read_text("utf-8")))
 
+    def test_lists_and_tables_stand_below_a_blank_line(self):
+        for page in PAGES:
+            with self.subTest(page.relative_to(ROOT)):
+                self.assertEqual(runs_on(page.read_text("utf-8")), [])
+
+    def test_tables_have_a_head(self):
+        for page in PAGES:
+            lines = ["", *FENCED.sub("", page.read_text("utf-8")).splitlines()]
+            for (above, line), below in zip(
+                itertools.pairwise(lines), [*lines[2:], ""], strict=True
+            ):
+                if line.startswith("| ") and not above.startswith("|"):
+                    with self.subTest(f"{page.relative_to(ROOT)}: {line}"):
+                        self.assertTrue(below.startswith("|--") or below.startswith("| --"))
+
     def test_src_readme_names_files_that_exist_and_all_folders(self):
         text = (ROOT / "src" / "README.md").read_text("utf-8")
         for name in re.findall(r"`([a-z_]+/[a-z_.]+\.(?:h|cc))`", text):
@@ -140,6 +170,10 @@ class TestTheChecks(unittest.TestCase):
     def test_output_belongs_to_the_block_right_above_it(self):
         text = "```python\na\n```\n```sh\nb\n```\n```output\n1\n```\n"
         self.assertEqual(blocks_of(text), [(2, "a\n", None)])
+
+    def test_a_list_that_runs_on_is_seen(self):
+        text = "a\n- b\n- c\n  d\n- e\n\n- f\ng\n| h |\n```\ni\n- j\n```\n"
+        self.assertEqual(runs_on(text), ["- b", "| h |"])
 
     def test_anchors_are_those_of_headings_outside_of_code(self):
         text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"
