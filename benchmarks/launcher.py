@@ -72,19 +72,27 @@ def launch_all(
     return merged
 
 
-def launch(script: Path, num_ranks: int, arguments: list[str], limit: float) -> dict[str, Any]:
+def launch(
+    script: Path,
+    num_ranks: int,
+    arguments: list[str],
+    limit: float,
+    more: tuple[str, ...] = ("--silent",),
+) -> dict[str, Any]:
     """Run the script under mpirun and return the report it wrote.
 
     Parameters
     ----------
     script : Path
-        The benchmark.
+        The benchmark, or any program with an option --json.
     num_ranks : int
         How many processes.
     arguments : list of str
         Of the script.
     limit : float
         Seconds after which the run and all its processes are killed.
+    more : tuple of str
+        Further arguments that it takes where this program starts it.
 
     Raises
     ------
@@ -95,7 +103,7 @@ def launch(script: Path, num_ranks: int, arguments: list[str], limit: float) -> 
     with tempfile.TemporaryDirectory(prefix="multiverso-benchmark-") as folder:
         target = Path(folder, "report.json")
         command = [mpirun, "-np", str(num_ranks), sys.executable, str(script)]
-        command += [*arguments, "--silent", "--json", str(target)]
+        command += [*arguments, *more, "--json", str(target)]
         process = subprocess.Popen(command, env=_environment(mpirun), start_new_session=True)
         try:
             code = process.wait(limit)

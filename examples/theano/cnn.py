@@ -138,13 +138,14 @@ def train(args, data: DigitImages):
     update = network.trainer(images, labels, args.batch_size, args.learning_rate)
     if master:
         validate, test = network.evaluator(data.valid), network.evaluator(data.test)
-    history = []
+    history, epoch_seconds = [], []
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
     # tqdm shows nothing where the standard error is no terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
     for _ in range(args.epochs):
+        begin = time.perf_counter()
         # MULTIVERSO: each worker takes every num_workers-th batch.
         for first in range(0, batches, mv.num_workers()):
             mine = first + mv.worker_id()
@@ -156,6 +157,7 @@ def train(args, data: DigitImages):
         # MULTIVERSO: wait until the epoch's last batch is in, then fetch the whole.
         mv.barrier()
         sharedvar.sync_all_mv_shared_vars()
+        epoch_seconds.append(time.perf_counter() - begin)
         if master:  # MULTIVERSO: one worker validates and prints for all.
             history.append(validate())
             progress.set_postfix_str(f"validation error {history[-1][1]:.2%}", refresh=False)
@@ -173,6 +175,7 @@ def train(args, data: DigitImages):
         "updates": args.epochs * batches,
         "epochs": args.epochs,
         "history": history,
+        "epoch_seconds": epoch_seconds,
     }
 
 

@@ -23,14 +23,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-import multiverso as mv
-
 sys.path.append(str(Path(__file__).resolve().parents[2] / "common"))
 import cifar10  # noqa: E402
 from lasagne_backend import T, lasagne, theano  # noqa: E402
-
-# MULTIVERSO: what keeps the networks of all workers in step.
-from multiverso.lasagne_ext.param_manager import LasagneParamManager  # noqa: E402
 
 # Both stand on lasagne_backend.
 from batch_norm import BatchNormLayer, updates_of  # noqa: E402  # isort: skip
@@ -151,14 +146,14 @@ def test_error(count_wrong, data):
     return wrong / len(data.test)
 
 
-def train(args, data):
+def train(args, mv, param_manager, data):
     """Train on `data`; return the result on the master, None elsewhere."""
     lasagne.random.set_rng(np.random.RandomState(args.seed))
     network = build(args.depth)
     rate = theano.shared(np.float32(args.learning_rate))
     update, count_wrong = compile_functions(network, rate)
     # MULTIVERSO: from here on all workers have the master's network.
-    manager = LasagneParamManager(network)
+    manager = param_manager(network)
     master = mv.is_master_worker()
     batches = math.ceil(len(data.train) / args.batch_size)
     history = []
@@ -171,7 +166,7 @@ def train(args, data):
         order = np.random.default_rng((args.seed, epoch)).permutation(len(data.train))
         drops = sum(epoch >= part * args.epochs for part in STEPS)
         rate.set_value(np.float32(args.learning_rate * 0.1**drops))
-        cost, mine = 0.0, 0
+        cost, mine, begin = 0.0, 0, time.perf_counter()
         # MULTIVERSO: each worker takes every num_workers-th batch.
         turns = range(0, batches, mv.num_workers())
         for turn, first in enumerate(turns, 1):
@@ -185,7 +180,7 @@ def train(args, data):
             if turn % args.freq == 0 or turn == len(turns):
                 # MULTIVERSO: send what these batches have changed, fetch what the others' have.
                 manager.sync_all_param()
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - begin  # of training alone
         if master:  # MULTIVERSO: one worker tests and prints for all.
             error = test_error(count_wrong, data) if args.test_each else None
             history.append({"cost": cost / mine, "seconds": seconds, "test_error": error})
@@ -255,6 +250,7 @@ def parse_arguments():
     option("--seed", type=int, default=0, help="(default %(default)s)")
     option("--sync", action="store_true", help="in lock-step: equal to the bit in every run")
     option("--test-each", action="store_true", help="test after each epoch, not only at the end")
+    option("--plain", action="store_true", help="train in one process, without Multiverso")
     option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
     args = parser.parse_args()
     usual = WHOLE if args.data else SMALL
@@ -273,10 +269,18 @@ def main():
     except cifar10.DataError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
+    if args.plain:
+        import single_process as mv
+        from single_process import ParamManager as LasagneParamManager
+    else:
+        import multiverso as mv
+
+        # MULTIVERSO: what keeps the networks of all workers in step.
+        from multiverso.lasagne_ext.param_manager import LasagneParamManager
     # MULTIVERSO: the processes find each other here, and part at its end. They wait for each other
     # while Theano compiles and while the master tests.
     with mv.session(sync=args.sync, timeout=PATIENCE):
-        result = train(args, data)
+        result = train(args, mv, LasagneParamManager, data)
     if result is None:
         return 0
     print(

@@ -1,0 +1,44 @@
+"""The programs of docs/tutorial.md print on several workers what they print on one."""
+
+import ast
+import importlib.util
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+from launch import run
+
+PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```$\s*^```output\n(?P<output>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+COMPILING = 400.0  # seconds that a job may take which compiles at first
+
+
+def missing_modules(code):
+    """Return what the code imports that is not installed."""
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+    return sorted(name for name in names if importlib.util.find_spec(name) is None)
+
+
+class TestTheTutorial(unittest.TestCase):
+    def test_three_workers_print_what_one_prints(self):
+        blocks = list(BLOCK.finditer(PAGE.read_text("utf-8")))
+        parallel = [block for block in blocks if "mv.session" in block["code"]]
+        self.assertGreater(len(parallel), 4)
+        for block in parallel:
+            with self.subTest(block["code"][:60]), tempfile.TemporaryDirectory() as folder:
+                if missing := missing_modules(block["code"]):
+                    self.skipTest(f"needs {', '.join(missing)}")
+                script = Path(folder, "block.py")
+                script.write_text(block["code"], "utf-8")
+                job = run(script, np=3, limit=COMPILING).check()
+                self.assertEqual(set(job.output.splitlines()), set(block["output"].splitlines()))
+
+
+if __name__ == "__main__":
+    unittest.main()
