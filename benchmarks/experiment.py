@@ -5,8 +5,8 @@
 
 It runs the examples under mpirun and writes a table, a report as JSON, and three plots:
 accuracy_epoch.png, accuracy_time.png and time_epoch.png. All runs of an experiment see the same
-number of samples. The names of runs say how much Multiverso and how many processes there are:
-0M-1P is one process without it, 1M-2P two with it. Further options, such as --epochs 5, are the
+number of samples. The names of runs say whether Multiverso is there and how many processes: 0M-1P
+is one process without it, 1M-2P two with it. Further options, such as --epochs 5, are the
 example's.
 """
 
@@ -175,7 +175,10 @@ def parse_arguments() -> argparse.Namespace:
     option("--folder", type=Path, default=Path(), help="for report and plots (default: here)")
     option("--limit", type=float, default=7200.0, help="seconds for each run")
     args, args.options = parser.parse_known_args()
-    args.workers = args.workers or {"digits": 4, "resnet": 2}[args.experiment]
+    if args.workers is None:
+        args.workers = {"digits": 4, "resnet": 2}[args.experiment]
+    if args.workers < 2:
+        parser.error(f"argument --workers: expected 2 or more, received {args.workers}")
     return args
 
 

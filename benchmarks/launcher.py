@@ -92,7 +92,7 @@ def launch(
     limit : float
         Seconds after which the run and all its processes are killed.
     more : tuple of str
-        Further arguments that it takes where this program starts it.
+        What every script started here gets besides; by default the order to print nothing.
 
     Raises
     ------

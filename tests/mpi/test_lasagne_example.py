@@ -54,8 +54,12 @@ class TestTheExample(unittest.TestCase):
         self.assertEqual(first["test_error"], second["test_error"])
 
     def test_generated_images_are_named_as_such(self):
-        result = self.result("--samples", "20", "--epochs", "1", "--freq", "3", ranks=1)
+        options = ("--samples", "20", "--epochs", "1", "--freq", "3")
+        result = self.result(*options, ranks=1)
         self.assertEqual((result["data"], result["updates"]), ("generated", 4))
+        plain = self.result(*options, "--plain", ranks=1)
+        self.assertEqual(plain["updates"], 4)
+        self.assertEqual(plain["history"][0]["cost"], result["history"][0]["cost"])
 
 
 if __name__ == "__main__":

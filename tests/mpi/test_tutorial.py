@@ -37,7 +37,10 @@ class TestTheTutorial(unittest.TestCase):
                 script = Path(folder, "block.py")
                 script.write_text(block["code"], "utf-8")
                 job = run(script, np=3, limit=COMPILING).check()
-                self.assertEqual(set(job.output.splitlines()), set(block["output"].splitlines()))
+                # By the master alone; Theano adds what it does on the way.
+                printed = job.output.splitlines()
+                for line in block["output"].splitlines():
+                    self.assertEqual(printed.count(line), 1, job.output)
 
 
 if __name__ == "__main__":
