@@ -59,7 +59,8 @@ class TestTheExample(unittest.TestCase):
         self.assertEqual((result["data"], result["updates"]), ("generated", 4))
         plain = self.result(*options, "--plain", ranks=1)
         self.assertEqual(plain["updates"], 4)
-        self.assertEqual(plain["history"][0]["cost"], result["history"][0]["cost"])
+        # A sync may round: last + (current - last) is not always current.
+        self.assertAlmostEqual(plain["history"][0]["cost"], result["history"][0]["cost"], places=4)
 
 
 if __name__ == "__main__":
