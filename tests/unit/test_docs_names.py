@@ -23,6 +23,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 # `mv.x.y` and `multiverso.x.y`, but no file name such as multiverso.git and no word of prose.
 PYTHON_NAME = re.compile(r"(?<![\w./:-])(?:mv|multiverso)\.[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 FILE_NAME = re.compile(r"multiverso\.(?:h|so|git|lua|dll|pc)$")
+METHOD = re.compile(r"`(?:t|m|table|matrix)\.(\w+)")
 C_NAME = re.compile(r"\bMV_[A-Za-z]\w*")
 VARIABLE = re.compile(r"\bMULTIVERSO_[A-Z_]+\b")
 ERROR = re.compile(r"`([A-Z][a-z]\w*(?:Error|Timeout|Interrupt|Warning))`")
@@ -130,6 +131,10 @@ class TestNames(unittest.TestCase):
 
     def test_functions_and_modules_of_python(self):
         self.check(PYTHON_NAME, lambda name: FILE_NAME.search(name) or exists(name))
+
+    def test_methods_of_tables(self):
+        tables = (multiverso.ArrayTableHandler, multiverso.MatrixTableHandler)
+        self.check(METHOD, lambda name: any(hasattr(table, name) for table in tables))
 
     def test_functions_and_constants_of_the_c_api(self):
         # A name that ends in an underscore, as MV_ERR_, stands for all that begin so.
