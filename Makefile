@@ -37,7 +37,7 @@ BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so
 # Folders too: removing a file changes them.
 CORE := CMakeLists.txt multiverso/_version.py \
-        $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -name '*.map')
+        $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -path 'cmake/*')
 PACKAGE := Makefile pyproject.toml setup.py multiverso/_version.py
 SHIPPED := $(CORE) $(PACKAGE) MANIFEST.in $(shell find multiverso -name '*.py' -o -name 'py.typed')
 
@@ -203,7 +203,7 @@ $(DOCS_ENV)/.installed: Makefile pyproject.toml | $(DOCS_ENV)/.created
 	@touch $@
 
 # The package as a stranger installs it, compiled from its sdist: again only when it has changed.
-build/.installable: $(SHIPPED) $(wildcard tests/install/*.py) | $(MPICH_ENV)/.installed
+build/.installable: $(SHIPPED) $(wildcard tests/install/*.py examples/c/*) | $(MPICH_ENV)/.installed
 	@echo 'python -m pytest tests/install'
 	@$(call in,$(MPICH_ENV)) $(free) python -m pytest tests/install
 	@mkdir -p $(@D) && touch $@

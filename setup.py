@@ -31,6 +31,13 @@ from setuptools.errors import CompileError, ExecError
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("multiverso", "_lib", "libmultiverso.so")
+# Where things lie in the package: it is a prefix like /usr, for CMake and pkg-config.
+LAYOUT = [
+    f"-DCMAKE_INSTALL_LIBDIR={LIBRARY.parent.name}",
+    "-DCMAKE_INSTALL_INCLUDEDIR=include",
+    "-DMULTIVERSO_CMAKE_DIR=share/cmake/multiverso",
+    "-DMULTIVERSO_PKGCONFIG_DIR=share/pkgconfig",
+]
 COMPILERS = ("c++", "g++", "clang++")
 NEEDS = (
     "Multiverso is compiled from source and needs a C++17 compiler (g++ 8 or clang++ 7, or newer) "
@@ -60,8 +67,10 @@ def check_tools() -> None:
 
 def run(command: list[str], step: str) -> None:
     """Run a CMake command; raise CompileError saying which step failed."""
+    # Who builds packages with this set means pip's files, not those of this step.
+    environment = {name: value for name, value in os.environ.items() if name != "DESTDIR"}
     try:
-        subprocess.run(command, check=True)
+        subprocess.run(command, check=True, env=environment)
     except subprocess.CalledProcessError as error:
         raise CompileError(
             f"{step} failed with exit code {error.returncode}; the reason is printed above. {NEEDS}"
@@ -69,7 +78,10 @@ def run(command: list[str], step: str) -> None:
 
 
 def build_library(destination: Path, jobs: int | None) -> None:
-    """Compile libmultiverso in a temporary folder and copy it to `destination`."""
+    """Compile libmultiverso in a temporary folder and install it as `destination`.
+
+    Into the package around it go the header and the files for CMake and pkg-config.
+    """
     check_tools()
     cmake = find_cmake()
     if not jobs:
@@ -78,7 +90,7 @@ def build_library(destination: Path, jobs: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="multiverso-build-") as folder:
         run(
             [cmake, "-S", str(ROOT), "-B", folder, "-DCMAKE_BUILD_TYPE=Release"]
-            + ["-DBUILD_TESTING=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", ""))],
+            + ["-DBUILD_TESTING=OFF", *shlex.split(os.environ.get("CMAKE_ARGS", "")), *LAYOUT],
             "configuring libmultiverso",
         )
         run(
@@ -86,7 +98,12 @@ def build_library(destination: Path, jobs: int | None) -> None:
             + ["--parallel", str(jobs)],
             "compiling libmultiverso",
         )
-        shutil.copyfile(Path(folder, LIBRARY.name), destination)
+        # The library, the header, and what CMake and pkg-config find them by.
+        prefix = destination.parents[1]
+        run(
+            [cmake, "--install", folder, "--config", "Release", "--prefix", str(prefix)],
+            "installing libmultiverso",
+        )
 
 
 class Build(build):

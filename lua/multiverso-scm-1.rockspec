@@ -17,6 +17,7 @@ build = {
     CMAKE_BUILD_TYPE = 'Release',
     CMAKE_INSTALL_PREFIX = '$(PREFIX)',
     CMAKE_INSTALL_LIBDIR = '$(LIBDIR)',
+    MULTIVERSO_INSTALL_PACKAGE = 'OFF', -- for C programs, which look elsewhere
   },
   install = {
     lua = {

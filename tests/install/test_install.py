@@ -71,6 +71,14 @@ class TestInstall(unittest.TestCase):
         self.assertLessEqual({LIBRARY, "multiverso/py.typed", "multiverso/errors.py"}, names)
         self.assertEqual([n for n in names if ".so" in n], [LIBRARY])
         self.assertEqual({n.split("/")[0].partition("-")[0] for n in names}, {"multiverso"})
+        # What C programs need, with the package's own folder as the prefix.
+        for name in (
+            "include/multiverso/c_api.h",
+            "share/cmake/multiverso/multiverso-config.cmake",
+            "share/cmake/multiverso/multiverso-targets.cmake",
+            "share/pkgconfig/multiverso.pc",
+        ):
+            self.assertIn(f"multiverso/{name}", names)
 
     def test_it_runs_in_a_new_environment(self):
         venv.create(self.top / "env", with_pip=True)
@@ -80,6 +88,14 @@ class TestInstall(unittest.TestCase):
         self.assertIn(f"-{version}-", self.wheel.name)
         self.assertTrue(Path(place).is_relative_to(self.top / "env"), place)
         self.assertEqual([float(value) for value in values], [11, 22, 33])
+        # A C program finds the same library, with the package as the prefix.
+        build = self.top / "build-c"
+        prefix = f"-DCMAKE_PREFIX_PATH={Path(place).parent}"
+        run("cmake", "-S", ROOT / "examples" / "c", "-B", build, prefix, cwd=self.top)
+        run("cmake", "--build", build, cwd=self.top)
+        self.assertIn(
+            "1 worker(s) found 1.00 -2.00", run(build / "linear_regression", cwd=self.top)
+        )
 
 
 if __name__ == "__main__":

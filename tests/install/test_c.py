@@ -1,0 +1,85 @@
+"""C and C++ programs find an installed Multiverso, with CMake and with pkg-config, and run."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import launch
+
+ROOT = Path(__file__).resolve().parents[2]
+COOKBOOK = ROOT / "examples" / "c"
+# What `make` compiles.
+BUILD = ROOT / "build" / "cmake"
+CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
+LIMIT = 300  # seconds
+REGRESSION = r"{} worker\(s\) found 1\.00 -2\.00 0\.50"
+HISTOGRAM = r"{} worker\(s\) counted 100 values of class 3, their sum is 49800"
+
+
+def run(*command, **environ):
+    """Run a command and return what it printed; that is the message if it fails."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT,
+        env={**os.environ, **environ},
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{command} exited with {done.returncode}\n{done.stdout}")
+    return done.stdout
+
+
+@unittest.skipUnless(CMAKE and (BUILD / "cmake_install.cmake").exists(), f"needs {BUILD}")
+class TestThePackage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(prefix="multiverso-c-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.top = Path(folder.name)
+        installed = cls.top / "installed"
+        run(CMAKE, "--install", BUILD, "--prefix", installed)
+        # Somewhere else than where it was installed: it can be moved.
+        cls.prefix = installed.rename(cls.top / "moved")
+
+    def test_cmake_finds_it_and_programs_run_on_one_and_several_ranks(self):
+        build = self.top / "build"
+        run(CMAKE, "-S", COOKBOOK, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run(CMAKE, "--build", build)
+        for name, expected in (("linear_regression", REGRESSION), ("histogram", HISTOGRAM)):
+            with self.subTest(name):
+                program = str(build / name)
+                self.assertRegex(run(program), expected.format(1))
+                job = launch.run("native.py", program, "--mpi", np=3).check()
+                self.assertEqual(len(re.findall(expected.format(3), job.output)), 1, job.output)
+
+    def test_another_version_is_refused(self):
+        project = self.top / "other"
+        project.mkdir()
+        text = (COOKBOOK / "CMakeLists.txt").read_text("utf-8")
+        text = text.replace("find_package(multiverso 0.1", "find_package(multiverso 99.0")
+        self.assertIn("99.0", text)
+        (project / "CMakeLists.txt").write_text(text, "utf-8")
+        with self.assertRaisesRegex(AssertionError, r'with\s+requested\s+version\s+"99\.0"'):
+            run(CMAKE, "-S", project, "-B", project / "b", f"-DCMAKE_PREFIX_PATH={self.prefix}")
+
+    @unittest.skipUnless(shutil.which("pkg-config") and shutil.which("cc"), "needs pkg-config, cc")
+    def test_so_does_pkg_config(self):
+        (found,) = self.prefix.rglob("multiverso.pc")
+        where = {"PKG_CONFIG_PATH": str(found.parent)}
+        flags = run("pkg-config", "--cflags", "--libs", "multiverso", **where).split()
+        libdir = run("pkg-config", "--variable=libdir", "multiverso", **where).strip()
+        program = self.top / "linear_regression"
+        source = COOKBOOK / "linear_regression.c"
+        run("cc", "-std=c99", source, "-o", program, *flags, f"-Wl,-rpath,{libdir}")
+        self.assertRegex(run(program), REGRESSION.format(1))
+
+
+if __name__ == "__main__":
+    unittest.main()

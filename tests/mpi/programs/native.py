@@ -1,0 +1,15 @@
+"""Becomes a compiled program: ``native.py <program> <arguments>``."""
+
+import os
+import sys
+
+import worker
+
+
+def main():
+    worker.begin()
+    os.execv(sys.argv[1], sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()
