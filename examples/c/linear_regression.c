@@ -35,7 +35,10 @@ int main(int argc, char** argv) {
   check(MV_TableGet(weights, w, 3, 0));
   for (int step = 0; step < 2000; ++step) {
     float x[3], error = 0;
-    for (int i = 0; i < 3; ++i) error += (w[i] - truth[i]) * (x[i] = 2.0f * rand() / RAND_MAX - 1);
+    for (int i = 0; i < 3; ++i) {
+      x[i] = 2.0f * ((float)rand() / (float)RAND_MAX) - 1.0f;
+      error += (w[i] - truth[i]) * x[i];
+    }
     for (int i = 0; i < 3; ++i) delta[i] = -0.1f / (float)job.num_workers * error * x[i];
     check(MV_TableAddGet(weights, delta, w, 3)); /* give, and take what all have given */
   }
