@@ -10,6 +10,7 @@ The parameters are in a table, to which each worker adds its gradients; the opti
 updater, which runs beside the parameters. Keras is imported when training begins.
 """
 
+from multiverso.learn._environment import choose_backend
 from multiverso.learn._errors import InputError
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -26,4 +27,5 @@ __all__ = [
     "ModelBuilder",
     "ModelFromJson",
     "ModelFromKeras",
+    "choose_backend",
 ]

@@ -1,15 +1,17 @@
 """The parameters that all workers share, and the two ways in which a worker exchanges with them."""
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso.learn._clockwork import Clockwork
 from multiverso.learn.algo import Algo
-from multiverso.learn.replicas import Replica
 from multiverso.tables import ArrayTableHandler
+
+if TYPE_CHECKING:
+    from multiverso.learn.replicas import Replica  # imports Keras
 
 __all__ = ["Centre"]
 
@@ -47,7 +49,7 @@ class Centre:
     def __init__(
         self,
         algo: Algo,
-        replica: Replica,
+        replica: "Replica",
         workers: int,
         synchronous: bool,
         clockwork: Clockwork,
@@ -76,7 +78,7 @@ class Centre:
         self._buffer: NDArray[Any] = np.empty_like(replica.weights)
         self.staleness: dict[int, int] = {}
 
-    def beside(self, replica: Replica) -> "Centre":
+    def beside(self, replica: "Replica") -> "Centre":
         """Return a side of the same tables for another replica on this rank."""
         other = copy.copy(self)
         other._replica = replica

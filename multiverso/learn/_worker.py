@@ -1,8 +1,8 @@
-"""What a worker does: go over its files, exchange with the centre, tell the master how far it is."""
+"""What a worker does: go over its files, exchange with the centre, tell the master about it."""
 
 import time
 from collections.abc import Iterator
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from multiverso.learn._channel import Channel, Message
 from multiverso.learn._clockwork import Clockwork
 from multiverso.learn._errors import InputError
 from multiverso.learn.data import Data, length_of
-from multiverso.learn.replicas import Batch, Replica
+
+if TYPE_CHECKING:
+    from multiverso.learn.replicas import Batch, Replica  # imports Keras
 
 __all__ = ["ChannelLink", "Link", "StoppedError", "Worker"]
 
@@ -83,7 +85,7 @@ class Worker:
 
     def __init__(
         self,
-        replica: Replica,
+        replica: "Replica",
         centre: Centre,
         data: Data,
         link: Link,
@@ -164,7 +166,7 @@ class Worker:
                     self._report()
                 self._obey_orders()
 
-    def _compute(self, batches: Iterator[Batch]) -> int:
+    def _compute(self, batches: "Iterator[Batch]") -> int:
         """Train on up to `sync_every` batches; return on how many."""
         for done in range(self._sync_every):
             with self._clockwork.measure("waiting"):

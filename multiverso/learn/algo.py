@@ -88,8 +88,8 @@ class Algo:
         self.validate_every = (
             None if validate_every is None else _count("validate_every", validate_every, 0)
         )
+        self.worker_optimizer = _name("worker_optimizer", worker_optimizer)
         self.sync_every = _count("sync_every", sync_every, 1)
-        self.worker_optimizer = worker_optimizer
         self.elastic_force = (
             None if elastic_force is None else _within("elastic_force", elastic_force, 1.0)
         )
@@ -97,9 +97,6 @@ class Algo:
             None if elastic_lr is None else _within("elastic_lr", elastic_lr, math.inf)
         )
         self.elastic_momentum = _within("elastic_momentum", elastic_momentum, 1.0)
-        if not isinstance(worker_optimizer, str):
-            msg = f"worker_optimizer: expected a name, received {worker_optimizer!r}"
-            raise InputError(msg)
         elastic = mode == "easgd"
         self.optimizer = (
             None if elastic and optimizer is None else server_optimizer(optimizer, options)
@@ -181,6 +178,13 @@ def _names(names: Any) -> list[str]:
     return [each for part in names for each in _names(part)] if isinstance(names, list) else []
 
 
+def _name(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        msg = f"{what}: expected a name, received {value!r}"
+        raise InputError(msg)
+    return value
+
+
 def _count(name: str, value: Any, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
         msg = f"{name}: expected an integer from {least} on, received {value!r}"
@@ -189,7 +193,8 @@ def _count(name: str, value: Any, least: int) -> int:
 
 
 def _within(name: str, value: Any, most: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= value <= most:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= most:
         limit = "on" if most == math.inf else f"to {most:g}"
         msg = f"{name}: expected a number from 0 {limit}, received {value!r}"
         raise InputError(msg)

@@ -42,8 +42,8 @@ def training_replica(
     Raises
     ------
     InputError
-        If Keras runs on something that cannot train, the model cannot be compiled, or the batch does
-        not fit it.
+        If Keras runs on something that cannot train, the model cannot be compiled, or the batch
+        does not fit it.
 
     """
     backend = keras.backend.backend()
