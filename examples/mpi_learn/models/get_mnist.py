@@ -46,11 +46,12 @@ def like_mnist(part):
 
 
 def shifted(images, labels):
-    """Return all images as they are and shifted in each of the eight directions, in turn."""
+    """Return all images as they are and shifted in each of the eight directions, shuffled."""
     steps = (0, -SHIFT, SHIFT)
     every = [np.roll(images, (down, right), (1, 2)) for down in steps for right in steps]
-    # One image of each kind after the other would teach the same digit nine times in a row.
-    return np.concatenate(every), np.tile(labels, len(every))
+    # Each worker gets files of its own, which shall not have one kind of images only.
+    order = np.random.default_rng(0).permutation(len(every) * len(labels))
+    return np.concatenate(every)[order], np.tile(labels, len(every))[order]
 
 
 def write(name, images, labels, pieces):
