@@ -46,6 +46,8 @@ def choose_backend(wanted: str | None = None) -> str:
         )
         raise InputError(msg)
     os.environ["KERAS_BACKEND"] = chosen
+    if chosen == "tensorflow":
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of the processor
     return chosen
 
 

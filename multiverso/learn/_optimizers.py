@@ -34,9 +34,10 @@ class _Kind:
 
 
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
-# it would not move. That of adagrad is that of Duchi et al. 2011 as it is commonly used.
+# it would not move. With Keras' for adagrad and sgd, three epochs over some ten thousand samples
+# are too few.
 _KINDS: Final[dict[str, _Kind]] = {
-    "sgd": _Kind({"learning_rate": 0.01}, "SGD"),
+    "sgd": _Kind({"learning_rate": 0.05}, "SGD"),
     "momentum": _Kind({"learning_rate": 0.01, "momentum": 0.9}, "SGD"),
     "nesterov": _Kind({"learning_rate": 0.01, "momentum": 0.9}, "SGD"),
     "adagrad": _Kind(
@@ -49,7 +50,7 @@ _KINDS: Final[dict[str, _Kind]] = {
     "adam": _Kind(
         {"learning_rate": 0.001, "beta_1": None, "beta_2": None, "epsilon": None}, "Adam"
     ),
-    "dcasgd": _Kind({"learning_rate": 0.01, "variance_control": None}, "SGD"),
+    "dcasgd": _Kind({"learning_rate": 0.05, "variance_control": None}, "SGD"),
 }
 
 #: The names that `Algo` takes.

@@ -65,7 +65,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--easgd", action="store_const", const="easgd", dest="mode", help="like --mode easgd")
     add("--sync-every", type=_at_least(1), default=1, metavar="N", help="batches in between (1)")
     add("--synchronous", action="store_true", help="in lock-step, not each at its own speed")
-    add("--masters", type=int, default=1, metavar="N", help="ranks that do not train (1)")
     add("--worker-optimizer", default="sgd", metavar="NAME", help="easgd: the workers' (sgd)")
     add(
         "--elastic-force",

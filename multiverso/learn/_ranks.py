@@ -238,9 +238,11 @@ def _failure(error: Exception) -> Message:
     if not expected:
         _log.debug("this rank failed", exc_info=error)
     text = first_line(error)
+    # Of another rank's error the name is in the text.
+    as_it_is = isinstance(error, InputError | StoppedError)
     return {
         "kind": "failed",
-        "failed": text if expected else f"{type(error).__name__}: {text}",
+        "failed": text if as_it_is else f"{type(error).__name__}: {text}",
         "input": expected,
     }
 

@@ -65,7 +65,6 @@ def run(given: argparse.Namespace) -> None:
         files,
         validation,
         callbacks=_made(callbacks) if is_master else None,
-        num_masters=given.masters,
         synchronous=given.synchronous,
         seed=given.seed,
         profile=trace if given.profile else None,

@@ -43,8 +43,6 @@ class MPIManager:
     callbacks : list of keras.callbacks.Callback, optional
         For the master: called at the beginning and the end of training, of epochs and of
         validations with the model as it is then. A learning rate that they set holds for all.
-    num_masters : int, optional
-        1; there are no more.
     synchronous : bool, optional
         True: workers go in lock-step, each update is made with the mean of their gradients, and two
         runs with the same `seed` are equal to the bit. False: each worker goes at its own speed.
@@ -95,7 +93,6 @@ class MPIManager:
         train_list: Iterable[str],
         val_list: Iterable[str] | None = None,
         callbacks: Sequence[Any] | None = None,
-        num_masters: int = 1,
         synchronous: bool = False,
         *,
         seed: int | None = None,
@@ -104,9 +101,6 @@ class MPIManager:
     ) -> None:
         if isinstance(num_epochs, bool) or not hasattr(num_epochs, "__index__") or num_epochs < 1:
             msg = f"num_epochs: expected an integer from 1 on, received {num_epochs!r}"
-            raise InputError(msg)
-        if num_masters != 1:
-            msg = f"num_masters: expected 1, received {num_masters!r}"
             raise InputError(msg)
         self.comm = comm
         self.data = data

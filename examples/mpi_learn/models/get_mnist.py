@@ -20,7 +20,7 @@ from digit_images import DataError, load_digit_images  # noqa: E402
 
 PIXELS = 28
 MARGIN = 4  # around a digit, as in MNIST
-SHIFT = 2
+SHIFTS = (0, -1, 1, -2, 2)
 
 
 def stretched(images, side):
@@ -46,9 +46,8 @@ def like_mnist(part):
 
 
 def shifted(images, labels):
-    """Return all images as they are and shifted in each of the eight directions, shuffled."""
-    steps = (0, -SHIFT, SHIFT)
-    every = [np.roll(images, (down, right), (1, 2)) for down in steps for right in steps]
+    """Return all images as they are and shifted in all directions, shuffled."""
+    every = [np.roll(images, (down, right), (1, 2)) for down in SHIFTS for right in SHIFTS]
     # Each worker gets files of its own, which shall not have one kind of images only.
     order = np.random.default_rng(0).permutation(len(every) * len(labels))
     return np.concatenate(every)[order], np.tile(labels, len(every))[order]
@@ -99,7 +98,7 @@ def main():
         print(
             f"no MNIST was given (--data PATH): taking the {len(train[1]) + len(test[1])} digits "
             f"that come with scikit-learn, enlarged from 8 x 8 to {PIXELS} x {PIXELS} pixels; as "
-            f"they are few, those for training are also shifted by {SHIFT} pixels in all directions"
+            f"they are few, those for training are also shifted by up to {max(SHIFTS)} pixels"
         )
         train = shifted(*train)
     write("train", *train, args.train_files)
