@@ -116,7 +116,7 @@ def modes():
         for name, algo in algos.items():
             outcome = outcome_of(manager_of(algo, synchronous=synchronous))
             found[f"{name} {'synchronous' if synchronous else 'asynchronous'}"] = outcome
-    worker.report(**found)
+    return found
 
 
 def few():
@@ -127,25 +127,24 @@ def few():
         "easgd synchronous": (elastic(), True, Dense()),
         "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*between)),
     }
-    worker.report(
-        **{
-            name: outcome_of(manager_of(algo, synchronous=synchronous, model_builder=builder))
-            for name, (algo, synchronous, builder) in runs.items()
-        }
-    )
+    return {
+        name: outcome_of(manager_of(algo, synchronous=synchronous, model_builder=builder))
+        for name, (algo, synchronous, builder) in runs.items()
+    }
 
 
 def twice():
     """Train in lock-step twice, with layers that draw random numbers and keep means."""
     between = (keras.layers.BatchNormalization, lambda: keras.layers.Dropout(0.2))
+    found = {}
     for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", elastic())):
-        found = [
+        found[name] = [
             outcome_of(
                 manager_of(algo, synchronous=True, num_epochs=2, model_builder=Dense(*between))
             )
             for _ in range(2)
         ]
-        worker.report(**{name: found})
+    return found
 
 
 def like_keras():
@@ -166,7 +165,7 @@ def like_keras():
                 model.train_on_batch(features, labels)
         pairs = zip(manager.model.get_weights(), model.get_weights(), strict=True)
         found[name] = max(float(abs(ours - theirs).max()) for ours, theirs in pairs)
-    worker.report(found=found)
+    return found
 
 
 def callbacks():
@@ -193,12 +192,11 @@ def callbacks():
     )
     history = manager.train()
     if history is None:
-        worker.report(history=None)
-        return
+        return None
     with open(f"{folder}/log.csv", encoding="utf-8") as file:
         rows = len(file.readlines())
     best = keras.models.load_model(f"{folder}/best.keras")
-    worker.report(history=history, seen=seen, rows=rows, best=best.count_params())
+    return {"history": history, "seen": seen, "rows": rows, "best": best.count_params()}
 
 
 class Failing(Clusters):
@@ -226,13 +224,17 @@ def wrong():
         "model": {"model_builder": ModelBuilder()},
         "data": {"data": Failing()},
     }
+    found = {}
     for name, options in cases.items():
         algo = options.pop("algo", algo_of("adam"))
         try:
             manager_of(algo, **options).train()
         except (InputError, RuntimeError, NotImplementedError, OSError) as error:
-            worker.report(**{name: [type(error).__name__, str(error)]})
-    worker.report(end=outcome_of(manager_of(algo_of("adam"), num_epochs=1)) is not None)
+            found[name] = [type(error).__name__, str(error)]
+    found["end"] = outcome_of(manager_of(algo_of("adam"), num_epochs=1)) is not None
+    return found
 
 
-{each.__name__: each for each in (modes, few, twice, like_keras, callbacks, wrong)}[sys.argv[1]]()
+SCENARIOS = {each.__name__: each for each in (modes, few, twice, like_keras, callbacks, wrong)}
+for name in sys.argv[1:]:
+    worker.report(**{name: SCENARIOS[name]()})
