@@ -1,4 +1,4 @@
-"""The parameters that all workers share, and the two ways in which a worker exchanges with them."""
+"""The parameters that all workers share, and the ways in which a worker exchanges with them."""
 
 import copy
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,7 @@ class Centre:
         self._synchronous = synchronous
         self._clockwork = clockwork
         self._force = algo.force(workers)
+        self._elastic = algo.elastic
         if algo.elastic or algo.optimizer is None:
             updater: dict[str, Any] = {"updater": "add"}
         else:
@@ -92,6 +93,7 @@ class Centre:
         """Set this rank's replica to the centre."""
         self.parameters.get(out=self._replica.weights)
         self._replica.push()
+        np.copyto(self._buffer, self._replica.weights)
         if self.state is not None:
             self.state.get(out=self._replica.state)
             np.copyto(self._last_state, self._replica.state)
@@ -109,7 +111,8 @@ class Centre:
         batches : int
             Over how many batches the worker has gone since the last exchange.
         gradient : ndarray or None
-            The mean of their gradients; may be changed here. None for elastic averaging.
+            The mean of their gradients; may be changed here. None if the worker has made steps of
+            its own.
 
         Returns
         -------
@@ -122,8 +125,10 @@ class Centre:
             return False
         replica = self._replica
         with self._clockwork.measure("communicating"):
-            if gradient is None:
+            if gradient is None and self._elastic:
                 self._move_together()
+            elif gradient is None:
+                self._give_way(active)
             else:
                 if not batches:
                     gradient.fill(0)
@@ -168,3 +173,14 @@ class Centre:
         self._buffer *= self._force
         self.parameters.add(self._buffer)
         replica.weights -= self._buffer
+
+    def _give_way(self, active: int) -> None:
+        """Send the way that this worker has gone as a gradient (Douillard et al. 2023)."""
+        replica = self._replica
+        replica.pull()
+        gradient = self._buffer  # where the worker was after the last exchange
+        np.subtract(gradient, replica.weights, out=gradient)
+        if active > 1:
+            gradient /= active
+        self.parameters.add_get(gradient, out=replica.weights)
+        np.copyto(self._buffer, replica.weights)

@@ -74,7 +74,7 @@ class Master:
         self._centre = centre
         self._data = data
         self._validate_every = algo.validate_every
-        self._elastic = algo.elastic
+        self._local_steps = algo.local_steps
         self._epochs = epochs
         self._epoch = epochs.start
         self._workers = workers
@@ -238,7 +238,7 @@ class Master:
             return
         self._learning_rate = rate
         _log.info("epoch %d: the learning rate is %g", self._epoch + 1, rate)
-        if self._elastic:
+        if self._local_steps:
             self._give({"learning_rate": rate})
         else:
             self._centre.parameters.set_option(learning_rate=rate)

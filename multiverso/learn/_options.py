@@ -25,7 +25,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add = parser.add_argument_group("training").add_argument
     add("--epochs", type=_at_least(1), default=1, metavar="N", help="times to go over them (1)")
-    add("--optimizer", default="adam", metavar="NAME", help="the master's optimiser (adam)")
+    add(
+        "--optimizer",
+        metavar="NAME",
+        help="the master's optimiser (adam; diloco: nesterov with learning_rate=0.7)",
+    )
     add(
         "--optimizer-params",
         nargs="+",
@@ -58,14 +62,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("how workers exchange").add_argument
     add(
         "--mode",
-        choices=("sgd", "downpour", "easgd"),
+        choices=("sgd", "downpour", "easgd", "diloco"),
         default="sgd",
-        help="Downpour SGD (sgd, downpour) or Elastic Averaging SGD (easgd)",
+        help="Downpour SGD (sgd, downpour), Elastic Averaging SGD (easgd), or local steps, which "
+        "together are the gradient of the master's optimiser (diloco)",
     )
     add("--easgd", action="store_const", const="easgd", dest="mode", help="like --mode easgd")
     add("--sync-every", type=_at_least(1), default=1, metavar="N", help="batches in between (1)")
     add("--synchronous", action="store_true", help="in lock-step, not each at its own speed")
-    add("--worker-optimizer", default="sgd", metavar="NAME", help="easgd: the workers' (sgd)")
+    add(
+        "--worker-optimizer",
+        default="sgd",
+        metavar="NAME",
+        help="easgd, diloco: the workers' (sgd)",
+    )
     add(
         "--elastic-force",
         type=float,
@@ -73,13 +83,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="easgd: the force between centre and all workers together (0.9)",
     )
-    add("--elastic-lr", type=float, metavar="X", help="easgd: the workers' learning rate")
+    add("--elastic-lr", type=float, metavar="X", help="easgd, diloco: the workers' learning rate")
     add(
         "--elastic-momentum",
         type=float,
         default=0.0,
         metavar="X",
-        help="easgd: momentum (0)",
+        help="easgd, diloco: the workers' momentum (0)",
     )
 
     add = parser.add_argument_group("machine and output").add_argument

@@ -58,7 +58,7 @@ class _Rank:
             link,
             self.clockwork,
             sync_every=manager.algo.sync_every,
-            elastic=manager.algo.elastic,
+            local_steps=manager.algo.local_steps,
             synchronous=manager.synchronous,
         )
 

@@ -87,6 +87,11 @@ def _algo(given: argparse.Namespace, workers: int) -> Algo:
     if given.learning_rate is not None:
         options["learning_rate"] = given.learning_rate
     elastic = given.mode == "easgd"
+    if given.optimizer is None:
+        given.optimizer = "adam"
+        if given.mode == "diloco":  # as in the paper
+            given.optimizer = "nesterov"
+            options.setdefault("learning_rate", 0.7)
     if not 0 <= given.elastic_force <= workers:
         msg = f"--elastic-force: expected a number from 0 to {workers}, the number of workers"
         raise InputError(f"{msg}, received {given.elastic_force:g}")
@@ -96,7 +101,7 @@ def _algo(given: argparse.Namespace, workers: int) -> Algo:
         metrics=given.metrics,
         validate_every=given.validate_every,
         sync_every=given.sync_every,
-        mode="easgd" if elastic else "sgd",
+        mode="sgd" if given.mode == "downpour" else given.mode,
         worker_optimizer=given.worker_optimizer,
         # The option is the paper's beta, which the workers share.
         elastic_force=given.elastic_force / workers,

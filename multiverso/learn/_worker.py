@@ -76,7 +76,7 @@ class Worker:
         Gets the seconds.
     sync_every : int
         Batches between two exchanges.
-    elastic : bool
+    local_steps : bool
         Whether the replica steps by itself.
     synchronous : bool
         Whether the session is in lock-step.
@@ -92,7 +92,7 @@ class Worker:
         clockwork: Clockwork,
         *,
         sync_every: int,
-        elastic: bool,
+        local_steps: bool,
         synchronous: bool,
     ) -> None:
         self._replica = replica
@@ -101,11 +101,11 @@ class Worker:
         self._link = link
         self._clockwork = clockwork
         self._sync_every = sync_every
-        self._elastic = elastic
+        self._local_steps = local_steps
         self._synchronous = synchronous
         self._stopped = False
         self._sum: NDArray[Any] | None = None
-        if sync_every > 1 and not elastic:
+        if sync_every > 1 and not local_steps:
             self._sum = np.empty_like(replica.gradient)
         self._samples = self._updates = 0  # since the last report
         self._total_samples = self._total_updates = 0
@@ -157,7 +157,7 @@ class Worker:
         batches = self._data.generate_data()
         while not self._stopped:
             count = self._compute(batches)
-            gradient = None if self._elastic else self._mean(count)
+            gradient = None if self._local_steps else self._mean(count)
             if not self._centre.exchange(count, gradient):
                 break
             self._updates += bool(count)
@@ -222,6 +222,6 @@ class Worker:
     def _obey(self, order: Message) -> None:
         if "failed" in order:
             raise InputError(order["failed"]) if order["input"] else StoppedError(order["failed"])
-        if (rate := order.get("learning_rate")) is not None and self._elastic:
+        if (rate := order.get("learning_rate")) is not None and self._local_steps:
             self._replica.set_learning_rate(rate)
         self._stopped = self._stopped or bool(order.get("stop"))

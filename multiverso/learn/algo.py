@@ -9,7 +9,7 @@ from multiverso.learn._optimizers import server_optimizer, worker_optimizer
 
 __all__ = ["Algo"]
 
-_MODES: Final = ("sgd", "easgd")
+_MODES: Final = ("sgd", "easgd", "diloco")
 
 #: Times the number of workers, the force of the paper's experiments (beta).
 _DEFAULT_BETA: Final = 0.9
@@ -38,16 +38,21 @@ class Algo:
         worker sends gradients, the master's optimiser applies them, the worker goes on with the
         parameters. "easgd" (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD",
         NIPS 2015): each worker trains its own parameters x with its own optimiser, and at every
-        exchange x and the centre c move towards each other by elastic_force * (x - c).
+        exchange x and the centre c move towards each other by elastic_force * (x - c). "diloco"
+        (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
+        arXiv:2311.08105): each worker trains with its own optimiser, and what its parameters have
+        lost since the last exchange is the gradient that it sends; the paper has "nesterov" with a
+        learning rate of 0.7 as `optimizer`, "adamw" as `worker_optimizer`, and lock-step.
     worker_optimizer : str, optional
-        With "easgd": the workers' optimiser, by its name in Keras. "sgd" by default.
+        With "easgd" and "diloco": the workers' optimiser, by its name in Keras. "sgd" by default.
     elastic_force : float, optional
         With "easgd": from 0 to 1, the paper's alpha; by default 0.9 divided by the number of
         workers.
     elastic_lr : float, optional
-        With "easgd": the workers' learning rate; by default 0.05 for "sgd", Keras' for others.
+        With "easgd" and "diloco": the workers' learning rate; by default 0.05 for "sgd", Keras' for
+        others.
     elastic_momentum : float, optional
-        With "easgd" and "sgd": the workers' momentum, of Nesterov's kind; 0 by default.
+        The same for "sgd": the workers' momentum, of Nesterov's kind; 0 by default.
     **options : float
         Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
 
@@ -80,7 +85,7 @@ class Algo:
         **options: Any,
     ) -> None:
         if mode not in _MODES:
-            msg = f"mode: expected 'sgd' or 'easgd', received {mode!r}"
+            msg = f"mode: expected 'sgd', 'easgd' or 'diloco', received {mode!r}"
             raise InputError(msg)
         self.mode = mode
         self.loss = loss
@@ -97,9 +102,8 @@ class Algo:
             None if elastic_lr is None else _within("elastic_lr", elastic_lr, math.inf)
         )
         self.elastic_momentum = _within("elastic_momentum", elastic_momentum, 1.0)
-        elastic = mode == "easgd"
         self.optimizer = (
-            None if elastic and optimizer is None else server_optimizer(optimizer, options)
+            None if self.elastic and optimizer is None else server_optimizer(optimizer, options)
         )
         if self.optimizer is None and options:
             msg = f"expected an optimizer for the options {', '.join(options)}, received None"
@@ -107,8 +111,13 @@ class Algo:
 
     @property
     def elastic(self) -> bool:
-        """Whether workers train with an optimiser of their own."""
+        """Whether workers and centre move towards each other."""
         return self.mode == "easgd"
+
+    @property
+    def local_steps(self) -> bool:
+        """Whether workers train with an optimiser of their own."""
+        return self.mode != "sgd"
 
     def force(self, workers: int) -> float:
         """Return the elastic force of each of so many workers."""
@@ -156,16 +165,17 @@ class Algo:
             raise InputError(msg) from error
 
     def _keras_optimizer(self) -> Any:
-        if self.elastic or self.optimizer is None:
+        if self.local_steps or self.optimizer is None:
             return worker_optimizer(self.worker_optimizer, self.elastic_lr, self.elastic_momentum)
         return self.optimizer.keras_twin()
 
     def __repr__(self) -> str:
         """Return what was chosen, in one line."""
-        if self.elastic:
-            how = f"mode='easgd', worker_optimizer={self.worker_optimizer!r}"
-        else:
-            how = f"optimizer={self.optimizer}"
+        how = f"mode={self.mode!r}"
+        if not self.elastic:
+            how += f", optimizer={self.optimizer}"
+        if self.local_steps:
+            how += f", worker_optimizer={self.worker_optimizer!r}"
         return f"<Algo {how}, loss={self.loss!r}, sync_every={self.sync_every}>"
 
 

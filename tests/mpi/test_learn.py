@@ -49,7 +49,11 @@ class Outcomes(unittest.TestCase):
         """Check that two trainings had the same outcome."""
         for name, (first, second) in pairs.items():
             with self.subTest(name):
-                self.assertEqual(first, second)
+                if name == "diloco":  # but for the order of roundings
+                    for one, other in zip(first["weights"], second["weights"], strict=True):
+                        self.assertAlmostEqual(one, other, delta=1e-3)
+                else:
+                    self.assertEqual(first, second)
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
@@ -64,7 +68,7 @@ class TestTrainings(Outcomes):
 
     def test_every_optimiser_and_elastic_averaging_learn(self):
         master, *workers = self.of("modes")
-        self.assertEqual(len(master), 18)
+        self.assertEqual(len(master), 20)
         for name, outcome in master.items():
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=2)
@@ -81,7 +85,7 @@ class TestTrainings(Outcomes):
 
     def test_one_worker_makes_the_steps_of_keras(self):
         found = trained("like_keras", ranks=2)[0]["like_keras"]
-        self.assertEqual(len(found), 8)
+        self.assertEqual(len(found), 9)
         for name, difference in found.items():
             with self.subTest(name):
                 self.assertLess(difference, 1e-4)
@@ -162,7 +166,8 @@ class TestTheProgramsOfTheExample(unittest.TestCase):
         result = self.drive(*files, *loss, "--epochs", "3", "--profile", ranks=3).check()
         history = json.loads((self.folder / "mnist_arch_train_history.json").read_text("utf-8"))
         self.assertGreaterEqual(history["history"]["val_accuracy"][-1], 0.95, result.output)
-        self.assertEqual(history["args"]["epochs"], 3)
+        arguments = history["args"]
+        self.assertEqual((arguments["epochs"], arguments["optimizer"]), (3, "adam"))
         for worker in history["workers"]:
             for kind in ("computing", "waiting", "communicating"):
                 self.assertGreater(worker[kind], 0)

@@ -50,7 +50,7 @@ def training_replica(
     if backend not in _BACKENDS:
         msg = f"the backend of Keras: expected one of {', '.join(_BACKENDS)}, received {backend}"
         raise InputError(msg)
-    if algo.elastic:
+    if algo.local_steps:
         algo.compile_model(model)
         return _made(*_BACKENDS[backend], _try_out(model, sample))
     if gradients == "difference":

@@ -92,6 +92,12 @@ def elastic(**options):
     return Algo(None, loss="sparse_categorical_crossentropy", **given)
 
 
+def local(name, **options):
+    """Return local steps with an outer optimiser."""
+    given = {"mode": "diloco", "sync_every": 3, "elastic_lr": 0.25, **options}
+    return Algo(name, loss="sparse_categorical_crossentropy", **given)
+
+
 def outcome_of(manager):
     """Train; return what the master knows, without the times."""
     history = manager.train()
@@ -112,7 +118,10 @@ def modes():
     """Every optimiser and elastic averaging, each worker at its own speed and in lock-step."""
     found = {}
     for synchronous in (False, True):
-        algos = {name: algo_of(name) for name in OPTIMIZERS} | {"easgd": elastic()}
+        algos = {name: algo_of(name) for name in OPTIMIZERS} | {
+            "easgd": elastic(),
+            "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+        }
         for name, algo in algos.items():
             outcome = outcome_of(manager_of(algo, synchronous=synchronous))
             found[f"{name} {'synchronous' if synchronous else 'asynchronous'}"] = outcome
@@ -144,14 +153,21 @@ def twice():
             )
             for _ in range(2)
         ]
+    # A local step of each and the mean of them is a step with the mean of the gradients.
+    found["diloco"] = [
+        outcome_of(manager_of(algo, synchronous=True, num_epochs=2))
+        for algo in (local("sgd", learning_rate=1.0, sync_every=1), algo_of("sgd"))
+    ]
     return found
 
 
 def like_keras():
-    """One worker does what Keras does by itself with the same batches."""
+    """Train with one worker, and with Keras alone on the same batches."""
     found = {}
-    for name in OPTIMIZERS:
-        algo = algo_of(name)
+    algos = {name: algo_of(name) for name in OPTIMIZERS}
+    # The outer optimiser takes the steps over as they are.
+    algos["diloco"] = local("sgd", learning_rate=1.0, worker_optimizer="adam")
+    for name, algo in algos.items():
         manager = manager_of(algo, val_list=None, num_epochs=2, synchronous=True)
         if manager.train() is None:
             continue
