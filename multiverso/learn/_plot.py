@@ -96,6 +96,7 @@ def _time(axes: Any, label: str, history: Any, _: str, place: int, count: int) -
     x = [each["epoch"] + (place - (count - 1) / 2) * width for each in history["epochs"]]
     seconds = [each["seconds"] for each in history["epochs"]]
     axes.bar(x, seconds, width, color=f"C{place % 10}", label=label)
+    axes.margins(y=0.25)  # for the legend
 
 
 def _staleness(axes: Any, label: str, history: Any, _: str, place: int, count: int) -> None:
