@@ -30,7 +30,8 @@ ENVS := $(BUILT_IN) $(DOCS_ENV)
 FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
                     unit/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
                     unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
-                    unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py $(LEARN_TESTS)
+                    unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py \
+                    $(LEARN_TESTS)
 JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py $(LEARN_TESTS)
 LEARN_TESTS := unit/test_learn_data.py unit/test_learn_models.py unit/test_learn_options.py \
                unit/test_learn_plot.py mpi/test_learn.py

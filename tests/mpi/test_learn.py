@@ -34,7 +34,9 @@ class Outcomes(unittest.TestCase):
         history = outcome["history"]
         self.assertEqual(set(map(len, history.values())), {4})
         self.assertLess(history["loss"][-1], history["loss"][0])
-        self.assertLess(history["val_loss"][-1], history["val_loss"][0])
+        # Where nobody waits, the first epoch can end with parameters that others have trained for
+        # long, so that the first validation is no beginning. That of chance is 1.1.
+        self.assertLess(history["val_loss"][-1], 1.0)
         if not name.startswith("adadelta"):  # which begins slowly
             self.assertGreater(history["val_accuracy"][-1], 0.9)
         self.assertEqual(sum(samples for _, samples in outcome["workers"]), 4 * 300)
