@@ -16,7 +16,7 @@ namespace multiverso {
 namespace {
 
 constexpr int kLastLooks = 10;
-constexpr long kMaxSleepMs = 20;  // NOLINT: the type of strtol
+constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 
 // Keeps signals from the threads started in its scope: they are for the program's own.
 class WithoutSignals {
