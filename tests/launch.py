@@ -102,6 +102,8 @@ class Job:
         Seconds until it is killed.
     mpirun : Path, optional
         The launcher, if not that of this environment.
+    cwd : Path, optional
+        The folder in which the ranks run, if not that of this process.
     **environ : str
         Environment variables of the ranks.
 
@@ -114,6 +116,7 @@ class Job:
         np: int,
         limit: float = WALL_LIMIT,
         mpirun: Path | None = None,
+        cwd: Path | None = None,
         **environ: str,
     ) -> None:
         self.np = np
@@ -140,6 +143,7 @@ class Job:
             stderr=subprocess.STDOUT,
             env=self._environ(environ),
             start_new_session=True,
+            cwd=cwd,
         )
 
     def _environ(self, extra: dict[str, str]) -> dict[str, str]:

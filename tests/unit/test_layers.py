@@ -37,7 +37,7 @@ PACKAGE_LAYERS = (
     ("_array_tensors",),
     ("sync",),
     ("__init__",),
-    ("lasagne_ext", "theano_ext", "torch_ext"),
+    ("lasagne_ext", "learn", "theano_ext", "torch_ext"),
 )
 
 COMMENT = re.compile(

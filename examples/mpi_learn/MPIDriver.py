@@ -1,0 +1,17 @@
+#!/usr/bin/env python
+"""Train a Keras model from HDF5 files on all ranks of an MPI job: `multiverso-learn train`.
+
+    python BuildModel.py mnist
+    python models/get_mnist.py
+    mpirun -np 3 ./MPIDriver.py mnist_arch.json train_mnist.list test_mnist.list \
+        --loss categorical_crossentropy --epochs 3
+
+Rank 0 is the master, the others are workers; started with plain python, one process is both.
+"""
+
+import sys
+
+from multiverso.learn.command import train
+
+if __name__ == "__main__":
+    sys.exit(train())

@@ -1,0 +1,31 @@
+"""Train a Keras model on all ranks of an MPI job, from HDF5 files, in the manner of mpi_learn.
+
+    from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
+
+    manager = MPIManager(comm, H5Data(100), Algo("adam", loss="mse"), ModelFromJson(comm, "m.json"),
+                         num_epochs=3, train_list=train_files, val_list=val_files)
+    history = manager.train()
+
+The parameters are in a table, to which each worker adds its gradients; the optimiser is the table's
+updater, which runs beside the parameters. Keras is imported when training begins.
+"""
+
+from multiverso.learn._environment import choose_backend
+from multiverso.learn._errors import InputError
+from multiverso.learn.algo import Algo
+from multiverso.learn.data import Data
+from multiverso.learn.h5data import H5Data
+from multiverso.learn.manager import MPIManager
+from multiverso.learn.model import ModelBuilder, ModelFromJson, ModelFromKeras
+
+__all__ = [
+    "Algo",
+    "Data",
+    "H5Data",
+    "InputError",
+    "MPIManager",
+    "ModelBuilder",
+    "ModelFromJson",
+    "ModelFromKeras",
+    "choose_backend",
+]

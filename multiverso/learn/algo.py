@@ -1,0 +1,211 @@
+"""How training goes: the optimiser, the loss, and how often workers and master exchange."""
+
+import math
+import numbers
+from typing import Any, Final
+
+from multiverso.learn._errors import InputError, first_line
+from multiverso.learn._optimizers import server_optimizer, worker_optimizer
+
+__all__ = ["Algo"]
+
+_MODES: Final = ("sgd", "easgd", "diloco")
+
+#: Times the number of workers, the force of the paper's experiments (beta).
+_DEFAULT_BETA: Final = 0.9
+
+
+class Algo:
+    """The algorithm of a training. Making one checks what can be checked without Keras.
+
+    Parameters
+    ----------
+    optimizer : str or None
+        What the master applies to the workers' gradients: "sgd", "momentum", "nesterov", "adagrad",
+        "rmsprop", "adadelta", "adam" or "dcasgd". Not used with ``mode="easgd"``, where it may be
+        None.
+    loss : str, callable, list or dict
+        The loss, as ``model.compile`` takes it.
+    metrics : list, optional
+        What else to measure, as ``model.compile`` takes it. The accuracy by default.
+    validate_every : int, optional
+        Updates between two validations; 0 makes none, and None, the default, one in every epoch.
+    sync_every : int, optional
+        Batches that a worker goes over between two exchanges. With ``mode="sgd"`` it sends the mean
+        of their gradients.
+    mode : {"sgd", "easgd"}, optional
+        "sgd", Downpour SGD (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012): each
+        worker sends gradients, the master's optimiser applies them, the worker goes on with the
+        parameters. "easgd" (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD",
+        NIPS 2015): each worker trains its own parameters x with its own optimiser, and at every
+        exchange x and the centre c move towards each other by elastic_force * (x - c). "diloco"
+        (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
+        arXiv:2311.08105): each worker trains with its own optimiser, and what its parameters have
+        lost since the last exchange is the gradient that it sends; the paper has "nesterov" with a
+        learning rate of 0.7 as `optimizer`, "adamw" as `worker_optimizer`, and lock-step.
+    worker_optimizer : str, optional
+        With "easgd" and "diloco": the workers' optimiser, by its name in Keras. "sgd" by default.
+    elastic_force : float, optional
+        With "easgd": from 0 to 1, the paper's alpha; by default 0.9 divided by the number of
+        workers.
+    elastic_lr : float, optional
+        With "easgd" and "diloco": the workers' learning rate; by default 0.05 for "sgd", Keras' for
+        others.
+    elastic_momentum : float, optional
+        The same for "sgd": the workers' momentum, of Nesterov's kind; 0 by default.
+    **options : float
+        Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
+
+    Raises
+    ------
+    InputError
+        If there is no such optimiser, option or mode, or a number cannot be what it is.
+
+    Examples
+    --------
+    >>> from multiverso.learn import Algo
+    >>> Algo("adam", loss="mse", learning_rate=0.01).optimizer.updater
+    'adam'
+
+    """
+
+    def __init__(
+        self,
+        optimizer: str | None,
+        loss: Any = "binary_crossentropy",
+        *,
+        metrics: Any = ("accuracy",),
+        validate_every: int | None = None,
+        sync_every: int = 1,
+        mode: str = "sgd",
+        worker_optimizer: str = "sgd",
+        elastic_force: float | None = None,
+        elastic_lr: float | None = None,
+        elastic_momentum: float = 0.0,
+        **options: Any,
+    ) -> None:
+        if mode not in _MODES:
+            msg = f"mode: expected 'sgd', 'easgd' or 'diloco', received {mode!r}"
+            raise InputError(msg)
+        self.mode = mode
+        self.loss = loss
+        self.metrics = list(metrics) if isinstance(metrics, tuple) else metrics
+        self.validate_every = (
+            None if validate_every is None else _count("validate_every", validate_every, 0)
+        )
+        self.worker_optimizer = _name("worker_optimizer", worker_optimizer)
+        self.sync_every = _count("sync_every", sync_every, 1)
+        self.elastic_force = (
+            None if elastic_force is None else _within("elastic_force", elastic_force, 1.0)
+        )
+        self.elastic_lr = (
+            None if elastic_lr is None else _within("elastic_lr", elastic_lr, math.inf)
+        )
+        self.elastic_momentum = _within("elastic_momentum", elastic_momentum, 1.0)
+        self.optimizer = (
+            None if self.elastic and optimizer is None else server_optimizer(optimizer, options)
+        )
+        if self.optimizer is None and options:
+            msg = f"expected an optimizer for the options {', '.join(options)}, received None"
+            raise InputError(msg)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers and centre move towards each other."""
+        return self.mode == "easgd"
+
+    @property
+    def local_steps(self) -> bool:
+        """Whether workers train with an optimiser of their own."""
+        return self.mode != "sgd"
+
+    def force(self, workers: int) -> float:
+        """Return the elastic force of each of so many workers."""
+        return _DEFAULT_BETA / workers if self.elastic_force is None else self.elastic_force
+
+    def compile_model(self, model: Any, optimizer: Any = None) -> None:
+        """Compile `model` with the loss and the metrics.
+
+        Parameters
+        ----------
+        model : keras.Model
+            The model.
+        optimizer : keras.optimizers.Optimizer, optional
+            The optimiser; by default the one that the model is trained with, as Keras has it.
+
+        Raises
+        ------
+        InputError
+            If Keras knows no such loss, metric or optimiser.
+
+        """
+        import keras
+
+        for get, names, what in (
+            (keras.losses.get, self.loss, "loss"),
+            (keras.metrics.get, self.metrics, "metrics"),
+        ):
+            for name in _names(names):
+                # Not a metric's name, but one that Keras gives a meaning by the loss.
+                if what == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
+                    continue
+                try:
+                    get(name)
+                except (ValueError, TypeError) as error:
+                    msg = f"{what}: expected what Keras knows by name, received {name!r}"
+                    raise InputError(msg) from error
+        if optimizer is None:
+            optimizer = self._keras_optimizer()
+        try:
+            model.compile(
+                optimizer=optimizer, loss=self.loss, metrics=self.metrics, auto_scale_loss=False
+            )
+        except (ValueError, TypeError) as error:
+            msg = f"cannot compile the model: {first_line(error)}"
+            raise InputError(msg) from error
+
+    def _keras_optimizer(self) -> Any:
+        if self.local_steps or self.optimizer is None:
+            return worker_optimizer(self.worker_optimizer, self.elastic_lr, self.elastic_momentum)
+        return self.optimizer.keras_twin()
+
+    def __repr__(self) -> str:
+        """Return what was chosen, in one line."""
+        how = f"mode={self.mode!r}"
+        if not self.elastic:
+            how += f", optimizer={self.optimizer}"
+        if self.local_steps:
+            how += f", worker_optimizer={self.worker_optimizer!r}"
+        return f"<Algo {how}, loss={self.loss!r}, sync_every={self.sync_every}>"
+
+
+def _names(names: Any) -> list[str]:
+    """Return the strings among names that may be nested in lists and dictionaries."""
+    if isinstance(names, str):
+        return [names]
+    if isinstance(names, dict):
+        names = list(names.values())
+    return [each for part in names for each in _names(part)] if isinstance(names, list) else []
+
+
+def _name(what: str, value: Any) -> str:
+    if not isinstance(value, str):
+        msg = f"{what}: expected a name, received {value!r}"
+        raise InputError(msg)
+    return value
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        msg = f"{name}: expected an integer from {least} on, received {value!r}"
+        raise InputError(msg)
+    return int(value)
+
+
+def _within(name: str, value: Any, most: float) -> float:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= most:
+        limit = "on" if most == math.inf else f"to {most:g}"
+        msg = f"{name}: expected a number from 0 {limit}, received {value!r}"
+        raise InputError(msg)
+    return float(value)

@@ -1,0 +1,142 @@
+"""Where batches come from: `Data`, to be filled in for data of any kind, and its base in files."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso.learn._errors import InputError
+
+__all__ = ["Data", "Nested", "length_of"]
+
+#: An array, or a list of such, as deep as the inputs of a model are.
+Nested = Any
+
+
+class Data:
+    """Batches for training, from files. Override `generate_data`, or only `load_data`.
+
+    Each worker has an object of its own, and its own share of the files.
+
+    Parameters
+    ----------
+    batch_size : int
+        Samples in a batch.
+
+    Attributes
+    ----------
+    batch_size : int
+        As given.
+    file_names : list of str
+        The files of this rank, which `set_file_names` sets before training.
+
+    Raises
+    ------
+    InputError
+        If `batch_size` is no positive integer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from multiverso.learn import Data
+    >>> class Ones(Data):
+    ...     def load_data(self, file_name):
+    ...         return np.ones((5, 2)), np.ones(5)
+    >>> data = Ones(batch_size=4)
+    >>> data.set_file_names(["a", "b"])
+    >>> [len(features) for features, labels in data.generate_data()]
+    [4, 4, 2]
+
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__") or batch_size < 1:
+            msg = f"batch_size: expected an integer from 1 on, received {batch_size!r}"
+            raise InputError(msg)
+        self.batch_size = int(batch_size)
+        self.file_names: list[str] = []
+
+    def set_file_names(self, file_names: Iterable[str]) -> None:
+        """Set the files that this object reads."""
+        self.file_names = list(file_names)
+
+    def generate_data(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the batches of one epoch, then end.
+
+        Yields
+        ------
+        tuple
+            ``(features, labels)`` or ``(features, labels, sample_weights)``, each an array with one
+            row for each sample, or a list of arrays. All batches have `batch_size` samples but the
+            last one: what is left of a file goes into a batch with the beginning of the next.
+
+        """
+        left: tuple[Nested, Nested] | None = None
+        for features, labels in self._loaded():
+            begin, size = 0, length_of(features)
+            if left is not None:
+                begin = min(self.batch_size - length_of(left[0]), size)
+                left = (
+                    _joined(left[0], _cut(features, 0, begin)),
+                    _joined(left[1], _cut(labels, 0, begin)),
+                )
+                if length_of(left[0]) < self.batch_size:
+                    continue
+                yield left
+                left = None
+            for start in range(begin, size, self.batch_size):
+                end = start + self.batch_size
+                batch = _cut(features, start, end), _cut(labels, start, end)
+                if end <= size:
+                    yield batch
+                else:
+                    left = batch
+        if left is not None:
+            yield left
+
+    def _loaded(self) -> Iterator[tuple[Nested, Nested]]:
+        for name in self.file_names:
+            yield self.load_data(name)
+
+    def load_data(self, file_name: str) -> tuple[Nested, Nested]:
+        """Return features and labels of one file.
+
+        Raises
+        ------
+        NotImplementedError
+            Here; a subclass overrides this or `generate_data`.
+
+        """
+        msg = f"{type(self).__name__}: expected generate_data() or load_data() to be overridden"
+        raise NotImplementedError(msg)
+
+    def count_data(self) -> int | None:
+        """Return the number of samples in the files, or None if that is not known beforehand.
+
+        Where it is not known, the first epoch ends when every worker has gone over its files once.
+        """
+        return None
+
+    def check(self, file_names: Sequence[str]) -> None:
+        """Raise InputError if one of the files cannot be used; called on the master, once."""
+
+
+def length_of(data: Nested) -> int:
+    """Return the number of samples in an array or a list of arrays."""
+    while isinstance(data, list | tuple | dict):
+        data = next(iter(data.values())) if isinstance(data, dict) else data[0]
+    return int(np.shape(data)[0])
+
+
+def _cut(data: Nested, begin: int, end: int) -> Nested:
+    if isinstance(data, list | tuple):
+        return [_cut(part, begin, end) for part in data]
+    return data[begin:end]
+
+
+def _joined(first: Nested, second: Nested) -> Nested:
+    if isinstance(first, list | tuple):
+        return [_joined(one, other) for one, other in zip(first, second, strict=True)]
+    joined: NDArray[Any] = np.concatenate((first, second))
+    return joined

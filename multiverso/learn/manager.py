@@ -1,0 +1,154 @@
+"""The training of a model by all ranks of an MPI job: `MPIManager`."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from multiverso import _launch
+from multiverso.api import session
+from multiverso.learn._channel import Channel
+from multiverso.learn._errors import InputError
+from multiverso.learn._history import History
+from multiverso.learn._ranks import MasterRank, WorkerRank
+from multiverso.learn._worker import StoppedError
+from multiverso.learn.algo import Algo
+from multiverso.learn.data import Data
+from multiverso.learn.model import ModelBuilder
+
+__all__ = ["MPIManager"]
+
+
+class MPIManager:
+    """Trains a model on all ranks. Making one only keeps the arguments; `train` is collective.
+
+    Rank 0 is the master: it validates, calls the callbacks and keeps the history; the other ranks
+    are the workers and share the training files among them. If there is one rank, it does both.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Intracomm or None
+        The ranks; None stands for all of the job, or for this process alone.
+    data : Data
+        How batches are made of files.
+    algo : Algo
+        The optimiser, the loss, and how workers exchange.
+    model_builder : ModelBuilder
+        Makes the model on every rank; the master's weights count.
+    num_epochs : int
+        How often to go over the training files.
+    train_list : iterable of str
+        Files for training, at least one for each worker. A worker gets a stretch of the list.
+    val_list : iterable of str, optional
+        Files for validation; without any there is none.
+    callbacks : list of keras.callbacks.Callback, optional
+        For the master: called at the beginning and the end of training, of epochs and of
+        validations with the model as it is then. A learning rate that they set holds for all.
+    synchronous : bool, optional
+        True: workers go in lock-step, each update is made with the mean of their gradients, and two
+        runs with the same `seed` are equal to the bit. False: each worker goes at its own speed.
+    seed : int, optional
+        Of Keras' random numbers, on the worker with the number w that of ``seed + w``.
+    profile : path, optional
+        Where the master writes a trace of what each worker did when, to be opened with Chrome or
+        Perfetto.
+    timeout : float, optional
+        Seconds that a rank waits for others at most, wherever it does.
+
+    Attributes
+    ----------
+    model : keras.Model or None
+        On the master, after `train`: the trained model.
+    outcome : History or None
+        On the master, after `train`: all that is known of it.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be what it is.
+
+    Examples
+    --------
+    >>> import keras
+    >>> from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
+    >>> manager = MPIManager(
+    ...     None,
+    ...     H5Data(batch_size=100),
+    ...     Algo("adam", loss="categorical_crossentropy"),
+    ...     ModelFromJson(filename="model.json"),
+    ...     num_epochs=3,
+    ...     train_list=["train_0.h5", "train_1.h5"],
+    ...     val_list=["test.h5"],
+    ... )
+    >>> history = manager.train()  # doctest: +SKIP
+
+    """
+
+    def __init__(
+        self,
+        comm: Any,
+        data: Data,
+        algo: Algo,
+        model_builder: ModelBuilder,
+        num_epochs: int,
+        train_list: Iterable[str],
+        val_list: Iterable[str] | None = None,
+        callbacks: Sequence[Any] | None = None,
+        synchronous: bool = False,
+        *,
+        seed: int | None = None,
+        profile: str | Path | None = None,
+        timeout: float = 3600.0,
+    ) -> None:
+        if isinstance(num_epochs, bool) or not hasattr(num_epochs, "__index__") or num_epochs < 1:
+            msg = f"num_epochs: expected an integer from 1 on, received {num_epochs!r}"
+            raise InputError(msg)
+        self.comm = comm
+        self.data = data
+        self.algo = algo
+        self.model_builder = model_builder
+        self.num_epochs = int(num_epochs)
+        self.train_list = [str(name) for name in train_list]
+        self.val_list = [str(name) for name in val_list or ()]
+        self.callbacks = list(callbacks or ())
+        self.synchronous = bool(synchronous)
+        self.seed = seed
+        self.profile = None if profile is None else Path(profile)
+        self.timeout = float(timeout)
+        self.model: Any = None
+        self.outcome: History | None = None
+
+    def train(self) -> dict[str, list[float | None]] | None:
+        """Train. Collective: all ranks call it, and return when training is over.
+
+        Returns
+        -------
+        dict of str to list of float, or None
+            On the master the metrics of each epoch by name, those of validation as ``val_...``; on
+            the other ranks None.
+
+        Raises
+        ------
+        InputError
+            On all ranks: if the model, a file, or an option cannot be used.
+        RuntimeError
+            On all ranks but the one that raises the original error: if a rank fails otherwise.
+        MultiversoError
+            If a rank is lost or late.
+
+        """
+        comm = self.comm
+        if comm is None:
+            found = _launch.find_communicator()
+            comm = None if found is None else found.handle
+        channel = Channel(comm, self.timeout)
+        try:
+            run = MasterRank(self, channel) if channel.rank == 0 else WorkerRank(self, channel)
+            run.prepare()
+            with session(
+                sync=self.synchronous, comm=comm if channel.size > 1 else None, timeout=self.timeout
+            ) as joined:
+                history = run.train(joined)
+        except StoppedError as error:
+            raise RuntimeError(str(error)) from None
+        channel.close()
+        return history

@@ -1,0 +1,120 @@
+"""A replica in JAX: compiled steps from flat parameters to a flat gradient, with state beside."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from multiverso.learn.replicas.base import Batch, Replica, pieces_of, take_results, unpack
+
+__all__ = ["JaxReplica"]
+
+
+class JaxReplica(Replica):
+    """See `Replica`. Between the calls the model's variables are stale; `finish` renews them."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._taps = hasattr(model.optimizer, "gradients")
+        if not self._taps and not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+        self._trainable = [variable.value for variable in model.trainable_variables]
+        self._flatten = jax.jit(_flat)
+        self._unflatten = jax.jit(lambda flat: pieces_of(flat, self.shapes))
+        self._flat_weights = self._flatten(self._trainable)
+        self._others = [variable.value for variable in model.non_trainable_variables]
+        self._optimizer = [variable.value for variable in model.optimizer.variables]
+        self._metrics = [variable.value for variable in model.metrics_variables]
+
+        def gradient_step(flat: Any, others: Any, optimizer: Any, metrics: Any, data: Any) -> Any:
+            state = (pieces_of(flat, self.shapes), others, optimizer, metrics)
+            _, (trainable, others, gradients, metrics) = model.train_step(state, data)
+            gradients = [
+                jnp.zeros_like(value) if gradient is None else gradient
+                for gradient, value in zip(gradients, trainable, strict=True)
+            ]
+            return _flat(gradients), others, metrics
+
+        def whole_step(state: Any, data: Any) -> Any:
+            return model.train_step(state, data)[1]
+
+        eager = model.run_eagerly
+        self._gradient_step = gradient_step if eager else jax.jit(gradient_step)
+        self._whole_step = whole_step if eager else jax.jit(whole_step)
+        self.pull()
+        self.pull_state()
+
+    def step(self, batch: Batch) -> None:
+        """See `Replica.step`."""
+        data = unpack(batch)
+        if self._taps:
+            gradient, self._others, self._metrics = self._gradient_step(
+                self._flat_weights, self._others, self._optimizer, self._metrics, data
+            )
+            np.copyto(self.gradient, gradient)
+            return
+        state = (self._trainable, self._others, self._optimizer, self._metrics)
+        state = self._whole_step(state, data)
+        self._trainable, self._others, self._optimizer, self._metrics = state
+
+    def pull(self) -> None:
+        """See `Replica.pull`."""
+        np.copyto(
+            self.weights, self._flat_weights if self._taps else self._flatten(self._trainable)
+        )
+
+    def push(self) -> None:
+        """See `Replica.push`."""
+        self._flat_weights = jnp.array(self.weights)  # a copy: the array changes under it
+        if not self._taps:
+            self._trainable = self._unflatten(self._flat_weights)
+
+    def pull_state(self) -> None:
+        """See `Replica.pull_state`."""
+        for piece, place in zip(
+            pieces_of(self.state, self.state_shapes), self.state_places, strict=True
+        ):
+            piece[...] = self._others[place]
+
+    def push_state(self) -> None:
+        """See `Replica.push_state`."""
+        self._others = list(self._others)
+        for piece, place in zip(
+            pieces_of(self.state, self.state_shapes), self.state_places, strict=True
+        ):
+            self._others[place] = jnp.array(piece, self._others[place].dtype)
+
+    def results(self) -> dict[str, float]:
+        """See `Replica.results`."""
+        variables = self.model.metrics_variables
+        for variable, value in zip(variables, self._metrics, strict=True):
+            variable.assign(value)
+        results = take_results(self.model)
+        self._metrics = [variable.value for variable in variables]
+        return results
+
+    def set_learning_rate(self, value: float) -> None:
+        """See `Replica.set_learning_rate`."""
+        super().set_learning_rate(value)
+        wanted = self.model.optimizer._learning_rate
+        for place, variable in enumerate(self.model.optimizer.variables):
+            if variable is wanted:
+                self._optimizer = list(self._optimizer)
+                self._optimizer[place] = variable.value
+
+    def finish(self) -> None:
+        """See `Replica.finish`."""
+        model = self.model
+        trainable = self._unflatten(self._flat_weights) if self._taps else self._trainable
+        for variables, values in (
+            (model.trainable_variables, trainable),
+            (model.non_trainable_variables, self._others),
+            (model.optimizer.variables, self._optimizer),
+        ):
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
+
+
+def _flat(tensors: list[Any]) -> Any:
+    return jnp.concatenate([jnp.ravel(tensor) for tensor in tensors])

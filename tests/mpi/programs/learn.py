@@ -1,0 +1,256 @@
+"""Trainings with multiverso.learn, several in one job; each rank reports what came of them."""
+
+import os
+import sys
+import zlib
+
+import worker
+
+worker.begin()
+
+from multiverso.learn import Algo, Data, InputError, ModelBuilder, MPIManager  # noqa: E402
+from multiverso.learn._environment import choose_backend, choose_threads  # noqa: E402
+
+choose_backend(os.environ.get("KERAS_BACKEND"))
+choose_threads(worker.SIZE)
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+from mpi4py import MPI  # noqa: E402
+
+PLACES, CLASSES = 6, 3
+FILES = [f"file {number}" for number in range(6)]
+SAMPLES = [40, 60, 50, 50, 70, 30]  # in FILES
+VALIDATION = ["file for validation"]
+
+OPTIMIZERS = {
+    "sgd": {"learning_rate": 0.25},
+    "momentum": {"learning_rate": 0.03},
+    "nesterov": {"learning_rate": 0.03},
+    "adagrad": {"learning_rate": 0.1},
+    "rmsprop": {"learning_rate": 0.01},
+    "adadelta": {},
+    "adam": {"learning_rate": 0.02},
+    "dcasgd": {"learning_rate": 0.25},
+}
+
+
+class Clusters(Data):
+    """Points around one of three centres, different ones in each file."""
+
+    def load_data(self, file_name):
+        rng = np.random.default_rng(zlib.crc32(file_name.encode()))
+        size = SAMPLES[FILES.index(file_name)] if file_name in FILES else 90
+        labels = rng.integers(0, CLASSES, size)
+        centres = 2 * np.eye(CLASSES, PLACES, dtype=np.float32)
+        noise = 0.5 * rng.standard_normal((size, PLACES), dtype=np.float32)
+        return centres[labels] + noise, labels
+
+
+class Dense(ModelBuilder):
+    """Two layers, with running means on request."""
+
+    def __init__(self, *between):
+        super().__init__()
+        self.between = between
+
+    def build_model(self):
+        return keras.Sequential(
+            [
+                keras.Input((PLACES,)),
+                keras.layers.Dense(8, activation="tanh"),
+                *(layer() for layer in self.between),
+                keras.layers.Dense(CLASSES, activation="softmax"),
+            ]
+        )
+
+
+def manager_of(algo, **options):
+    """Return a manager of a short training."""
+    given = {
+        "comm": MPI.COMM_WORLD,
+        "data": Clusters(10),
+        "model_builder": Dense(),
+        "num_epochs": 4,
+        "train_list": FILES,
+        "val_list": VALIDATION,
+        "seed": 7,
+        "timeout": 100.0,
+    }
+    return MPIManager(algo=algo, **{**given, **options})
+
+
+def algo_of(name, **options):
+    """Return the algorithm for data with numbers as labels."""
+    options = {**OPTIMIZERS.get(name, {}), **options}
+    return Algo(name, loss="sparse_categorical_crossentropy", **options)
+
+
+def elastic(**options):
+    """Return elastic averaging."""
+    given = {"mode": "easgd", "elastic_lr": 0.1, "sync_every": 2, **options}
+    return Algo(None, loss="sparse_categorical_crossentropy", **given)
+
+
+def local(name, **options):
+    """Return local steps with an outer optimiser."""
+    given = {"mode": "diloco", "sync_every": 3, "elastic_lr": 0.25, **options}
+    return Algo(name, loss="sparse_categorical_crossentropy", **given)
+
+
+def outcome_of(manager):
+    """Train; return what the master knows, without the times."""
+    history = manager.train()
+    if history is None:
+        return None
+    found = manager.outcome.as_dict({})
+    return {
+        "history": history,
+        "weights": [float(each.sum()) for each in manager.model.get_weights()],
+        "samples": [each["samples"] for each in found["epochs"]],
+        "workers": [(each["rank"], each["samples"]) for each in found["workers"]],
+        "updates": sum(each["updates"] for each in found["workers"]),
+        "staleness": found["staleness"],
+    }
+
+
+def modes():
+    """Every optimiser and elastic averaging, each worker at its own speed and in lock-step."""
+    found = {}
+    for synchronous in (False, True):
+        algos = {name: algo_of(name) for name in OPTIMIZERS} | {
+            "easgd": elastic(),
+            "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+        }
+        for name, algo in algos.items():
+            outcome = outcome_of(manager_of(algo, synchronous=synchronous))
+            found[f"{name} {'synchronous' if synchronous else 'asynchronous'}"] = outcome
+    return found
+
+
+def few():
+    """Make a few of the above, for a framework that is slow to compile."""
+    between = (keras.layers.BatchNormalization, lambda: keras.layers.Dropout(0.2))
+    runs = {
+        "adam asynchronous": (algo_of("adam"), False, Dense()),
+        "easgd synchronous": (elastic(), True, Dense()),
+        "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*between)),
+    }
+    return {
+        name: outcome_of(manager_of(algo, synchronous=synchronous, model_builder=builder))
+        for name, (algo, synchronous, builder) in runs.items()
+    }
+
+
+def twice():
+    """Train in lock-step twice, with layers that draw random numbers and keep means."""
+    between = (keras.layers.BatchNormalization, lambda: keras.layers.Dropout(0.2))
+    found = {}
+    for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", elastic())):
+        found[name] = [
+            outcome_of(
+                manager_of(algo, synchronous=True, num_epochs=2, model_builder=Dense(*between))
+            )
+            for _ in range(2)
+        ]
+    # A local step of each and the mean of them is a step with the mean of the gradients.
+    found["diloco"] = [
+        outcome_of(manager_of(algo, synchronous=True, num_epochs=2))
+        for algo in (local("sgd", learning_rate=1.0, sync_every=1), algo_of("sgd"))
+    ]
+    return found
+
+
+def like_keras():
+    """Train with one worker, and with Keras alone on the same batches."""
+    found = {}
+    algos = {name: algo_of(name) for name in OPTIMIZERS}
+    # The outer optimiser takes the steps over as they are.
+    algos["diloco"] = local("sgd", learning_rate=1.0, worker_optimizer="adam")
+    for name, algo in algos.items():
+        manager = manager_of(algo, val_list=None, num_epochs=2, synchronous=True)
+        if manager.train() is None:
+            continue
+        keras.utils.set_random_seed(7)  # the seed that the master's weights come from
+        model = Dense().build_model()
+        algo.compile_model(model)
+        data = Clusters(10)
+        data.set_file_names(FILES)
+        for _ in range(2):
+            for features, labels in data.generate_data():
+                model.train_on_batch(features, labels)
+        pairs = zip(manager.model.get_weights(), model.get_weights(), strict=True)
+        found[name] = max(float(abs(ours - theirs).max()) for ours, theirs in pairs)
+    return found
+
+
+def callbacks():
+    """Keras' own callbacks and one of ours, on the master alone."""
+    seen = []
+
+    class Seen(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append([epoch, sorted(logs), float(self.model.get_weights()[0].sum())])
+
+    folder = os.environ["TMPDIR"]
+    made = [
+        Seen(),
+        keras.callbacks.CSVLogger(f"{folder}/log.csv"),
+        keras.callbacks.ModelCheckpoint(f"{folder}/best.keras", save_best_only=True),
+        keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=2),
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.125 if epoch < 1 else 0.0),
+    ]
+    manager = manager_of(
+        algo_of("sgd"),
+        num_epochs=50,
+        callbacks=made if worker.RANK == 0 else None,
+        synchronous=True,
+    )
+    history = manager.train()
+    if history is None:
+        return None
+    with open(f"{folder}/log.csv", encoding="utf-8") as file:
+        rows = len(file.readlines())
+    best = keras.models.load_model(f"{folder}/best.keras")
+    return {"history": history, "seen": seen, "rows": rows, "best": best.count_params()}
+
+
+class Failing(Clusters):
+    """Data that end in an error in the second epoch of the last worker."""
+
+    def __init__(self):
+        super().__init__(10)
+        self.loads = 0
+
+    def load_data(self, file_name):
+        self.loads += 1
+        if worker.RANK == worker.SIZE - 1 and self.loads > 5:
+            raise OSError("the disk is gone")
+        return super().load_data(file_name)
+
+
+def wrong():
+    """Give what cannot be used, and go on afterwards."""
+    cases = {
+        "files": {"train_list": FILES[:1]},
+        "loss": {"algo": Algo("adam", loss="no loss")},
+        "metrics": {"algo": Algo("adam", loss="mse", metrics=["no metric"])},
+        "worker's optimiser": {"algo": elastic(worker_optimizer="none")},
+        "shapes": {"algo": Algo("adam", loss="categorical_crossentropy")},
+        "model": {"model_builder": ModelBuilder()},
+        "data": {"data": Failing()},
+    }
+    found = {}
+    for name, options in cases.items():
+        algo = options.pop("algo", algo_of("adam"))
+        try:
+            manager_of(algo, **options).train()
+        except (InputError, RuntimeError, NotImplementedError, OSError) as error:
+            found[name] = [type(error).__name__, str(error)]
+    found["end"] = outcome_of(manager_of(algo_of("adam"), num_epochs=1)) is not None
+    return found
+
+
+SCENARIOS = {each.__name__: each for each in (modes, few, twice, like_keras, callbacks, wrong)}
+for name in sys.argv[1:]:
+    worker.report(**{name: SCENARIOS[name]()})

@@ -1,0 +1,190 @@
+"""Trainings of Keras models on several ranks: what comes of them, and what wrong input gives."""
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from launch import Job, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAM = "learn.py"
+MISSING = [name for name in ("keras", "h5py", "tqdm") if importlib.util.find_spec(name) is None]
+BACKENDS = [
+    name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name) is not None
+]
+LIMIT = 400.0  # seconds: Keras and what it runs on are slow to import
+
+
+def trained(*scenarios, ranks, backend="torch"):
+    """Return what each rank reported of some scenarios, all in one job."""
+    job = run(PROGRAM, *scenarios, np=ranks, limit=LIMIT, KERAS_BACKEND=backend)
+    return job.check().reports
+
+
+class Outcomes(unittest.TestCase):
+    """What holds for the outcome of trainings."""
+
+    def check_outcome(self, name, outcome, workers):
+        """Check what holds for any training of four epochs."""
+        history = outcome["history"]
+        self.assertEqual(set(map(len, history.values())), {4})
+        self.assertLess(history["loss"][-1], history["loss"][0])
+        # Where nobody waits, the first epoch can end with parameters that others have trained for
+        # long, so that the first validation is no beginning. That of chance is 1.1.
+        self.assertLess(history["val_loss"][-1], 1.0)
+        if not name.startswith("adadelta"):  # which begins slowly
+            self.assertGreater(history["val_accuracy"][-1], 0.9)
+        self.assertEqual(sum(samples for _, samples in outcome["workers"]), 4 * 300)
+        self.assertEqual(sum(outcome["samples"]), 4 * 300)
+        ranks = [0] if workers == 0 else list(range(1, workers + 1))
+        self.assertEqual([rank for rank, _ in outcome["workers"]], ranks)
+        self.assertEqual(sum(outcome["staleness"].values()), outcome["updates"])
+        if name.endswith(" synchronous") or workers < 2:
+            self.assertEqual(list(outcome["staleness"]), ["0"])
+
+    def check_equal(self, pairs):
+        """Check that two trainings had the same outcome."""
+        for name, (first, second) in pairs.items():
+            with self.subTest(name):
+                if name == "diloco":  # but for the order of roundings
+                    for one, other in zip(first["weights"], second["weights"], strict=True):
+                        self.assertAlmostEqual(one, other, delta=1e-3)
+                else:
+                    self.assertEqual(first, second)
+
+
+@unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
+class TestTrainings(Outcomes):
+    @classmethod
+    def setUpClass(cls):
+        cls.reports = trained("modes", "twice", "callbacks", "wrong", ranks=3)
+
+    def of(self, scenario):
+        """Return what each rank reported of a scenario."""
+        return [self.reports[rank][scenario] for rank in range(3)]
+
+    def test_every_optimiser_and_elastic_averaging_learn(self):
+        master, *workers = self.of("modes")
+        self.assertEqual(len(master), 20)
+        for name, outcome in master.items():
+            with self.subTest(name):
+                self.check_outcome(name, outcome, workers=2)
+        for outcomes in workers:
+            self.assertEqual(set(outcomes.values()), {None})
+
+    def test_two_runs_in_lock_step_are_equal_to_the_bit(self):
+        self.check_equal(self.of("twice")[0])
+
+    def test_one_rank_alone_is_master_and_worker(self):
+        for name, outcome in trained("few", ranks=1)[0]["few"].items():
+            with self.subTest(name):
+                self.check_outcome(name, outcome, workers=0)
+
+    def test_one_worker_makes_the_steps_of_keras(self):
+        found = trained("like_keras", ranks=2)[0]["like_keras"]
+        self.assertEqual(len(found), 9)
+        for name, difference in found.items():
+            with self.subTest(name):
+                self.assertLess(difference, 1e-4)
+
+    def test_callbacks_see_the_shared_model_and_can_stop_and_change_the_learning_rate(self):
+        reports = self.of("callbacks")
+        report = reports[0]
+        history = report["history"]
+        self.assertEqual(list(map(len, history.values())), [3] * 4)  # a loss that falls: stop
+        self.assertEqual([epoch for epoch, _, _ in report["seen"]], [0, 1, 2])
+        self.assertEqual(report["seen"][0][1], ["accuracy", "loss", "val_accuracy", "val_loss"])
+        # The rate was 0 from the second epoch on.
+        self.assertEqual(len({weights for _, _, weights in report["seen"]}), 1)
+        self.assertEqual(len(set(history["val_loss"])), 1)
+        self.assertEqual((report["rows"], report["best"]), (4, 83))
+        self.assertEqual(reports[1:], [None, None])
+
+    def test_what_cannot_be_used_ends_the_training_on_all_ranks(self):
+        reports = self.of("wrong")
+        wanted = {
+            "files": ("InputError", "2 workers, received 1 file"),
+            "loss": ("InputError", "'no loss'"),
+            "metrics": ("InputError", "'no metric'"),
+            "worker's optimiser": ("InputError", "'none'"),
+            "shapes": ("InputError", "the model and the data do not go together"),
+            "model": ("RuntimeError", "expected build_model() to be overridden"),
+            "data": ("RuntimeError", "rank 2: OSError: the disk is gone"),
+        }
+        # Where it happened, the error is as it was raised.
+        own = {
+            ("model", 0): ("NotImplementedError", "expected build_model() to be overridden"),
+            ("data", 2): ("OSError", "the disk is gone"),
+        }
+        for name, others in wanted.items():
+            for rank, report in enumerate(reports):
+                with self.subTest(name, rank=rank):
+                    kind, text = own.get((name, rank), others)
+                    self.assertEqual(report[name][0], kind)
+                    self.assertIn(text, report[name][1])
+        self.assertEqual([report["end"] for report in reports], [True, False, False])
+
+
+@unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
+class TestOtherBackends(Outcomes):
+    def test_all_that_keras_runs_on(self):
+        for backend in {*BACKENDS} - {"torch"}:
+            report = trained("few", "twice", ranks=3, backend=backend)[0]
+            for name, outcome in report["few"].items():
+                with self.subTest(name, backend=backend):
+                    self.check_outcome(name, outcome, workers=2)
+            self.check_equal(report["twice"])
+
+
+@unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
+class TestTheProgramsOfTheExample(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for name in ("mpi_learn", "common"):
+            shutil.copytree(EXAMPLES / name, Path(folder.name) / name)
+        self.folder = Path(folder.name) / "mpi_learn"
+
+    def drive(self, *arguments, ranks):
+        """Run MPIDriver.py; return how it ended."""
+        options = {"np": ranks, "limit": LIMIT, "cwd": self.folder}
+        with Job(self.folder / "MPIDriver.py", *arguments, **options) as job:
+            return job.finish().check_clean()
+
+    def make(self, *words):
+        """Run another program of the example."""
+        subprocess.run([sys.executable, *words], cwd=self.folder, check=True, timeout=LIMIT)
+
+    def test_digits_are_learned_in_three_epochs(self):
+        self.make("BuildModel.py", "mnist")
+        self.make("models/get_mnist.py")
+        files = ("mnist_arch.json", "train_mnist.list", "test_mnist.list")
+        loss = ("--loss", "categorical_crossentropy")
+        result = self.drive(*files, *loss, "--epochs", "3", "--profile", ranks=3).check()
+        history = json.loads((self.folder / "mnist_arch_train_history.json").read_text("utf-8"))
+        self.assertGreaterEqual(history["history"]["val_accuracy"][-1], 0.95, result.output)
+        arguments = history["args"]
+        self.assertEqual((arguments["epochs"], arguments["optimizer"]), (3, "adam"))
+        for worker in history["workers"]:
+            for kind in ("computing", "waiting", "communicating"):
+                self.assertGreater(worker[kind], 0)
+        trace = json.loads((self.folder / "mnist_arch_train_trace.json").read_text("utf-8"))
+        self.assertEqual({event["pid"] for event in trace["traceEvents"]}, {1, 2})
+        self.assertTrue((self.folder / "mnist_arch_train_model.keras").exists())
+
+        broken = self.folder / "broken.h5"
+        broken.write_bytes((self.folder / "mnist_train_0.h5").read_bytes()[:5000])
+        (self.folder / "broken.list").write_text("mnist_test_0.h5\nbroken.h5\n", "utf-8")
+        result = self.drive("mnist_arch.json", "broken.list", files[2], *loss, ranks=2)
+        self.assertEqual(result.returncode, 2, result.output)
+        self.assertEqual(result.output.count("error:"), 1, result.output)
+        self.assertIn("cannot read broken.h5 as HDF5", result.output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,160 @@
+"""Copies of a model on a rank: flat parameters, gradients in two ways, and models from files."""
+
+import importlib.util
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+BACKEND = next(
+    (name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)), None
+)
+MISSING = [name for name in ("h5py", "keras", "tqdm") if importlib.util.find_spec(name) is None]
+
+RNG = np.random.default_rng(3)
+BATCH = (
+    RNG.standard_normal((8, 5, 5, 1)).astype(np.float32),
+    RNG.integers(0, 3, 8),
+    RNG.uniform(0.5, 2, 8).astype(np.float32),
+)
+
+
+@unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
+class TestReplicas(unittest.TestCase):
+    def setUp(self):
+        os.environ.setdefault("KERAS_BACKEND", BACKEND)
+        import keras
+
+        from multiverso.learn import Algo, replicas
+
+        self.keras = keras
+        self.replicas = replicas
+        self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
+
+    def model(self, cls=None):
+        """Return a network with weights, running means, and a part that gets no gradient."""
+        layers = self.keras.layers
+        inputs = self.keras.Input((5, 5, 1))
+        x = layers.Conv2D(3, 3, activation="tanh")(inputs)
+        x = layers.BatchNormalization()(x)
+        x = layers.Flatten()(x)
+        outputs = layers.Dense(3, activation="softmax", kernel_regularizer="l2")(x)
+        self.keras.utils.set_random_seed(1)
+        return (cls or self.keras.Model)(inputs, outputs)
+
+    def gradient(self, kind, model):
+        replica = self.replicas.training_replica(model, self.algo, BATCH, kind)
+        replica.push()
+        replica.step(BATCH)
+        return replica.gradient.copy()
+
+    def test_the_frameworks_gradient_is_the_difference_that_a_step_makes(self):
+        framework = self.gradient("framework", self.model())
+        difference = self.gradient("difference", self.model())
+        self.assertGreater(np.abs(framework).max(), 0.01)
+        np.testing.assert_allclose(framework, difference, rtol=1e-4, atol=1e-6)
+
+    def test_a_step_leaves_the_weights_and_gathers_means_and_metrics(self):
+        replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
+        weights, state = replica.weights.copy(), replica.state.copy()
+        replica.step(BATCH)
+        replica.pull()
+        replica.pull_state()
+        np.testing.assert_array_equal(replica.weights, weights)
+        self.assertGreater(np.abs(replica.state - state).max(), 0)
+        self.assertEqual(sorted(replica.results()), ["accuracy", "loss"])
+
+    def test_weights_and_state_go_into_the_model_and_back(self):
+        replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
+        wanted = np.linspace(-1, 1, replica.weights.size, dtype=np.float32)
+        replica.weights[:] = wanted
+        replica.push()
+        state = np.linspace(1, 2, replica.state.size, dtype=np.float32)
+        replica.state[:] = state
+        replica.push_state()
+        replica.finish()
+        variables = replica.model.trainable_variables
+        found = [self.keras.ops.convert_to_numpy(each.value).ravel() for each in variables]
+        np.testing.assert_array_equal(np.concatenate(found), wanted)
+        replica.pull()
+        np.testing.assert_array_equal(replica.weights, wanted)
+        replica.state[:] = 0
+        replica.pull_state()
+        np.testing.assert_array_equal(replica.state, state)
+
+    def test_a_model_without_weights_is_refused(self):
+        from multiverso.learn import InputError
+
+        inputs = self.keras.Input((2,))
+        model = self.keras.Model(inputs, self.keras.layers.Softmax()(inputs))
+        with self.assertRaisesRegex(InputError, "expected trainable weights"):
+            self.replicas.validation_replica(model, self.algo, (np.ones((2, 2)), np.ones(2)))
+
+
+@unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
+class TestModelsFromFiles(unittest.TestCase):
+    def setUp(self):
+        os.environ.setdefault("KERAS_BACKEND", BACKEND)
+        import keras
+
+        self.keras = keras
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_architecture_and_weights_come_back(self):
+        from multiverso.learn import ModelFromJson, ModelFromKeras
+
+        model = self.keras.Sequential([self.keras.Input((2,)), self.keras.layers.Dense(3)])
+        text, weights, whole = (
+            self.folder / name for name in ("a.json", "a.weights.h5", "a.keras")
+        )
+        text.write_text(model.to_json(), "utf-8")
+        model.save_weights(weights)
+        model.save(whole)
+        for builder in (
+            ModelFromJson(filename=text, weights=weights),
+            ModelFromJson(json_str=model.to_json(), weights=weights),
+            ModelFromKeras(whole),
+        ):
+            for ours, theirs in zip(
+                builder.build_model().get_weights(), model.get_weights(), strict=True
+            ):
+                np.testing.assert_array_equal(ours, theirs)
+
+    def test_what_is_no_model_is_refused_in_one_sentence(self):
+        from multiverso.learn import InputError, ModelFromJson, ModelFromKeras
+
+        for name, text in (("a", "{"), ("b", "{}"), ("c", "[1]"), ("d", "words"), ("e", "3")):
+            path = self.folder / name
+            path.write_text(text, "utf-8")
+            for builder in (ModelFromJson(filename=path), ModelFromKeras(path)):
+                with self.subTest(text), self.assertRaises(InputError) as caught:
+                    builder.build_model()
+                self.assertNotIn("\n", str(caught.exception))
+                self.assertIn(name, str(caught.exception))
+        with self.assertRaisesRegex(InputError, "there is no such file"):
+            ModelFromJson(filename=self.folder / "none").build_model()
+
+    def test_code_in_a_file_is_not_run(self):
+        from multiverso.learn import InputError, ModelFromJson, ModelFromKeras
+
+        marker = self.folder / "marker"
+        layer = self.keras.layers.Lambda(lambda x, path=str(marker): (open(path, "w"), x)[1])
+        model = self.keras.Sequential([self.keras.Input((2,)), layer])
+        marker.unlink(missing_ok=True)
+        text, whole = self.folder / "a.json", self.folder / "a.keras"
+        text.write_text(model.to_json(), "utf-8")
+        self.assertIn("Lambda", json.loads(text.read_text("utf-8"))["config"]["layers"][1].values())
+        model.save(whole)
+        for builder in (ModelFromJson(filename=text), ModelFromKeras(whole)):
+            with self.assertRaises(InputError):
+                builder.build_model()
+        self.assertFalse(marker.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
