@@ -7,6 +7,7 @@ names they have in ``c_api.h``, and a test compares them with it one by one.
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
 from pathlib import Path
@@ -308,6 +309,22 @@ def call(function: Callable[..., int], *arguments: object) -> None:
         finally:  # also when Ctrl-C comes once more
             lib.MV_Cancel(reason.encode(errors="replace"))
         raise
+    if status:
+        raise exception(status)
+
+
+def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
+    """Call a function as `call` does, in a thread that no signal reaches, until `stop` is set.
+
+    Then the call is given up within a slice, and AbortedError raised.
+    """
+    status = function(*arguments)
+    while status == MV_PENDING:
+        if stop.is_set():
+            msg = "the session was left"
+            lib.MV_Cancel(msg.encode())
+            raise errors.AbortedError(msg)
+        status = _wait()
     if status:
         raise exception(status)
 

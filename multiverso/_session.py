@@ -12,7 +12,7 @@ import sys
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
@@ -28,6 +28,16 @@ _WAIT_SLICE_MS: Final = 100
 
 _aggregate_right: Final = _capi.undeclared("MV_SessionAggregate")
 _ARGUMENT_OF: Final = {dtype: c_int32(code) for dtype, code in _arrays.CODES.items()}
+
+
+class BackgroundExchange(Protocol):
+    """Work on tables of the session in another thread."""
+
+    def wait(self) -> None:
+        """Wait for its end, with a deadline."""
+
+    def stop(self) -> None:
+        """Let it end soon."""
 
 
 class Session:
@@ -51,6 +61,8 @@ class Session:
     companions : dict
         What an adapter keeps for as long as the session is open, under the adapter's name. It is
         let go when the session ends.
+    exchanges : set of BackgroundExchange
+        What works on tables in other threads. It is waited for before the ranks meet.
 
     """
 
@@ -70,6 +82,7 @@ class Session:
         self.closed = False
         self.forked = False
         self.companions: dict[str, list[Any]] = {}
+        self.exchanges: weakref.WeakSet[BackgroundExchange] = weakref.WeakSet()
         self._communicator = communicator  # the library uses it until the session is closed
         self._blocks = 0
         self.handle = _capi.MV_Session()
@@ -98,14 +111,17 @@ class Session:
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
+        self.settle()
         _capi.call(lib.MV_SessionBarrier, self.handle)
 
     def finish(self) -> None:
         """Join no further rounds; see `multiverso.finish`."""
+        self.settle()
         _capi.call(lib.MV_SessionFinish, self.handle)
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
+        self.settle()
         if type(array) is np.ndarray and array.flags.carray:
             code = _ARGUMENT_OF.get(array.dtype)
             if code is not None:
@@ -125,21 +141,34 @@ class Session:
     def close(self) -> None:
         """Wait for all ranks to close, and end the session, also if that fails."""
         try:
+            self.settle()
             _capi.call(lib.MV_SessionClose, self.handle)
         except BaseException as error:
+            self._stop_exchanges()
             # Interrupted, it is still open; else this is a stale handle, which does no harm.
             lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
             raise
         finally:
             self._end()
 
+    def settle(self) -> None:
+        """Wait for what other threads do with the tables, which belongs before what comes now."""
+        for exchange in list(self.exchanges):
+            exchange.wait()
+
+    def _stop_exchanges(self) -> None:
+        for exchange in list(self.exchanges):
+            exchange.stop()
+
     def leave(self, reason: str) -> None:
         """End the session on this rank at once; the others learn the reason when they wait."""
+        self._stop_exchanges()
         lib.MV_SessionLeave(self.handle, reason.encode(errors="replace"))
         self._end()
 
     def _end(self) -> None:
         self.closed = True
+        self._stop_exchanges()
         self.companions.clear()
         self._communicator = None
         _log.debug("ended the session")

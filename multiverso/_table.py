@@ -61,6 +61,7 @@ class Table:
     ) -> None:
         """Create the table with all ranks; `shape` returns its shape, or raises what is wrong."""
         session = _session.current()
+        session.settle()
         raw = _capi.MV_TableOptions()
         call(lib.MV_TableOptionsInit, byref(raw))
         raw.kind = kind
@@ -156,6 +157,8 @@ class Table:
 
     def _get(self, sync: bool, out: Any) -> Any:
         flags = COLLECTIVE if sync else PLAIN
+        if sync and (session := _session.find()) is not None:
+            session.settle()
         if (
             type(out) is _ndarray
             and out.dtype is self._dtype

@@ -5,6 +5,7 @@ A `TensorSync` ties a list of them to tables, one for each dtype among them.
 """
 
 import contextlib
+import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from multiverso import _arrays, _capi, _session
 from multiverso._capi import call, lib
+from multiverso._overlap import Exchange, Snapshot
 from multiverso.errors import StateError
 from multiverso.tables import ArrayTableHandler
 
@@ -60,6 +62,19 @@ class Tensor(Protocol):
         """Take note that the pass has changed what is at the address."""
 
 
+class Group(Protocol):
+    """Tensors whose memory a framework fills and empties all at once; their attribute `group`."""
+
+    def load(self) -> None:
+        """Bring the values to the tensors' memory, as where gains are counted from."""
+
+    def gather(self) -> None:
+        """Bring what they have gained to the tensors' memory, for the native pass."""
+
+    def scatter(self) -> None:
+        """Hand the tensors' memory back to the framework."""
+
+
 class TensorSync:
     """Keeps tensors equal to tables. Collective: all ranks make one of the same tensors.
 
@@ -71,6 +86,8 @@ class TensorSync:
         Returns the tensors. If it raises, the other ranks get a `MismatchError`.
     name : str or None
         What messages call it, "parameters" by default.
+    overlap : bool, optional
+        Whether a thread exchanges what a sync has found, see `_overlap`.
     updater : str, optional
         Of the tables, as for `ArrayTableHandler`.
     **options : float
@@ -91,67 +108,121 @@ class TensorSync:
         self,
         make: Callable[[], Sequence[Tensor]],
         name: str | None,
+        overlap: bool = False,
         updater: str = "add",
         **options: float | None,
     ) -> None:
         session = _session.current()
         with taking_part():
             name = _checked_name(name)
+            _check_flag(overlap)
             tensors = make()
-            groups = _by_dtype(tensors)
-            if not groups:
+            self._groups: list[Group] = _groups_of(tensors)
+            for group in self._groups:
+                group.load()
+            parts = _by_dtype(tensors)
+            if not parts:
                 msg = f"{name}: expected parameters, received {len(tensors)} tensors without any"
                 raise ValueError(msg)
             full_name = _with_layout(name, tensors)
             is_master = session.worker_id == 0
-            initial = [_joined(group) if is_master else None for group in groups]
+            initial = [_joined(part) if is_master else None for part in parts]
         self.name = name
+        self._session = session
         self.tables: tuple[ArrayTableHandler, ...] = tuple(
             ArrayTableHandler(
-                sum(tensor.size for tensor in group),
+                sum(tensor.size for tensor in part),
                 init,
-                dtype=group[0].dtype,
+                dtype=part[0].dtype,
                 updater=updater,
                 name=full_name,
                 **options,
             )
-            for group, init in zip(groups, initial, strict=True)
+            for part, init in zip(parts, initial, strict=True)
         )
         del initial
         self._parts: list[_TablePart] | None = None
         if session.worker_id >= 0:
             self._parts = [
-                _TablePart(group, table) for group, table in zip(groups, self.tables, strict=True)
+                _TablePart(part, table, overlap)
+                for part, table in zip(parts, self.tables, strict=True)
             ]
+            for group in self._groups:
+                group.scatter()
+        self._exchange: Exchange | None = None
+        if overlap and self._parts is not None:
+            self._exchange = Exchange(_passes(self._parts), name)
 
     def sync(self) -> None:
         """Add what the tensors have gained to the tables, and set both to the sum."""
+        parts = self._checked_parts()
+        if self._exchange is not None:
+            if self._session.closed:
+                msg = f"{self.name}: the session in which it was made has been shut down"
+                raise StateError(msg)
+            self._wait_for(self._exchange)
+            self._apply(parts, is_sent=True)
+            for part in parts:
+                part.begin()
+            self._exchange.start()
+            return
+        for group in self._groups:
+            group.gather()
+        try:
+            for part in parts:
+                part.sync()
+        finally:
+            for group in self._groups:
+                group.scatter()
+
+    def wait(self) -> None:
+        """Wait for what the last sync exchanges in the background, and set the tensors to it."""
+        parts = self._checked_parts()
+        if self._exchange is not None:
+            self._wait_for(self._exchange)
+            self._apply(parts, is_sent=False)
+
+    def _wait_for(self, exchange: Exchange) -> None:
+        exchange.wait()
+        if (error := exchange.take_error()) is not None:
+            # Whoever goes on nevertheless makes the same pass again first: it does the rest.
+            exchange.start()
+            raise error
+
+    def _apply(self, parts: "list[_TablePart]", is_sent: bool) -> None:
+        for group in self._groups:
+            group.gather()
+        for part in parts:
+            part.apply(is_sent)
+        for group in self._groups:
+            group.scatter()
+
+    def restart(self) -> None:
+        """Count the gains from what the tensors are now; what made them so is not added."""
+        self.wait()
+        parts = self._checked_parts()
+        for group in self._groups:
+            group.load()
+        for part in parts:
+            part.restart()
+
+    def _checked_parts(self) -> "list[_TablePart]":
         if self._parts is None:
             msg = f"{self.name}: this rank is a server and no worker"
             raise StateError(msg)
-        for part in self._parts:
-            part.sync()
+        return self._parts
 
 
 class _TablePart:
     """The tensors of one dtype, their table, and the native object between them."""
 
-    def __init__(self, tensors: list[Tensor], table: ArrayTableHandler) -> None:
+    def __init__(self, tensors: list[Tensor], table: ArrayTableHandler, overlap: bool) -> None:
         # With all workers at once, lest a slow one sees what a quick one has added already.
         values = table.get(sync=True)
-        counts = (c_int64 * len(tensors))(*(tensor.size for tensor in tensors))
-        self._handle = _capi.MV_ParamSync()
-        call(
-            lib.MV_ParamSyncCreate,
-            table._handle,
-            counts,
-            len(tensors),
-            _arrays.address(values),
-            byref(self._handle),
-        )
-        # The copy of the handle outlives this object.
-        free = weakref.finalize(self, lib.MV_ParamSyncFree, _capi.MV_ParamSync(self._handle.value))
-        free.atexit = False
+        self._table = table
+        self._sizes = [tensor.size for tensor in tensors]
+        self._overlap = overlap
+        self._start(values)
         end = 0
         for tensor in tensors:
             begin, end = end, end + tensor.size
@@ -167,15 +238,78 @@ class _TablePart:
             else:
                 self._moving.append((index, tensor))
 
+    def _start(self, values: NDArray[Any]) -> None:
+        """Make the native object, for tensors that are `values` now, or for a copy of them."""
+        self._snapshot = Snapshot(values) if self._overlap else None
+        self._resumes = False
+        sizes = [values.size] if self._overlap else self._sizes
+        self._handle = _capi.MV_ParamSync()
+        call(
+            lib.MV_ParamSyncCreate,
+            self._table._handle,
+            (c_int64 * len(sizes))(*sizes),
+            len(sizes),
+            _arrays.address(values),
+            byref(self._handle),
+        )
+        # The copy of the handle outlives this object.
+        handle = _capi.MV_ParamSync(self._handle.value)
+        self._free = weakref.finalize(self, lib.MV_ParamSyncFree, handle)
+        self._free.atexit = False
+
+    def restart(self) -> None:
+        """Count the gains from what the tensors are now."""
+        values = _joined(self._tensors)
+        for _, tensor in self._moving:
+            tensor.assign(tensor.values())
+        self._free()
+        self._start(values)
+
     def sync(self) -> None:
         """Make one pass over tensors and table."""
-        for index, tensor in self._moving:
-            self._addresses[index] = tensor.address()
+        self._locate()
         try:
             call(_run, self._handle, self._addresses, self._count)
         finally:  # an interrupted pass is whole in what it has done
             for _, tensor in self._moving:
                 tensor.settle()
+
+    def _locate(self) -> None:
+        for index, tensor in self._moving:
+            self._addresses[index] = tensor.address()
+
+    def begin(self) -> None:
+        """Let the next `exchange` begin with what the last `apply` has sent."""
+        self._resumes = False
+
+    def exchange(self, stop: threading.Event) -> None:
+        """Make the pass over a copy of the tensors, in another thread."""
+        assert self._snapshot is not None
+        if not self._resumes:  # after one that failed the pass goes on with what is there
+            self._snapshot.begin()
+            self._resumes = True
+        brought = self._snapshot.brought
+        addresses = (c_void_p * 1)(_arrays.address(brought))
+        _capi.call_until(stop, _run, self._handle, addresses, c_int64(1))
+
+    def apply(self, is_sent: bool) -> None:
+        """Set the tensors to what has been brought and what they have gained meanwhile."""
+        assert self._snapshot is not None
+        self._locate()
+        addresses = [int(address or 0) for address in self._addresses]
+        self._snapshot.apply(addresses, self._sizes, is_sent)
+        for _, tensor in self._moving:
+            tensor.settle()
+
+
+def _passes(parts: list[_TablePart]) -> Callable[[threading.Event], None]:
+    """Return what makes the passes of all tables."""
+
+    def run(stop: threading.Event) -> None:
+        for part in parts:
+            part.exchange(stop)
+
+    return run
 
 
 @contextlib.contextmanager
@@ -198,12 +332,24 @@ def _checked_name(name: object) -> str:
     return name
 
 
+def _check_flag(overlap: object) -> None:
+    if not isinstance(overlap, bool):
+        msg = f"overlap: expected True or False, received {overlap!r}"
+        raise TypeError(msg)
+
+
 def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Return the tensors of each dtype that has elements, in the order of the first of each."""
     groups: dict[np.dtype[Any], list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.dtype, []).append(tensor)
     return [group for group in groups.values() if any(tensor.size for tensor in group)]
+
+
+def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
+    """Return the groups of those tensors that have one, each once."""
+    groups = {id(tensor.group): tensor.group for tensor in tensors if hasattr(tensor, "group")}
+    return list(groups.values())
 
 
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:

@@ -32,6 +32,8 @@ class LasagneParamManager:
         normalisation. "average", the default: all have the mean of what the workers have gathered;
         integers are the master's. "master": all have the master's. False: each worker keeps its
         own, from the start. Those of other dtypes are always each worker's own.
+    overlap : bool, optional
+        As for `multiverso.sync.ParamSync`.
 
     Attributes
     ----------
@@ -54,12 +56,18 @@ class LasagneParamManager:
 
     """
 
-    def __init__(self, network: Any, *, sync_non_trainable: SyncNonTrainable = "average") -> None:
+    def __init__(
+        self,
+        network: Any,
+        *,
+        sync_non_trainable: SyncNonTrainable = "average",
+        overlap: bool = False,
+    ) -> None:
         session = current_session()
         is_master = session.worker_id == 0
         mean = 1.0 / session.num_workers
         self._sync = TensorSync(
-            lambda: _tensors_of(network, sync_non_trainable, is_master, mean), "network"
+            lambda: _tensors_of(network, sync_non_trainable, is_master, mean), "network", overlap
         )
         self.network = network
 
@@ -80,6 +88,17 @@ class LasagneParamManager:
 
         """
         self._sync.sync()
+
+    def wait(self) -> None:
+        """With ``overlap=True``: wait for the last sync's exchange and take its result.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `multiverso.sync.ParamSync.wait`.
+
+        """
+        self._sync.wait()
 
     def update_all_param(self) -> None:
         """Do what `sync_all_param` does, under its former name.

@@ -5,7 +5,7 @@ Make the manager, and all workers have the master's values; train a batch, call
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from multiverso._tensor_sync import taking_part
 from multiverso.api import current_session
 from multiverso.sync import ParamSync
+from multiverso.tables import ArrayTableHandler
 
 __all__ = ["MVModelParamManager"]
 
@@ -28,6 +29,8 @@ class MVModelParamManager(abc.ABC):
     ----------
     model : object
         What the two methods read and write; kept as `model`.
+    overlap : bool, optional
+        As for `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -58,14 +61,19 @@ class MVModelParamManager(abc.ABC):
     array([1., 1.])
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, overlap: bool = False) -> None:
         current_session()
         self.model = model
         with taking_part():
             # Copies: what the model gives may be its own memory, a constant, or nobody's.
             self._values = [np.array(value, order="C") for value in self.get_all_param_values()]
-        self._sync = ParamSync(self._values, name=type(model).__name__)
+        self._sync = ParamSync(self._values, name=type(model).__name__, overlap=overlap)
         self.set_all_param_values(self._values)
+
+    @property
+    def tables(self) -> tuple[ArrayTableHandler, ...]:
+        """The tables: one for each dtype, in the order in which these come in the model."""
+        return self._sync.tables
 
     @abc.abstractmethod
     def get_all_param_values(self) -> Sequence[NDArray[Any]]:
@@ -88,6 +96,19 @@ class MVModelParamManager(abc.ABC):
         StateError, OperationTimeout, PeerLostError, AbortedError
             As for `multiverso.sync.ParamSync.sync`.
         """
+        self._pass(self._sync.sync)
+
+    def wait(self) -> None:
+        """With ``overlap=True``: wait for the last sync's exchange and take its result.
+
+        Raises
+        ------
+        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
+            As `sync_all_param`.
+        """
+        self._pass(self._sync.wait)
+
+    def _pass(self, make: Callable[[], None]) -> None:
         values = self.get_all_param_values()
         shapes = [np.shape(value) for value in values]
         expected = [value.shape for value in self._values]
@@ -96,6 +117,6 @@ class MVModelParamManager(abc.ABC):
         for mine, value in zip(self._values, values, strict=True):
             np.copyto(mine, value)
         try:
-            self._sync.sync()
+            make()
         finally:  # what an interrupted call has done is in the values
             self.set_all_param_values(self._values)

@@ -29,6 +29,8 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         How many steps make a sync, 1 or more.
     sync_buffers : {"average", "master", False}, optional
         As for `TorchParamManager`.
+    overlap : bool, optional
+        As for `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -48,13 +50,15 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         module: torch.nn.Module,
         freq: int = 1,
         sync_buffers: SyncBuffers = "average",
+        *,
+        overlap: bool = False,
     ) -> None:
         current_session()
         with taking_part():
             _check(optimizer, freq)
         self.optimizer = optimizer
         self.freq = freq
-        self.manager = TorchParamManager(module, sync_buffers)
+        self.manager = TorchParamManager(module, sync_buffers, overlap=overlap)
         self._steps = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -91,6 +95,10 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     def sync(self) -> None:
         """Sync now, for instance when training ends between two syncs."""
         self.manager.sync_all_param()
+
+    def wait(self) -> None:
+        """With ``overlap=True``: wait for the last sync's exchange and take its result."""
+        self.manager.wait()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients."""

@@ -36,6 +36,8 @@ class TorchParamManager:
         of what the workers have gathered; integers, such as counts of batches, are the master's.
         "master": all have the master's. False: each worker keeps its own, from the start. Buffers
         of other dtypes, such as masks, are always each worker's own.
+    overlap : bool, optional
+        As for `multiverso.sync.ParamSync`.
 
     Raises
     ------
@@ -64,12 +66,20 @@ class TorchParamManager:
 
     """
 
-    def __init__(self, module: torch.nn.Module, sync_buffers: SyncBuffers = "average") -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        sync_buffers: SyncBuffers = "average",
+        *,
+        overlap: bool = False,
+    ) -> None:
         session = current_session()
         is_master = session.worker_id == 0
         mean = 1.0 / session.num_workers
         self._sync = TensorSync(
-            lambda: _tensors_of(module, sync_buffers, is_master, mean), type(module).__name__
+            lambda: _tensors_of(module, sync_buffers, is_master, mean),
+            type(module).__name__,
+            overlap,
         )
         self.module = module
 
@@ -92,6 +102,17 @@ class TorchParamManager:
 
         """
         self._sync.sync()
+
+    def wait(self) -> None:
+        """With ``overlap=True``: wait for the last sync's exchange and take its result.
+
+        Raises
+        ------
+        StateError, OperationTimeout, PeerLostError, AbortedError
+            As for `multiverso.sync.ParamSync.wait`.
+
+        """
+        self._sync.wait()
 
 
 def _tensors_of(module: object, sync_buffers: object, is_master: bool, mean: float) -> list[Tensor]:

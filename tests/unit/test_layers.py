@@ -33,11 +33,12 @@ PACKAGE_LAYERS = (
     ("_row_ids", "_session", "_updaters"),
     ("_table",),
     ("api", "tables"),
+    ("_overlap",),
     ("_tensor_sync",),
-    ("_array_tensors",),
+    ("_array_tensors", "_staging"),
     ("sync",),
     ("__init__",),
-    ("lasagne_ext", "learn", "theano_ext", "torch_ext"),
+    ("jax_ext", "keras_ext", "lasagne_ext", "learn", "theano_ext", "torch_ext"),
 )
 
 COMMENT = re.compile(

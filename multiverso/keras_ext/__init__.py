@@ -1,0 +1,18 @@
+"""Multiverso for programs written with Keras 3, on JAX, PyTorch or TensorFlow.
+
+    from multiverso.keras_ext import MVCallback, shard
+
+    with mv.session():
+        model = keras.Sequential([...])
+        model.compile("adam", "mse")
+        x, y = shard(x, y)  # this worker's part
+        model.fit(x, y, epochs=10, callbacks=[MVCallback(model)])
+
+`KerasParamManager` is the same for training loops of one's own.
+"""
+
+from multiverso.keras_ext.callbacks import MVCallback
+from multiverso.keras_ext.data import shard
+from multiverso.keras_ext.param_manager import KerasParamManager
+
+__all__ = ["KerasParamManager", "MVCallback", "shard"]

@@ -1,0 +1,69 @@
+"""Weights of Keras on TensorFlow: read and written by one compiled call for all of them.
+
+A call of TensorFlow for each weight would take longer than the rest of a sync.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from multiverso._staging import StagedGroup, Staging
+from multiverso._tensor_sync import Tensor
+from multiverso.keras_ext._variables import Access, grouped
+
+_DTYPES = {
+    "float32": "float32",
+    "float64": "float64",
+    "float16": "float32",
+    "bfloat16": "float32",
+    "int32": "int32",
+    "int64": "int64",
+}
+
+
+class _Store:
+    """Variables of one dtype, all with elements."""
+
+    is_dense = True
+
+    def __init__(self, variables: list[Any], dtype: str) -> None:
+        sizes = [int(np.prod(variable.shape)) for variable in variables]
+        own = variables[0].dtype
+
+        def join() -> Any:
+            return tf.concat([tf.reshape(tf.cast(v, dtype), [-1]) for v in variables], 0)
+
+        def split(flat: Any) -> None:
+            parts = tf.split(flat, sizes)
+            for variable, part in zip(variables, parts, strict=True):
+                value = tf.reshape(tf.cast(part, own), variable.shape)
+                variable.assign(value, read_value=False)
+
+        spec = tf.TensorSpec([sum(sizes)], dtype)
+        self._join = tf.function(join).get_concrete_function()
+        self._split = tf.function(split, input_signature=[spec]).get_concrete_function()
+
+    def read(self, staging: Staging) -> None:
+        """Copy the values there."""
+        np.copyto(staging.flat, np.asarray(self._join()))
+
+    def write(self, staging: Staging) -> None:
+        """Set the variables."""
+        self._split(tf.constant(staging.flat))  # a copy
+
+
+def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
+    """Return the tensors of those `variables` that have elements."""
+    tensors: dict[int, Tensor] = {}
+    for (dtype, share), places in grouped(variables, shares).items():
+        chosen = [variables[place].value for place in places]
+        group = StagedGroup(
+            _Store(chosen, _DTYPES[dtype]),
+            [tuple(variable.shape) for variable in chosen],
+            np.dtype(_DTYPES[dtype]),
+            is_exact=_DTYPES[dtype] == dtype,
+            share=share,
+        )
+        tensors |= zip(places, group.tensors, strict=True)
+    return [tensor for _, tensor in sorted(tensors.items())]

@@ -1,0 +1,15 @@
+"""Weights of Keras on PyTorch: in place."""
+
+from typing import Any
+
+from multiverso._tensor_sync import Tensor
+from multiverso.keras_ext._variables import Access
+from multiverso.torch_ext._tensors import TorchTensor
+
+
+def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
+    """Return the tensors of `variables`, which they are themselves."""
+    return [
+        TorchTensor(variable.value, f"weight {variable.path}", share)
+        for variable, share in zip(variables, shares, strict=True)
+    ]

@@ -1,0 +1,111 @@
+"""The weights of a model as tensors to be kept in step, on whichever backend Keras has."""
+
+import importlib
+from typing import Any
+
+import keras
+
+from multiverso._tensor_sync import Tensor
+
+#: Of a table; half precision is summed up in single precision.
+_KNOWN = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
+_INTEGERS = ("int32", "int64")
+
+
+class Access:
+    """A model's weights, and the way to their values at any moment.
+
+    Attributes
+    ----------
+    parameters : list of keras.Variable
+        What gradients change, or would change if it were not frozen.
+    statistics : list of keras.Variable
+        The other weights. Seeds of random layers are none: each worker has its own.
+    trained : keras.Model
+        The model that may be in ``fit``: the one given, or one that it is a part of.
+
+    """
+
+    def __init__(self, model: Any) -> None:
+        made_trainable = _made_trainable(model)
+        weights = list(model.weights)
+        self.parameters = [v for v in weights if id(v) in made_trainable or v.trainable]
+        chosen = set(map(id, self.parameters))
+        self.statistics = [v for v in weights if id(v) not in chosen]
+        self.trained: Any = model
+        if not self.parameters:
+            msg = (
+                f"model: expected parameters, received a {type(model).__name__} without any; build "
+                "it, or run a batch, before"
+            )
+            raise ValueError(msg)
+        for variable in self.parameters:
+            if variable_dtype(variable) not in _KNOWN:
+                known = ", ".join(_KNOWN)
+                msg = (
+                    f"parameter {variable.path}: expected one of the dtypes {known}, received "
+                    f"{variable_dtype(variable)}"
+                )
+                raise TypeError(msg)
+
+
+def tensors_of(
+    access: Access, sync_non_trainable: object, is_master: bool, mean: float
+) -> list[Tensor]:
+    """Return the tensors, in the order of `parameters` and `statistics`.
+
+    Parameters
+    ----------
+    access : Access
+        The weights.
+    sync_non_trainable : {"average", "master", False}
+        As for `KerasParamManager`.
+    is_master : bool
+        Whether this is worker 0.
+    mean : float
+        One by the number of workers.
+
+    """
+    variables = list(access.parameters)
+    shares = [1.0] * len(variables)
+    if sync_non_trainable is not False:
+        only_master = 1.0 if is_master else 0.0
+        for variable in access.statistics:
+            dtype = variable_dtype(variable)
+            if dtype in _KNOWN:
+                is_mean = sync_non_trainable == "average" and dtype not in _INTEGERS
+                variables.append(variable)
+                shares.append(mean if is_mean else only_master)
+    backend = keras.backend.backend()
+    if backend not in ("jax", "tensorflow", "torch"):
+        msg = f"expected Keras on jax, tensorflow or torch, it is on {backend}"
+        raise ValueError(msg)
+    # The others' modules import their frameworks.
+    module = importlib.import_module(f"multiverso.keras_ext._{backend}")
+    tensors: list[Tensor] = module.tensors_of(access, variables, shares)
+    return tensors
+
+
+def variable_dtype(variable: Any) -> str:
+    """Return the dtype of a variable's values."""
+    return str(keras.backend.standardize_dtype(variable.value.dtype))
+
+
+def grouped(variables: list[Any], shares: list[float]) -> dict[tuple[str, float], list[int]]:
+    """Return the places of the variables of each dtype and share, without those of no elements."""
+    places: dict[tuple[str, float], list[int]] = {}
+    for index, (variable, share) in enumerate(zip(variables, shares, strict=True)):
+        if 0 not in variable.shape:
+            places.setdefault((variable_dtype(variable), share), []).append(index)
+    return places
+
+
+def _made_trainable(model: Any) -> set[int]:
+    """Return the ids of the weights that were made to be trained, also of frozen layers.
+
+    A frozen layer says of all its weights that they are not trainable; only where it keeps them
+    tells its kernel from the statistics of batch normalisation.
+    """
+    flatten = getattr(model, "_flatten_layers", None)
+    layers = [model] if flatten is None else flatten(include_self=True, recursive=True)
+    return {id(v) for layer in layers for v in getattr(layer, "_trainable_variables", ())}

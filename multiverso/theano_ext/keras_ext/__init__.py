@@ -1,0 +1,1 @@
+"""The former place of `multiverso.keras_ext`."""

@@ -1,0 +1,5 @@
+"""The former place of `multiverso.keras_ext.callbacks`."""
+
+from multiverso.keras_ext.callbacks import MVCallback
+
+__all__ = ["MVCallback"]

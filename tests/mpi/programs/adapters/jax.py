@@ -1,0 +1,45 @@
+"""A pytree of JAX under PytreeSync."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from multiverso.jax_ext import PytreeSync
+
+
+class Model:
+    DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+    def __init__(self, shapes, dtype, value):
+        jax.config.update("jax_enable_x64", dtype == "float64")
+        leaves = [jnp.full(shape, value, dtype) for shape in shapes]
+        self.params = {"first": leaves[:1], "others": tuple(leaves[1:])}
+
+    def attach(self, **options):
+        self.manager = PytreeSync(self.params, **options)
+        self.params = self.manager.params
+
+    def tables(self):
+        return self.manager.tables
+
+    def values(self):
+        return values_of(self.params)
+
+    def add(self, delta):
+        self.params = jax.tree.map(lambda leaf: leaf + jnp.asarray(delta, leaf.dtype), self.params)
+
+    def sync(self):
+        self.params = self.manager.sync(self.params)
+
+    def wait(self):
+        self.params = self.manager.wait(self.params)
+
+    def saved_and_loaded(self, folder):
+        return values_of(pickle.loads(pickle.dumps(self.params)))  # our own bytes
+
+
+def values_of(params):
+    leaves = jax.tree.leaves(params)
+    return np.concatenate([np.asarray(leaf).astype(np.float64).ravel() for leaf in leaves])

@@ -1,0 +1,54 @@
+"""Shared variables of PyTensor, Theano or Aesara, which sync themselves."""
+
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[4] / "examples" / "common"))
+from theano_backend import theano  # noqa: E402
+
+from multiverso.theano_ext.param_manager import MVModelParamManager  # noqa: E402
+
+
+class Manager(MVModelParamManager):
+    def get_all_param_values(self):
+        return [variable.get_value() for variable in self.model]
+
+    def set_all_param_values(self, params):
+        for variable, value in zip(self.model, params, strict=True):
+            variable.set_value(value)
+
+
+class Model:
+    DTYPES = ("float32", "float64", "float16")
+
+    def __init__(self, shapes, dtype, value):
+        self.variables = [theano.shared(np.full(shape, value, dtype)) for shape in shapes]
+
+    def attach(self, **options):
+        self.manager = Manager(self.variables, **options)
+
+    def tables(self):
+        return self.manager.tables
+
+    def values(self):
+        return values_of(self.variables)
+
+    def add(self, delta):
+        for variable in self.variables:
+            variable.set_value((variable.get_value() + delta).astype(variable.dtype))
+
+    def sync(self):
+        self.manager.sync_all_param()
+
+    def wait(self):
+        self.manager.wait()
+
+    def saved_and_loaded(self, folder):
+        return values_of(pickle.loads(pickle.dumps(self.variables)))  # our own bytes
+
+
+def values_of(variables):
+    return np.concatenate([np.ravel(variable.get_value()) for variable in variables])

@@ -1,0 +1,43 @@
+"""A module of PyTorch under TorchParamManager."""
+
+import numpy as np
+import torch
+
+from multiverso.torch_ext import TorchParamManager
+
+
+class Model:
+    DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+    def __init__(self, shapes, dtype, value):
+        self.module = torch.nn.ParameterList(
+            [torch.full(shape, float(value), dtype=getattr(torch, dtype)) for shape in shapes]
+        )
+
+    def attach(self, **options):
+        self.manager = TorchParamManager(self.module, **options)
+
+    def tables(self):
+        return self.manager.tables
+
+    def values(self):
+        return values_of(self.module)
+
+    def add(self, delta):
+        with torch.no_grad():
+            for parameter in self.module:
+                parameter += delta
+
+    def sync(self):
+        self.manager.sync_all_param()
+
+    def wait(self):
+        self.manager.wait()
+
+    def saved_and_loaded(self, folder):
+        torch.save(self.module, folder / "module.pt")
+        return values_of(torch.load(folder / "module.pt", weights_only=False))  # our own file
+
+
+def values_of(module):
+    return np.concatenate([p.detach().double().numpy().ravel() for p in module])

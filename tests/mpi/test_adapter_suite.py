@@ -1,0 +1,51 @@
+"""What holds for every adapter, on those frameworks that this environment has."""
+
+import functools
+import importlib.util
+
+import adapter_suite
+import pytest
+
+import launch
+
+#: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs.
+ADAPTERS = [
+    ("numpy", "", ["numpy"]),
+    ("torch", "", ["torch"]),
+    ("jax", "", ["jax"]),
+    ("keras", "jax", ["keras", "jax"]),
+    ("keras", "tensorflow", ["keras", "tensorflow"]),
+    ("keras", "torch", ["keras", "torch"]),
+    ("lasagne", "", ["lasagne"]),
+]
+if importlib.util.find_spec("lasagne") is None:  # which needs another NumPy than some of these
+    ADAPTERS += [("theano", "", [name]) for name in ("pytensor",)]
+
+HERE = [
+    (adapter, backend)
+    for adapter, backend, modules in ADAPTERS
+    if all(importlib.util.find_spec(module) for module in modules)
+]
+
+
+@functools.cache
+def job(adapter, backend, np):
+    return launch.run(
+        "adapter_suite.py", adapter, np=np, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3"
+    )
+
+
+@pytest.mark.parametrize("name", adapter_suite.CASES)
+@pytest.mark.parametrize("np", [1, 3])
+@pytest.mark.parametrize(("adapter", "backend"), HERE)
+def test_case(adapter, backend, np, name):
+    result = job(adapter, backend, np)
+    for rank in range(np):
+        outcome = result.reports.get(rank, {}).get("outcomes", {}).get(name, "did not come to it")
+        assert outcome == "ok", f"rank {rank}: {outcome}\n{result.output[-3000:]}"
+
+
+@pytest.mark.parametrize("np", [1, 3])
+@pytest.mark.parametrize(("adapter", "backend"), HERE)
+def test_job_ends_well_and_leaves_nothing(adapter, backend, np):
+    job(adapter, backend, np).check()

@@ -1,0 +1,325 @@
+"""Models of Keras that are kept in step, with one worker, on the backend that Keras has here."""
+
+import importlib.util
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+import multiverso as mv
+
+HAS_KERAS = importlib.util.find_spec("keras") is not None
+if HAS_KERAS:
+    import keras
+
+    from multiverso.keras_ext import KerasParamManager, MVCallback, shard
+
+    BACKEND = keras.backend.backend()
+
+
+def model_of(*layers, learning_rate=0.125, **options):
+    """Return a compiled model of 3 inputs."""
+    model = keras.Sequential([keras.layers.Input((3,)), *layers])
+    optimizer = keras.optimizers.SGD(learning_rate, momentum=0.5)
+    model.compile(optimizer, "mse", **options)
+    return model
+
+
+def layers():
+    return [
+        keras.layers.Dense(
+            4, activation="tanh", kernel_initializer=keras.initializers.Constant(0.1)
+        ),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(0.5)),
+    ]
+
+
+def data(samples=24, dtype="float32"):
+    x = np.random.default_rng(1).normal(size=(samples, 3)).astype(dtype)
+    return x, x.sum(axis=1, keepdims=True)
+
+
+def flat(model):
+    arrays = [keras.ops.convert_to_numpy(keras.ops.cast(v, "float64")) for v in model.weights]
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def held(manager):
+    return np.concatenate([table.get() for table in manager.tables])
+
+
+def fit(model, *callbacks, epochs=1, **options):
+    """Train on 6 batches in each epoch."""
+    x, y = data()
+    return model.fit(
+        x,
+        y,
+        batch_size=4,
+        epochs=epochs,
+        verbose=0,
+        shuffle=False,
+        callbacks=[*callbacks],
+        **options,
+    )
+
+
+@unittest.skipUnless(HAS_KERAS, "needs Keras")
+class InSession(unittest.TestCase):
+    def setUp(self):
+        session = mv.session()
+        session.__enter__()
+        self.addCleanup(session.__exit__, None, None, None)
+        keras.utils.set_random_seed(1)
+
+    def check_equal(self, model, manager):
+        np.testing.assert_array_equal(np.sort(flat(model)), np.sort(held(manager)))
+
+
+class Adder(keras.callbacks.Callback if HAS_KERAS else object):
+    """Another worker: adds one to everything after each batch."""
+
+    def __init__(self, callback):
+        super().__init__()
+        self.tables = callback.manager.tables
+
+    def on_train_batch_end(self, batch, logs=None):
+        for table in self.tables:
+            table.add(np.ones(table.size))
+
+
+class TestCallback(InSession):
+    def test_it_trains_as_without(self):
+        for freq in (1, 4):
+            for options in ({}, {"steps_per_execution": 3}):
+                with self.subTest(freq=freq, **options):
+                    alone, together = model_of(*layers(), **options), model_of(*layers(), **options)
+                    callback = MVCallback(together, freq=freq)
+                    for epochs in (1, 2):  # fit is called twice
+                        fit(alone, epochs=epochs)
+                        fit(together, callback, epochs=epochs)
+                    np.testing.assert_allclose(flat(together), flat(alone), rtol=1e-4, atol=1e-5)
+                    self.check_equal(together, callback.manager)
+
+    def gains(self, freq=1, epochs=1, **options):
+        """Return by how much the weights have grown, where they only do by what others add."""
+        model = model_of(*layers()[::2], learning_rate=0.0, **options)
+        start = flat(model)
+        callback = MVCallback(model, freq)
+        fit(model, Adder(callback), callback, epochs=epochs)
+        self.check_equal(model, callback.manager)
+        return set((flat(model) - start).round(5).tolist())
+
+    def test_what_others_add_arrives_while_it_trains(self):
+        self.assertEqual(self.gains(), {6.0})
+        self.assertEqual(self.gains(freq=4, epochs=2), {12.0})
+        self.assertEqual(self.gains(steps_per_execution=2), {3.0})
+
+    def test_so_it_does_with_a_trainer_that_is_not_known(self):
+        if BACKEND != "jax":
+            self.skipTest("there is one way to the weights")
+        with mock.patch("multiverso.keras_ext._jax._GOES_ON_WITH_ITS_LISTS", ("0.",)):
+            self.assertEqual(self.gains(), {6.0})
+
+    def test_a_known_trainer_is_not_interrupted(self):
+        if BACKEND != "jax":
+            self.skipTest("there is no trainer to interrupt")
+        model = model_of(*layers())
+        callback = MVCallback(model)
+        with mock.patch.object(type(model), "jax_state_sync", autospec=True) as put_back:
+            put_back.side_effect = lambda model: None
+            x, y = data()
+            calls = []
+            note = keras.callbacks.LambdaCallback(
+                on_train_batch_end=lambda batch, logs: calls.append(put_back.call_count)
+            )
+            with self.assertRaises(RuntimeError):  # at the end, where it is due
+                model.fit(x, y, verbose=0, callbacks=[callback, note], epochs=2)
+        self.assertEqual(calls, [0])
+
+    def test_it_syncs_every_freq_batches_and_at_the_end(self):
+        for freq, options, times in (
+            (1, {}, 6),
+            (4, {}, 1),
+            (6, {}, 1),
+            (7, {}, 0),
+            (3, {"steps_per_execution": 2}, 2),
+            (1, {"steps_per_execution": 6}, 1),
+        ):
+            with self.subTest(freq=freq, **options):
+                model = model_of(*layers(), **options)
+                callback = MVCallback(model, freq)
+                sync = callback.manager.sync_all_param
+                with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as it:
+                    fit(model, callback)
+                self.assertEqual(it.call_count, times + 1)
+
+    def test_batches_are_counted_over_epochs(self):
+        model = model_of(*layers())
+        callback = MVCallback(model, np.int64(4))
+        sync = callback.manager.sync_all_param
+        with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as it:
+            fit(model, callback, epochs=2)
+        self.assertEqual(it.call_count, 3 + 1)
+
+    def test_mixed_and_other_precision(self):
+        for policy in ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16"):
+            with self.subTest(policy):
+                before = keras.config.dtype_policy()
+                keras.config.set_dtype_policy(policy)
+                try:
+                    model = model_of(*layers())
+                finally:
+                    keras.config.set_dtype_policy(before)
+                callback = MVCallback(model)
+                fit(model, callback)
+                self.assertEqual(
+                    {table.dtype.name for table in callback.manager.tables}, {"float32"}
+                )
+                np.testing.assert_allclose(
+                    np.sort(held(callback.manager)), np.sort(flat(model)), rtol=1e-2, atol=1e-6
+                )
+
+    def test_a_part_of_what_is_trained(self):
+        inner = keras.Sequential([keras.layers.Input((3,)), *layers()[::2]])
+        outer = model_of(inner, keras.layers.Dense(1))
+        start = flat(inner)
+        callback = MVCallback(inner)
+        fit(outer, callback)
+        self.check_equal(inner, callback.manager)
+        self.assertFalse(np.array_equal(flat(inner), start))
+
+    def test_a_model_that_is_not_trained(self):
+        callback = MVCallback(model_of(*layers()))
+        with self.assertRaisesRegex(ValueError, "which has none of its parameters"):
+            fit(model_of(*layers()), callback)
+
+    def test_overlapped_exchanges(self):
+        alone, together = model_of(*layers()), model_of(*layers())
+        callback = MVCallback(together, overlap=True)
+        for _ in range(2):
+            fit(alone)
+            fit(together, callback)
+        np.testing.assert_allclose(flat(together), flat(alone), rtol=1e-4, atol=1e-5)
+        self.check_equal(together, callback.manager)
+
+    def test_metrics(self):
+        model = model_of(*layers(), metrics=["mae"])
+        alone = fit(model_of(*layers(), metrics=["mae"]), validation_data=data()).history
+        callback = MVCallback(model, average_metrics=True)
+        history = fit(model, callback, validation_data=data()).history
+        self.assertEqual(history.keys(), alone.keys())
+        for name, values in history.items():
+            np.testing.assert_allclose(values, alone[name], rtol=1e-4)
+
+    def test_weights_restored_from_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "some.weights.h5")
+            trained = model_of(*layers())
+            fit(trained)
+            trained.save_weights(path)
+            model = model_of(*layers(), learning_rate=0.0)
+            callback = MVCallback(model, sync_non_trainable=False)
+            for restores in (
+                lambda: model.load_weights(path),
+                lambda: fit(
+                    model,
+                    callback,
+                    keras.callbacks.LambdaCallback(
+                        on_train_begin=lambda logs: model.load_weights(path)
+                    ),
+                ),
+            ):
+                restores()
+                fit(model, callback)
+                kernel = trained.layers[0].kernel
+                np.testing.assert_allclose(model.layers[0].kernel, kernel, rtol=1e-6)
+
+    def test_saving_works_as_before(self):
+        model = model_of(*layers())
+        fit(model, MVCallback(model))
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder, "model.keras"))
+            twin = keras.models.load_model(Path(folder, "model.keras"))
+        np.testing.assert_array_equal(flat(twin), flat(model))
+        callback = MVCallback(twin)
+        fit(twin, callback)
+        self.check_equal(twin, callback.manager)
+
+
+class TestManager(InSession):
+    def test_statistics(self):
+        for choice, size in (("average", 29), ("master", 29), (False, 21)):
+            with self.subTest(choice):
+                model = model_of(*layers())
+                manager = KerasParamManager(model, choice)
+                self.assertEqual(sum(table.size for table in manager.tables), size)
+                fit(model)
+                before = flat(model)
+                manager.sync_all_param()
+                np.testing.assert_allclose(flat(model), before, rtol=1e-6)
+
+    def test_frozen_layers_are_parameters_and_seeds_are_not(self):
+        model = model_of(*layers(), keras.layers.Dropout(0.5))
+        model.layers[0].trainable = False
+        manager = KerasParamManager(model, False)
+        self.assertEqual(sum(table.size for table in manager.tables), 21 + 0)
+        model.layers[0].trainable = True
+        model.compile("sgd", "mse")
+        callback = MVCallback(model)
+        fit(model, callback)
+        self.check_equal(model, callback.manager)
+
+    def test_gains_of_the_program(self):
+        model = model_of(*layers())
+        manager = KerasParamManager(model)
+        start = flat(model)
+        model.set_weights([weight + 1 for weight in model.get_weights()])
+        manager.sync_all_param()
+        manager.tables[0].add(np.ones(manager.tables[0].size))
+        manager.sync_all_param()
+        np.testing.assert_allclose(flat(model), start + 2, rtol=1e-6)
+        self.check_equal(model, manager)
+
+    def test_what_is_wrong(self):
+        model = model_of(*layers())
+        for error, text, make in (
+            (TypeError, "expected a Keras model, received list", lambda: KerasParamManager([])),
+            (ValueError, "sync_non_trainable", lambda: KerasParamManager(model, "mean")),
+            (ValueError, "received a Sequential", lambda: MVCallback(keras.Sequential())),
+            (
+                ValueError,
+                "build it",
+                lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)])),
+            ),
+            (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
+            (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(error, text):
+                make()
+        for freq in (0, -1, 1.5, True, "1", None):
+            with self.subTest(freq), self.assertRaisesRegex(ValueError, "freq: expected an int"):
+                MVCallback(model, freq)
+        mv.barrier()
+
+
+class TestShard(InSession):
+    def test_one_worker_has_all(self):
+        x, y = data()
+        mine = shard(x, y, None)
+        np.testing.assert_array_equal(mine[0], x)
+        self.assertTrue(np.shares_memory(mine[0], x))
+        self.assertIsNone(mine[2])
+        self.assertEqual(shard({"a": [1, 2], "b": ("x", "y")}), {"a": [1, 2], "b": ("x", "y")})
+        self.assertEqual(len(shard([x, y])), 2)
+
+    def test_what_is_wrong(self):
+        for arrays in ([], [np.zeros(3), np.zeros(4)], [[np.zeros(3), np.zeros(4)]], [np.zeros(0)]):
+            with self.subTest(arrays), self.assertRaisesRegex(ValueError, "shard: expected"):
+                shard(*arrays)
+
+
+if __name__ == "__main__":
+    unittest.main()
