@@ -16,7 +16,8 @@ if HAS_KERAS:
 
     from multiverso.keras_ext import KerasParamManager, MVCallback, shard
 
-    BACKEND = keras.backend.backend()
+    # More steps than one per execution are not offered on PyTorch.
+    HAS_EXECUTIONS = keras.backend.backend() != "torch"
 
 
 def model_of(*layers, learning_rate=0.125, **options):
@@ -93,7 +94,7 @@ class Adder(keras.callbacks.Callback if HAS_KERAS else object):
 class TestCallback(InSession):
     def test_it_trains_as_without(self):
         for freq in (1, 4):
-            for options in ({}, {"steps_per_execution": 3}):
+            for options in ({}, {"steps_per_execution": 3})[: 1 + HAS_EXECUTIONS]:
                 with self.subTest(freq=freq, **options):
                     alone, together = model_of(*layers(), **options), model_of(*layers(), **options)
                     callback = MVCallback(together, freq=freq)
@@ -115,29 +116,8 @@ class TestCallback(InSession):
     def test_what_others_add_arrives_while_it_trains(self):
         self.assertEqual(self.gains(), {6.0})
         self.assertEqual(self.gains(freq=4, epochs=2), {12.0})
-        self.assertEqual(self.gains(steps_per_execution=2), {3.0})
-
-    def test_so_it_does_with_a_trainer_that_is_not_known(self):
-        if BACKEND != "jax":
-            self.skipTest("there is one way to the weights")
-        with mock.patch("multiverso.keras_ext._jax._GOES_ON_WITH_ITS_LISTS", ("0.",)):
-            self.assertEqual(self.gains(), {6.0})
-
-    def test_a_known_trainer_is_not_interrupted(self):
-        if BACKEND != "jax":
-            self.skipTest("there is no trainer to interrupt")
-        model = model_of(*layers())
-        callback = MVCallback(model)
-        with mock.patch.object(type(model), "jax_state_sync", autospec=True) as put_back:
-            put_back.side_effect = lambda model: None
-            x, y = data()
-            calls = []
-            note = keras.callbacks.LambdaCallback(
-                on_train_batch_end=lambda batch, logs: calls.append(put_back.call_count)
-            )
-            with self.assertRaises(RuntimeError):  # at the end, where it is due
-                model.fit(x, y, verbose=0, callbacks=[callback, note], epochs=2)
-        self.assertEqual(calls, [0])
+        if HAS_EXECUTIONS:
+            self.assertEqual(self.gains(steps_per_execution=2), {3.0})
 
     def test_it_syncs_every_freq_batches_and_at_the_end(self):
         for freq, options, times in (
@@ -148,6 +128,8 @@ class TestCallback(InSession):
             (3, {"steps_per_execution": 2}, 2),
             (1, {"steps_per_execution": 6}, 1),
         ):
+            if options and not HAS_EXECUTIONS:
+                continue
             with self.subTest(freq=freq, **options):
                 model = model_of(*layers(), **options)
                 callback = MVCallback(model, freq)
@@ -217,8 +199,8 @@ class TestCallback(InSession):
     def test_weights_restored_from_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "some.weights.h5")
-            trained = model_of(*layers())
-            fit(trained)
+            trained = keras.Sequential([keras.layers.Input((3,)), *layers()])
+            trained.set_weights([weight - 2 for weight in trained.get_weights()])
             trained.save_weights(path)
             model = model_of(*layers(), learning_rate=0.0)
             callback = MVCallback(model, sync_non_trainable=False)
@@ -251,7 +233,7 @@ class TestCallback(InSession):
 
 class TestManager(InSession):
     def test_statistics(self):
-        for choice, size in (("average", 29), ("master", 29), (False, 21)):
+        for choice, size in (("average", 37), ("master", 37), (False, 29)):
             with self.subTest(choice):
                 model = model_of(*layers())
                 manager = KerasParamManager(model, choice)
@@ -259,13 +241,13 @@ class TestManager(InSession):
                 fit(model)
                 before = flat(model)
                 manager.sync_all_param()
-                np.testing.assert_allclose(flat(model), before, rtol=1e-6)
+                np.testing.assert_allclose(flat(model), before, rtol=1e-4, atol=1e-6)
 
     def test_frozen_layers_are_parameters_and_seeds_are_not(self):
         model = model_of(*layers(), keras.layers.Dropout(0.5))
         model.layers[0].trainable = False
         manager = KerasParamManager(model, False)
-        self.assertEqual(sum(table.size for table in manager.tables), 21 + 0)
+        self.assertEqual(sum(table.size for table in manager.tables), 29)
         model.layers[0].trainable = True
         model.compile("sgd", "mse")
         callback = MVCallback(model)
