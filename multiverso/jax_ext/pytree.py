@@ -205,7 +205,7 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
     """Return a leaf as an array of JAX; TypeError if no table can hold it."""
     try:
         array = jnp.asarray(leaf)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
     if array.dtype.name not in DTYPES:

@@ -21,6 +21,17 @@ ADAPTERS = [
 if importlib.util.find_spec("lasagne") is None:  # which needs another NumPy than some of these
     ADAPTERS += [("theano", "", [name]) for name in ("pytensor",)]
 
+#: Seconds; frameworks take long to start and to compile.
+LIMIT = 2 * launch.WALL_LIMIT
+
+#: Three ranks with a thread for each core would be in each other's way.
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+
 HERE = [
     (adapter, backend)
     for adapter, backend, modules in ADAPTERS
@@ -31,12 +42,12 @@ HERE = [
 @functools.cache
 def job(adapter, backend, np):
     return launch.run(
-        "adapter_suite.py", adapter, np=np, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3"
+        "adapter_suite.py", adapter, np=np, limit=LIMIT, KERAS_BACKEND=backend, **SETTINGS
     )
 
 
 @pytest.mark.parametrize("name", adapter_suite.CASES)
-@pytest.mark.parametrize("np", [1, 3])
+@pytest.mark.parametrize("np", [1, 2, 3])
 @pytest.mark.parametrize(("adapter", "backend"), HERE)
 def test_case(adapter, backend, np, name):
     result = job(adapter, backend, np)
@@ -45,7 +56,7 @@ def test_case(adapter, backend, np, name):
         assert outcome == "ok", f"rank {rank}: {outcome}\n{result.output[-3000:]}"
 
 
-@pytest.mark.parametrize("np", [1, 3])
+@pytest.mark.parametrize("np", [1, 2, 3])
 @pytest.mark.parametrize(("adapter", "backend"), HERE)
 def test_job_ends_well_and_leaves_nothing(adapter, backend, np):
     job(adapter, backend, np).check()

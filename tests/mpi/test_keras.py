@@ -1,0 +1,82 @@
+"""Models of Keras on several ranks, on those backends that this environment has."""
+
+import functools
+import importlib.util
+import unittest
+
+from launch import WALL_LIMIT, run
+
+HAS_KERAS = importlib.util.find_spec("keras") is not None
+BACKENDS = [
+    name for name in ("jax", "tensorflow", "torch") if HAS_KERAS and importlib.util.find_spec(name)
+]
+RANKS = 3
+
+#: Seconds; frameworks take long to start and to compile.
+LIMIT = 2 * WALL_LIMIT
+
+#: Three ranks with a thread for each core would be in each other's way.
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+
+
+@functools.cache
+def reports_on(backend):
+    """Return what each rank has reported; one job for all tests, since frameworks start slowly."""
+    result = run("keras_params.py", np=RANKS, limit=LIMIT, KERAS_BACKEND=backend, **SETTINGS)
+    return result.check().reports
+
+
+@unittest.skipUnless(BACKENDS, "needs Keras")
+class TestModels(unittest.TestCase):
+    def on_each_backend(self):
+        for backend in BACKENDS:
+            with self.subTest(backend):
+                reports = reports_on(backend)
+                self.assertEqual(sorted(reports), list(range(RANKS)))
+                yield reports
+
+    def test_fit_ends_with_everybodys_gains_on_all(self):
+        for reports in self.on_each_backend():
+            for mode in ("async", "stale", "sync"):
+                for report in reports.values():
+                    result, masters = report[mode], reports[0][mode]
+                    self.assertTrue(result["table"])
+                    self.assertEqual(result["weights"], masters["weights"])
+                    self.assertEqual(result["history"], masters["history"])
+                    losses = result["history"]["loss"]
+                    self.assertLess(losses[-1], losses[0])
+
+    def test_runs_of_sync_mode_are_equal_to_the_bit(self):
+        for reports in self.on_each_backend():
+            for report in reports.values():
+                self.assertEqual(report["sync again"], report["sync"])
+
+    def test_statistics_are_averaged_or_the_masters_or_each_workers_own(self):
+        for reports in self.on_each_backend():
+            for rank, report in reports.items():
+                seen = report["statistics"]
+                self.assertEqual(seen["average"], [112.0] * 4)
+                self.assertEqual(seen["master"], [106.0] * 4)
+                self.assertEqual(seen["False"], [106.0 + 7 * rank] * 4)
+
+    def test_weights_that_others_than_the_master_restore_are_not_added(self):
+        for reports in self.on_each_backend():
+            for report in reports.values():
+                self.assertTrue(report["restored"])
+
+    def test_what_is_wrong_on_one_rank_reaches_all(self):
+        for reports in self.on_each_backend():
+            self.assertEqual(reports[0]["freq"][0], "ValueError")
+            for rank in range(1, RANKS):
+                self.assertEqual(reports[rank]["freq"][0], "MismatchError")
+            for report in reports.values():
+                self.assertEqual(report["model"][0], "MismatchError")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,148 @@
+"""Pytrees of JAX that are kept in step, with one worker."""
+
+import importlib.util
+import unittest
+
+import numpy as np
+
+import multiverso as mv
+
+HAS_JAX = importlib.util.find_spec("jax") is not None
+if HAS_JAX:
+    import jax
+    import jax.numpy as jnp
+
+    from multiverso.jax_ext import PytreeSync
+
+
+@unittest.skipUnless(HAS_JAX, "needs JAX")
+class InSession(unittest.TestCase):
+    def setUp(self):
+        session = mv.session()
+        session.__enter__()
+        self.addCleanup(session.__exit__, None, None, None)
+
+
+def tree(value=1.0):
+    return {"w": jnp.full((2, 3), value), "rest": [jnp.full(4, value), (jnp.asarray(value),)]}
+
+
+def leaves(params):
+    return np.concatenate(
+        [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(params)]
+    )
+
+
+class TestPytreeSync(InSession):
+    def test_it_returns_what_all_have_learned(self):
+        sync = PytreeSync(tree())
+        params = sync.params
+        for turn in range(1, 4):
+            params = jax.tree.map(lambda leaf: leaf + 2, params)
+            sync.tables[0].add(np.ones(11))
+            params = sync.sync(params)
+            self.assertEqual(set(leaves(params)), {1.0 + 3 * turn})
+            self.assertEqual(jax.tree.structure(params), jax.tree.structure(tree()))
+
+    def test_what_was_given_and_returned_never_changes(self):
+        given = {"w": jnp.ones(3)}
+        mine = np.ones(3, np.float32)
+        sync = PytreeSync(given)
+        first = sync.sync({"w": given["w"] + 1})
+        sync.sync({"w": first["w"] + 1})
+        np.testing.assert_array_equal(given["w"], 1)
+        np.testing.assert_array_equal(first["w"], 2)
+        other = PytreeSync({"w": mine})
+        mine += 5
+        np.testing.assert_array_equal(other.params["w"], 1)
+
+    def test_a_program_that_trains_on_what_it_gave(self):
+        params = tree()
+        sync = PytreeSync(params)
+        params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
+        self.assertEqual(set(leaves(params)), {2.0})
+        self.assertEqual(set(sync.tables[0].get()), {2.0})
+
+    def test_dtypes_stay_and_half_precision_is_summed_in_single(self):
+        params = {name: jnp.ones(3, name) for name in ("float32", "float16", "bfloat16", "int32")}
+        sync = PytreeSync(params)
+        self.assertEqual({table.dtype.name for table in sync.tables}, {"float32", "int32"})
+        synced = sync.sync(jax.tree.map(lambda leaf: leaf + 1, sync.params))
+        for name, leaf in synced.items():
+            self.assertEqual(leaf.dtype.name, name)
+            np.testing.assert_array_equal(np.asarray(leaf, np.float32), 2)
+
+    def test_small_gains_of_half_precision_are_not_lost(self):
+        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)})  # whose neighbours are 0.5 apart
+        params = sync.params
+        for _ in range(8):
+            sync.tables[0].add(np.full(4, 0.125))
+            params = sync.sync(params)
+        np.testing.assert_array_equal(np.asarray(params["w"], np.float32), 1001)
+
+    def test_exchanges_in_the_background(self):
+        sync = PytreeSync(tree(), overlap=True)
+        params = sync.params
+        for _ in range(3):
+            params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
+        self.assertEqual(set(leaves(sync.wait(params))), {4.0})
+
+    def test_within_compiled_steps_that_give_their_arguments_away(self):
+        step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf * 2, params), donate_argnums=0)
+        sync = PytreeSync(tree())
+        params = sync.params
+        for _ in range(3):
+            params = sync.sync(step(params))
+        self.assertEqual(set(leaves(params)), {8.0})
+
+    @unittest.skipUnless(importlib.util.find_spec("optax"), "needs Optax")
+    def test_with_optax(self):
+        import optax
+
+        optimizer = optax.adam(0.1)
+        sync = PytreeSync(tree())
+        params = alone = sync.params
+        state = alone_state = optimizer.init(params)
+        for _ in range(5):
+            gain, state = optimizer.update(params, state)
+            params = sync.sync(optax.apply_updates(params, gain))
+            gain, alone_state = optimizer.update(alone, alone_state)
+            alone = optax.apply_updates(alone, gain)
+        np.testing.assert_allclose(leaves(params), leaves(alone), rtol=1e-5)
+
+    @unittest.skipUnless(importlib.util.find_spec("flax"), "needs Flax")
+    def test_with_flax(self):
+        import flax.linen
+
+        module = flax.linen.Dense(2)
+        x = jnp.ones((1, 3))
+        sync = PytreeSync(module.init(jax.random.key(0), x))
+        before = module.apply(sync.params, x)
+        params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, sync.params))
+        np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
+
+
+class TestRefusals(InSession):
+    def check(self, error, text, call):
+        with self.assertRaisesRegex(error, text):
+            call()
+
+    def test_what_is_no_parameter(self):
+        self.check(ValueError, "expected parameters", lambda: PytreeSync({}))
+        self.check(ValueError, "expected parameters", lambda: PytreeSync(jnp.zeros(0)))
+        self.check(TypeError, r"params\['a'\]: expected an array", lambda: PytreeSync({"a": "b"}))
+        self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
+        self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
+
+    def test_what_has_changed(self):
+        sync = PytreeSync(tree())
+        self.check(ValueError, "expected the structure", lambda: sync.sync({"w": jnp.ones(3)}))
+        wider = tree() | {"w": jnp.ones((3, 3))}
+        self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
+        half = tree() | {"w": jnp.ones((2, 3), jnp.float16)}
+        self.check(ValueError, "and dtype float32 as at first", lambda: sync.sync(half))
+        self.assertEqual(set(leaves(sync.sync(sync.params))), {1.0})
+
+
+if __name__ == "__main__":
+    unittest.main()
