@@ -49,7 +49,6 @@ class Exchange:
         self._run = run
         self._name = name
         self._session = _session.current()
-        self._session.exchanges.add(self)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -57,6 +56,7 @@ class Exchange:
     def start(self) -> None:
         """Begin a run; the last one must have been waited for."""
         self._stop.clear()
+        self._session.exchanges.add(self)
         # A daemon: it must not keep the process from its end, at which the session is left.
         self._thread = threading.Thread(
             target=self._work, name=f"multiverso: {self._name}", daemon=True
@@ -76,6 +76,7 @@ class Exchange:
                 raise OperationTimeout(msg)
             self._thread.join(min(left, _SLICE))
         self._thread = None
+        self._session.exchanges.discard(self)
 
     def take_error(self) -> BaseException | None:
         """Return what the last run has raised, once."""

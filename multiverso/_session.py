@@ -62,7 +62,8 @@ class Session:
         What an adapter keeps for as long as the session is open, under the adapter's name. It is
         let go when the session ends.
     exchanges : set of BackgroundExchange
-        What works on tables in other threads. It is waited for before the ranks meet.
+        What works on tables in other threads just now, kept by itself. It is waited for before the
+        ranks meet.
 
     """
 
@@ -82,7 +83,7 @@ class Session:
         self.closed = False
         self.forked = False
         self.companions: dict[str, list[Any]] = {}
-        self.exchanges: weakref.WeakSet[BackgroundExchange] = weakref.WeakSet()
+        self.exchanges: set[BackgroundExchange] = set()
         self._communicator = communicator  # the library uses it until the session is closed
         self._blocks = 0
         self.handle = _capi.MV_Session()
@@ -153,11 +154,11 @@ class Session:
 
     def settle(self) -> None:
         """Wait for what other threads do with the tables, which belongs before what comes now."""
-        for exchange in list(self.exchanges):
+        for exchange in tuple(self.exchanges):
             exchange.wait()
 
     def _stop_exchanges(self) -> None:
-        for exchange in list(self.exchanges):
+        for exchange in tuple(self.exchanges):
             exchange.stop()
 
     def leave(self, reason: str) -> None:
