@@ -33,6 +33,7 @@ from multiverso.api import (
     worker_id,
     workers_num,
 )
+from multiverso.devices import assign_device, local_rank
 from multiverso.errors import (
     AbortedError,
     ForkedError,
@@ -65,11 +66,13 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "aggregate",
+    "assign_device",
     "barrier",
     "finish",
     "init",
     "is_initialized",
     "is_master_worker",
+    "local_rank",
     "num_servers",
     "num_workers",
     "rank",

@@ -29,7 +29,7 @@ PUBLIC = "include"
 PACKAGE_LAYERS = (
     ("_reasons", "_version", "errors"),
     ("_capi", "_launch"),
-    ("_arrays", "_options"),
+    ("_arrays", "_options", "devices"),
     ("_row_ids", "_session", "_updaters"),
     ("_table",),
     ("api", "tables"),

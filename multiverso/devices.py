@@ -1,0 +1,119 @@
+"""A GPU of its own for each process of a host."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from multiverso._launch import find_launcher
+from multiverso.errors import LauncherError
+
+__all__ = ["assign_device", "local_rank"]
+
+#: Where launchers say it: Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS, Slurm.
+_LOCAL_RANKS: Final = (
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "PALS_LOCAL_RANKID",
+    "SLURM_LOCALID",
+)
+
+#: What the runtime of CUDA obeys, and with it every framework.
+_VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+
+_DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+
+
+def local_rank() -> int:
+    """Return which of the job's processes on this host this one is, 0 and up.
+
+    It needs no session and asks nobody, so that a program can choose its GPU before it imports a
+    framework. Without a launcher it is 0.
+
+    Raises
+    ------
+    LauncherError
+        If the launcher does not say.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> mv.local_rank()
+    0
+
+    """
+    launcher = find_launcher()
+    if launcher is None:
+        return 0
+    for variable in _LOCAL_RANKS:
+        value = os.environ.get(variable, "")
+        if value.isdecimal():
+            return int(value)
+    msg = (
+        f"local_rank: expected one of the variables {', '.join(_LOCAL_RANKS)} from "
+        f"{launcher.name}, received none"
+    )
+    raise LauncherError(msg)
+
+
+def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
+    """Let this process see one GPU of its host: the one of its `local_rank`.
+
+    It sets ``CUDA_VISIBLE_DEVICES``, so it comes before the first use of CUDA, best before the
+    framework is imported. Where there are more processes than GPUs, some share one. Where a
+    launcher has given this process one GPU already, that stays.
+
+    Parameters
+    ----------
+    devices : sequence of int or str, optional
+        The GPUs of this host that the job may use, by number or UUID. By default those in
+        ``CUDA_VISIBLE_DEVICES``, else all that the driver of NVIDIA shows.
+
+    Returns
+    -------
+    str or None
+        The GPU, as CUDA calls it; None where there is none, and nothing is changed.
+
+    Raises
+    ------
+    ValueError
+        If `devices` is empty, or one of them is no number and no name.
+    LauncherError
+        As for `local_rank`.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> mv.assign_device([2, 3])
+    '2'
+
+    """
+    names = _visible() if devices is None else _checked(devices)
+    if not names:
+        return None
+    chosen = names[local_rank() % len(names)]
+    os.environ[_VISIBLE] = chosen
+    return chosen
+
+
+def _visible() -> list[str]:
+    if (listed := os.environ.get(_VISIBLE)) is not None:
+        names = [name.strip() for name in listed.split(",")]
+        # CUDA takes what stands before the first that is none.
+        end = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
+        return names[:end]
+    try:
+        count = sum(1 for _ in _DRIVER.iterdir())
+    except OSError:
+        return []
+    return [str(number) for number in range(count)]
+
+
+def _checked(devices: Sequence[int | str]) -> list[str]:
+    names = [str(device).strip() for device in devices]
+    wrong = [name for name in names if not name or "," in name or name.startswith("-")]
+    if not names or wrong or any(isinstance(device, bool) for device in devices):
+        msg = f"devices: expected the numbers or names of GPUs, received {devices!r}"
+        raise ValueError(msg)
+    return names

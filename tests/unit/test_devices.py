@@ -1,0 +1,75 @@
+"""Which GPU a process of a host gets, by what launchers say."""
+
+import os
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import multiverso as mv
+from multiverso import devices
+
+OPEN_MPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "3"}
+MPICH = {"PMI_SIZE": "4", "PMI_RANK": "2", "MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "1"}
+SRUN = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "2"}
+
+
+def environ(**variables):
+    return mock.patch.dict(os.environ, variables, clear=True)
+
+
+class TestLocalRank(unittest.TestCase):
+    def test_what_launchers_say(self):
+        for variables, expected in ((OPEN_MPI, 3), (MPICH, 1), (SRUN, 2)):
+            with self.subTest(expected), environ(**variables):
+                self.assertEqual(mv.local_rank(), expected)
+
+    def test_one_process_is_the_first(self):
+        for variables in ({}, {"SLURM_LOCALID": "5", "SLURM_JOB_ID": "1"}):
+            with environ(**variables):
+                self.assertEqual(mv.local_rank(), 0)
+
+    def test_a_launcher_that_does_not_say(self):
+        for variables in ({"PMI_SIZE": "4"}, OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "x"}):
+            with environ(**variables), self.assertRaisesRegex(mv.LauncherError, "received none"):
+                mv.local_rank()
+
+
+class TestAssignDevice(unittest.TestCase):
+    def test_each_process_gets_one_in_turn(self):
+        for rank, expected in enumerate(["0", "1", "2", "0"]):
+            variables = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}
+            with environ(**variables):
+                self.assertEqual(mv.assign_device([0, 1, 2]), expected)
+                self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected)
+
+    def test_those_that_are_visible(self):
+        for listed, expected in (
+            ("4,5", "5"),
+            ("GPU-7", "GPU-7"),
+            ("4, 6,-1,7", "6"),
+            ("", None),
+            ("-1", None),
+        ):
+            with self.subTest(listed), environ(**MPICH, CUDA_VISIBLE_DEVICES=listed):
+                self.assertEqual(mv.assign_device(), expected)
+                self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected or listed)
+
+    def test_those_that_the_driver_shows(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", Path(folder, "none")):
+                self.assertIsNone(mv.assign_device())
+                self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
+            for name in ("0000:01:00.0", "0000:02:00.0"):
+                Path(folder, name).mkdir()
+            with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", Path(folder)):
+                self.assertEqual(mv.assign_device(), "1")
+
+    def test_what_is_no_device(self):
+        for wrong in ([], [""], ["0,1"], [-1], [True]):
+            with self.subTest(wrong), self.assertRaisesRegex(ValueError, "devices: expected"):
+                mv.assign_device(wrong)
+
+
+if __name__ == "__main__":
+    unittest.main()
