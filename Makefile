@@ -27,6 +27,8 @@ DOCS_ENV := .venv-docs
 ENVS := $(BUILT_IN) $(DOCS_ENV)
 
 # Which files of tests/ run in those two.
+LEARN_TESTS := unit/test_learn_data.py unit/test_learn_models.py unit/test_learn_options.py \
+               unit/test_learn_plot.py mpi/test_learn.py
 FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
                     unit/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
                     unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
@@ -36,8 +38,6 @@ FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/
 KERAS_TESTS := unit/test_keras.py
 JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py unit/test_jax.py \
              unit/test_keras.py mpi/test_keras.py mpi/test_adapter_suite.py $(LEARN_TESTS)
-LEARN_TESTS := unit/test_learn_data.py unit/test_learn_models.py unit/test_learn_options.py \
-               unit/test_learn_plot.py mpi/test_learn.py
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so
