@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cases import Case
+    from comparisons import Case
 
 
 @dataclass(frozen=True)

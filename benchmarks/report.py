@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bars import Verdict
-    from cases import Case
+    from comparisons import Case
 
 _BYTES = 4
 # What is measured at several sizes.

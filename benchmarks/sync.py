@@ -29,7 +29,7 @@ import numpy as np
 import multiverso as mv
 import report
 from bars import SYNC_BARS, judge
-from cases import OURS, Case
+from comparisons import OURS, Case
 from environment import describe
 from launcher import launch_all, progress
 from ranks import Ranks, find_mpi

@@ -19,7 +19,7 @@ import multiverso as mv
 import report
 from bars import judge
 from c_threads import compile_helper
-from cases import Bench, Case, plan
+from comparisons import Bench, Case, plan
 from environment import describe
 from launcher import launch_all, progress
 from ranks import Ranks, find_mpi

@@ -18,7 +18,7 @@ sys.path.insert(0, str(FOLDER))
 
 import bars  # noqa: E402
 import c_threads  # noqa: E402
-import cases  # noqa: E402
+import comparisons  # noqa: E402
 import ranks  # noqa: E402
 import samples  # noqa: E402
 
@@ -84,7 +84,7 @@ class TestAlternate(unittest.TestCase):
 class TestBars(unittest.TestCase):
     def case(self, seconds, reference="np.copyto", operation="get", size=10_000_000):
         both = [series("Multiverso", [seconds]), series(reference, [1.0])]
-        return cases.Case(operation, size, both)
+        return comparisons.Case(operation, size, both)
 
     def test_a_bar_is_passed_from_its_own_speed_on(self):
         for seconds, passed in ((1.1, True), (1 / 0.85, True), (1.2, False)):

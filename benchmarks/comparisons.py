@@ -1,4 +1,4 @@
-"""The cases: one operation at one size, by Multiverso and by its references."""
+"""What is compared: one operation at one size, by Multiverso and by its references."""
 
 from __future__ import annotations
 
