@@ -18,7 +18,7 @@ constexpr int32_t kSum = 2;
 
 // In a small table, stripes of so few bytes that every worker has some to sum: with one stripe for
 // all, everybody would wait for one worker's sum. Below the least size more of them cost more than
-// is gained.
+// is gained. Not where updates are counted by stripe of the shard: two workers would count in one.
 StagedShape InStripesForAll(StagedShape shape, int workers) {
   constexpr int64_t kLeast = int64_t{4} << 10;
   constexpr int64_t kPerWorker = 4;  // so that the workers' shares differ little
@@ -42,7 +42,7 @@ bool SyncRounds::BytesFor(const StagedShape& shape, int workers, int64_t* bytes)
 }
 
 SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks)
-    : shape_(InStripesForAll(shape, clocks.workers())),
+    : shape_(shard->updater().counts_steps() ? shape : InStripesForAll(shape, clocks.workers())),
       shard_(shard),
       clocks_(std::move(clocks)),
       staging_(base + ClockBytes(clocks_.workers()) +
