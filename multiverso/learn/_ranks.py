@@ -167,7 +167,7 @@ class MasterRank(_Rank):
                 range(manager.num_epochs),
                 self.workers,
                 self.samples,
-                manager.synchronous and not alone,
+                manager.synchronous,
                 link.give if alone else self.channel.send_to_workers,
             )
             if alone:
