@@ -161,10 +161,6 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
     if (!entry->session->members().is_worker()) {
       return Status(Code::kState, "aggregate: this rank is a server and no worker");
     }
-    if (entry->session->members().spans_nodes()) {
-      return Status(Code::kUnsupported,
-                    "aggregate: this version has it for the ranks of one node only");
-    }
     if (!IsDType(dtype)) {
       return Status(Code::kType,
                     StrCat("aggregate: expected a dtype from 0 to 3, received ", dtype));

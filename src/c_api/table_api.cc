@@ -93,8 +93,12 @@ Status MakeSpanning(TableUse use, const char* name, const TableRequest& request,
                     std::shared_ptr<const MergedRows> merged = nullptr) {
   SessionEntry* const session = use->session;
   Table* const table = use->table;
-  auto call = table->Start(request, session->session->NextDeadline());
-  auto held = std::make_shared<TableUse>(std::move(use));
+  const bool in_round = table->HasRounds() && request.kind != RequestKind::kSetHyper;
+  Turn turn(in_round ? &use->in_round_call : nullptr);
+  MV_RETURN_IF_NOT_OK(turn.Check("table"));
+  const Instant deadline = session->session->NextDeadline();
+  auto call = in_round ? table->Start(request, deadline) : table->StartAtServers(request, deadline);
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
   return Drive(Call{std::move(call), session->slice,
                     [held, table, name, merged = std::move(merged)](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
@@ -347,10 +351,8 @@ int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
     TableUse use = Using(table);
     if (!use) return WhyStale("table");
     MV_RETURN_IF_NOT_OK(use->table->SetHyper(hyper, value));
-    if (!use->table->spans_nodes()) return Status::Ok();
-    TableRequest request = Request(RequestKind::kSetHyper, nullptr, nullptr);
-    request.hyper = hyper;
-    request.value = value;
+    if (!use->table->is_on_other_nodes()) return Status::Ok();
+    const TableRequest request = use->table->HyperRequest(hyper, value);
     return MakeSpanning(std::move(use), "set_hyper", request);
   });
 }

@@ -1,6 +1,7 @@
 #include "consistency/consistency.h"
 
 #include "base/text.h"
+#include "consistency/replica_rounds.h"
 #include "consistency/staleness_bound.h"
 #include "consistency/sync_rounds.h"
 #include "consistency/worker_clocks.h"
@@ -8,7 +9,7 @@
 namespace multiverso {
 
 Result<int64_t> Consistency::BytesFor(const ModeOptions& options, const StagedShape& shape,
-                                      int workers) {
+                                      int workers, int workers_here) {
   switch (options.mode) {
     case Mode::kAsync:
       return int64_t{0};
@@ -18,8 +19,11 @@ Result<int64_t> Consistency::BytesFor(const ModeOptions& options, const StagedSh
       break;
   }
   int64_t bytes = 0;
-  if (SyncRounds::BytesFor(shape, workers, &bytes)) return bytes;
-  return Status(Code::kMemory, StrCat("sync mode cannot address the deltas of ", workers,
+  const bool fits = workers_here == workers
+                        ? SyncRounds::BytesFor(shape, workers, &bytes)
+                        : ReplicaMemory::BytesFor(shape, workers, workers_here, &bytes);
+  if (fits) return bytes;
+  return Status(Code::kMemory, StrCat("sync mode cannot address the deltas of ", workers_here,
                                       " workers of ", shape.layout.bytes(), " bytes each"));
 }
 
@@ -34,7 +38,13 @@ std::unique_ptr<Consistency> Consistency::Make(const ModeOptions& options, const
   if (options.mode == Mode::kAsync || !is_worker) return nullptr;
   WorkerClocks clocks(base, group, table_name);
   if (options.mode == Mode::kSync) {
-    return std::make_unique<SyncRounds>(shape, base, shard, std::move(clocks));
+    const Membership& members = group->members();
+    if (members.num_workers_here() == members.num_workers()) {
+      return std::make_unique<SyncRounds>(shape, base, shard, std::move(clocks));
+    }
+    ReplicaMemory memory(shape, base, clocks);
+    return std::make_unique<ReplicaRounds>(shape, std::move(memory), shard, std::move(clocks),
+                                           *group);
   }
   return std::make_unique<StalenessBound>(static_cast<uint64_t>(options.staleness), shard,
                                           std::move(clocks));

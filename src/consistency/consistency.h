@@ -34,6 +34,12 @@ struct Fence {
   bool is_last = false;   // no round comes after it
 };
 
+// Calls of a worker on a table, as far as they count at a fence.
+struct CallsMade {
+  uint64_t number = 0;
+  uint64_t digest = 0;  // of which they were, in their order
+};
+
 // The calls of one table, made by one thread of a worker at a time. Like the shard's, they return
 // pending where they would wait past the slice, and continue from their progress.
 class Consistency {
@@ -58,10 +64,28 @@ class Consistency {
   // calls on the table do not agree there.
   virtual void ComeTo(const Fence& fence) = 0;
 
-  // Bytes of shared memory that a table of that shape needs for it; 0 in async mode. MemoryError
-  // if they cannot be addressed.
-  static Result<int64_t> BytesFor(const ModeOptions& options, const StagedShape& shape,
-                                  int workers);
+  // ---- Where workers are on several nodes, and do not see each other at the fence
+  // Which of this worker's calls count there: the same on all workers that have not finished.
+  virtual CallsMade CallsBefore(const Fence& /*fence*/) const { return CallsMade(); }
+  // All have come to it: mismatch if their calls do not agree; pending while the clocks of some
+  // have not come.
+  virtual Status CompareAt(const Fence& /*fence*/) { return Status::Ok(); }
+  // This worker has released the table.
+  virtual void Depart() {}
+  // How many rounds have been applied to what gets read, if they are applied one by one.
+  virtual uint64_t rounds_applied() const { return 0; }
+  // The two sides of a call that is made elsewhere: whether this worker may make it now, as the
+  // `add` or the get that it is, and that its add has been applied.
+  virtual Status Enter(bool /*add*/, const char* /*call*/, Progress* /*progress*/,
+                       const WaitLimit& /*limit*/) {
+    return Status::Ok();
+  }
+  virtual void CountAdd() {}
+
+  // Bytes of shared memory that a table of that shape needs for it, on a node that has
+  // `workers_here` of the workers; 0 in async mode. MemoryError if they cannot be addressed.
+  static Result<int64_t> BytesFor(const ModeOptions& options, const StagedShape& shape, int workers,
+                                  int workers_here);
   // Over that memory, zero-filled at first. Null in async mode, and for ranks that are no workers.
   static std::unique_ptr<Consistency> Make(const ModeOptions& options, const StagedShape& shape,
                                            char* base, Shard* shard, NodeGroup* group,

@@ -32,6 +32,17 @@ Status StalenessBound::CheckCanAdd() const {
   return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
 }
 
+Status StalenessBound::Enter(bool add, const char* call, Progress* progress,
+                             const WaitLimit& limit) {
+  if (add) MV_RETURN_IF_NOT_OK(CheckCanAdd());
+  return WaitFor(clocks_.my_adds() + (add ? 1 : 0), call, progress, limit);
+}
+
+void StalenessBound::CountAdd() {
+  clocks_.CountAdd();
+  clocks_.CallLeader();
+}
+
 Status StalenessBound::Get(void* out, Progress* progress, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds(), "get", progress, limit));
   return shard_->Get(out, progress, limit);
@@ -47,7 +58,7 @@ Status StalenessBound::Add(const void* delta, Progress* progress, const WaitLimi
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
   MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "add", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->Add(delta, progress, limit));
-  clocks_.CountAdd();
+  CountAdd();
   return Status::Ok();
 }
 
@@ -56,7 +67,7 @@ Status StalenessBound::AddRows(const int64_t* rows, int64_t count, const void* d
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
   MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "add", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->AddRows(rows, count, delta, progress, limit));
-  clocks_.CountAdd();
+  CountAdd();
   return Status::Ok();
 }
 
@@ -65,7 +76,7 @@ Status StalenessBound::AddGet(const void* delta, void* out, Progress* progress,
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
   MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "add_get", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->AddGet(delta, out, progress, limit));
-  clocks_.CountAdd();
+  CountAdd();
   return Status::Ok();
 }
 
@@ -74,7 +85,7 @@ Status StalenessBound::Exchange(const TensorList& tensors, void* last, Progress*
   MV_RETURN_IF_NOT_OK(CheckCanAdd());
   MV_RETURN_IF_NOT_OK(WaitFor(clocks_.my_adds() + 1, "sync", progress, limit));
   MV_RETURN_IF_NOT_OK(shard_->Exchange(tensors, last, progress, limit));
-  clocks_.CountAdd();
+  CountAdd();
   return Status::Ok();
 }
 

@@ -31,6 +31,8 @@ class StalenessBound final : public Consistency {
   void Finish() override { clocks_.Finish(); }
   // Workers may have made different numbers of calls, and all of them are applied.
   void ComeTo(const Fence& /*fence*/) override {}
+  Status Enter(bool add, const char* call, Progress* progress, const WaitLimit& limit) override;
+  void CountAdd() override;
 
  private:
   // Waits until every other worker has made `adds` - staleness adds: when this one may make, or may

@@ -26,13 +26,14 @@ WorkerClocks::WorkerClocks(char* base, NodeGroup* group, std::string name)
       words_(reinterpret_cast<Words*>(base)),
       slots_(reinterpret_cast<Slot*>(base + sizeof(Words))) {
   for (int i = 0; i < workers(); ++i) {
-    if (members_[static_cast<size_t>(i)] == group_->local_rank()) me_ = i;
+    if (rank_of(i) == group_->rank()) me_ = i;
+    if (group_->is_local(rank_of(i))) here_.push_back(i);
   }
 }
 
-int WorkerClocks::rank_of(int worker) const {
-  return group_->rank_of(members_[static_cast<size_t>(worker)]);
-}
+int WorkerClocks::rank_of(int worker) const { return members_[static_cast<size_t>(worker)]; }
+
+bool WorkerClocks::is_here(int worker) const { return group_->is_local(rank_of(worker)); }
 
 std::string WorkerClocks::RoundName(uint64_t round) const {
   return StrCat("round ", round, " of table '", name_, "'");
@@ -48,6 +49,11 @@ bool WorkerClocks::AllHavePassed(uint64_t round) const {
     if (!HasPassed(i, round)) return false;
   }
   return true;
+}
+
+bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
+  return std::all_of(here_.begin(), here_.end(),
+                     [&](int worker) { return HasPassed(worker, round); });
 }
 
 bool WorkerClocks::OthersHavePassed(uint64_t round) const {
@@ -84,8 +90,14 @@ Status WorkerClocks::Take(Turn turn) {
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
   mine.gets.store(turn == Turn::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
   mine.turns.store(number + 1, std::memory_order_release);
+  // A polynomial, so that the order counts; odd, so that nothing is lost.
+  digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(turn);
+  if (turn == Turn::kAdd) digest_at_add_ = digest_;
   // Others wait for turns only when they are far ahead, so now and then is soon enough.
-  if (number % (kTurnsKept / 4) == 0) Wake();
+  if (number % (kTurnsKept / 4) == 0) {
+    Wake();
+    CallLeader();
+  }
   // Whoever comes second to a turn sees what the first did there: both may, but not neither.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
@@ -106,20 +118,107 @@ void WorkerClocks::ComeTo(const Fence& fence) {
   // Of two workers at least one sees that the other is here; and here the other stays until this
   // one has joined the call.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const auto count = [&](int worker) { return fence.is_last ? adds(worker) : turns(worker); };
   for (int i = 0; i < workers(); ++i) {
     if (i == me_ || slots_[i].fence.load(std::memory_order_acquire) != fence.number) continue;
-    if (count(i) == count(me_)) continue;
-    const int fewer = count(i) < count(me_) ? i : me_;
-    const int more = fewer == i ? me_ : i;
-    // A worker that has finished lacks nothing, and before the last fence nothing that it has made
-    // is out of the others' reach.
-    if (has_finished(fewer) || (has_finished(more) && !fence.is_last)) continue;
-    const uint64_t number = turns(fewer);
-    // The session has been given up: the call that this worker is about to join will say why.
-    (void)Disagree(number, adds(fewer), fewer, fence.call, more, NameOf(TurnOf(more, number)));
-    return;
+    // If they do not agree the session has been given up: the call that this worker is about to
+    // join says why.
+    if (!CompareAt(fence, me_, i).ok()) return;
   }
+}
+
+Status WorkerClocks::CompareAt(const Fence& fence, int one, int other) {
+  const auto count = [&](int worker) { return fence.is_last ? adds(worker) : turns(worker); };
+  if (count(one) == count(other)) return Status::Ok();
+  const int fewer = count(other) < count(one) ? other : one;
+  const int more = fewer == other ? one : other;
+  // A worker that has finished lacks nothing, and before the last fence nothing that it has made
+  // is out of the others' reach.
+  if (has_finished(fewer) || (has_finished(more) && !fence.is_last)) return Status::Ok();
+  const uint64_t number = turns(fewer);
+  return Disagree(number, adds(fewer), fewer, fence.call, more, NameOf(TurnOf(more, number)));
+}
+
+Status WorkerClocks::CompareAt(const Fence& fence) {
+  if (!AllAt(fence.number)) return Status::Pending();
+  for (int one = 0; one < workers(); ++one) {
+    for (int other = 0; other < one; ++other) {
+      if (slots_[one].fence.load(std::memory_order_relaxed) != fence.number ||
+          slots_[other].fence.load(std::memory_order_relaxed) != fence.number) {
+        continue;
+      }
+      MV_RETURN_IF_NOT_OK(CompareAt(fence, one, other));
+    }
+  }
+  return Status::Ok();
+}
+
+CallsMade WorkerClocks::CallsBefore(const Fence& fence) const {
+  return fence.is_last ? CallsMade{my_adds(), digest_at_add_} : CallsMade{my_turns(), digest_};
+}
+
+bool WorkerClocks::AllAt(uint64_t fence) const {
+  for (int i = 0; i < workers(); ++i) {
+    if (slots_[i].fence.load(std::memory_order_acquire) < fence) return false;
+  }
+  return true;
+}
+
+WorkerClocks::Reading WorkerClocks::Read(int worker) const {
+  const Slot& slot = slots_[worker];
+  Reading reading;
+  // A worker comes to a fence, and finishes, after its calls; and its turns are there before it
+  // says so. What is read first must not be newer than what is read after it.
+  reading.fence = slot.fence.load(std::memory_order_acquire);
+  reading.finished = slot.finished.load(std::memory_order_acquire);
+  reading.adds = slot.adds.load(std::memory_order_acquire);
+  reading.turns = slot.turns.load(std::memory_order_acquire);
+  reading.gets = slot.gets.load(std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  reading.latest = slot.turns.load(std::memory_order_relaxed);
+  return reading;
+}
+
+void WorkerClocks::Note(int worker, const Reading& reading) {
+  Slot& slot = slots_[worker];
+  uint64_t first = turns(worker);
+  // Those whose bits are gone have been compared on the worker's own node: it does not get that far
+  // ahead of those whom it has not heard of.
+  if (reading.latest >= kTurnsKept) first = std::max(first, reading.latest - kTurnsKept + 1);
+  slot.gets.store(reading.gets, std::memory_order_relaxed);
+  slot.turns.store(reading.turns, std::memory_order_release);
+  slot.adds.store(reading.adds, std::memory_order_release);
+  slot.finished.store(static_cast<uint32_t>(reading.finished), std::memory_order_release);
+  Wake();
+  // A worker that takes a turn now sees these (Take), or it has taken it before.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (const int mine : here_) {
+    if (!CompareTurns(mine, worker, first).ok()) return;
+  }
+  // Whoever sees it at the fence knows that its turns have been compared.
+  slot.fence.store(reading.fence, std::memory_order_release);
+  Wake();
+}
+
+Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) {
+  const uint64_t end = std::min(turns(mine), turns(other));
+  for (uint64_t number = first; number < end; ++number) {
+    const Turn my_turn = TurnOf(mine, number);
+    const Turn others_turn = TurnOf(other, number);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // The bits of the turn that it takes now may be in the place of this one's.
+    if (my_turn == others_turn || turns(mine) >= number + kTurnsKept) continue;
+    return Disagree(number, RoundOf(mine, number), mine, NameOf(my_turn), other,
+                    NameOf(others_turn));
+  }
+  return Status::Ok();
+}
+
+uint64_t WorkerClocks::RoundOf(int worker, uint64_t turn) const {
+  uint64_t round = adds(worker);
+  for (uint64_t later = turn; later < turns(worker) && round > 0; ++later) {
+    if (TurnOf(worker, later) == Turn::kAdd) --round;
+  }
+  return round;
 }
 
 Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limit) {
@@ -150,9 +249,18 @@ void WorkerClocks::CountAdd() {
 void WorkerClocks::Finish() {
   slots_[me_].finished.store(1, std::memory_order_release);
   Wake();
+  CallLeader();
 }
 
 void WorkerClocks::Wake() { WakeSleepers(&words_->moves, words_->sleepers); }
+
+bool WorkerClocks::NewsHasCome(bool of_this_node) {
+  constexpr auto kOnItsWay = std::chrono::milliseconds(500);
+  if (of_this_node) return true;
+  const Instant now = Clock::now();
+  if (!lost_at_.has_value()) lost_at_ = now;
+  return now >= *lost_at_ + kOnItsWay;
+}
 
 Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
                                const std::function<Need(int)>& waits_for) {
@@ -165,16 +273,16 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   const char* call_there = nullptr;
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
-    const int local_rank = members_[static_cast<size_t>(i)];
     // Read before asking whether it is late: it made its adds before it went anywhere else.
-    const char* const meeting = group_->MeetingAheadOf(local_rank);
-    const std::string gone = group_->WhyGone(local_rank);
+    const char* const meeting = group_->MeetingAheadOf(rank_of(i));
+    const std::string gone = group_->WhyGone(rank_of(i));
     const Need need = waits_for(i);
     if (need == Need::kNothing) continue;
     late.push_back(rank_of(i));
     round = std::min(round, adds(i));
     // All of them: those who were told of a loss before this worker may have gone for that reason.
     if (!gone.empty()) {
+      if (!NewsHasCome(is_here(i))) continue;
       lost += StrCat(lost.empty() ? "rank " : ", rank ", rank_of(i), " ", gone);
     } else if (need == Need::kCall && meeting != nullptr) {
       elsewhere = i;

@@ -1,6 +1,10 @@
 // WorkerClocks: how far each worker has come with one table. The words of sync mode and of bounded
 // staleness, in the table's shared memory.
 //
+// In a session that spans nodes each node has a slot for every worker, and those of other nodes'
+// workers are copies that the leaders of the nodes keep up to date (ClockExchange): what they say
+// is true, but may be a while old.
+//
 // A worker's clock is the number of adds it has made; an add ends its round. Whoever has to wait
 // for others sleeps on one word that everybody bumps who moves on. While it sleeps it looks now
 // and then whether those it waits for can still come: a worker that died, that left, or that
@@ -11,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +26,7 @@
 
 namespace multiverso {
 
+struct CallsMade;
 struct Fence;
 
 // Why a wait needs another worker.
@@ -58,7 +64,25 @@ class WorkerClocks {
   // Over BytesFor(number of the group's workers) of shared memory. `name` is the table's.
   WorkerClocks(char* base, NodeGroup* group, std::string name);
 
+  // A slot as it travels between nodes.
+  struct Reading {
+    uint64_t adds = 0;
+    uint64_t turns = 0;
+    uint64_t gets = 0;
+    uint64_t latest = 0;  // turns when `gets` had been read: bits of old turns may be of new ones
+    uint64_t fence = 0;
+    uint64_t finished = 0;
+
+    bool operator==(const Reading& other) const {
+      return adds == other.adds && turns == other.turns && fence == other.fence &&
+             finished == other.finished;
+    }
+  };
+
   int workers() const { return static_cast<int>(members_.size()); }
+  // The workers of this node, in worker order.
+  const std::vector<int>& here() const { return here_; }
+  bool is_here(int worker) const;
   int me() const { return me_; }
 
   uint64_t adds(int worker) const { return slots_[worker].adds.load(std::memory_order_acquire); }
@@ -69,6 +93,8 @@ class WorkerClocks {
   bool HasPassed(int worker, uint64_t round) const;
   bool AllHavePassed(uint64_t round) const;
   bool OthersHavePassed(uint64_t round) const;
+  // The workers of this node.
+  bool AllHereHavePassed(uint64_t round) const;
 
   // This worker's own.
   uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
@@ -93,8 +119,28 @@ class WorkerClocks {
   // last one only adds count: a worker may read what came of it all for itself, but an add that
   // the others do not make would be lost.
   void ComeTo(const Fence& fence);
+  // Compares all workers when all have come to the fence, as far as is known here: pending if some
+  // have not.
+  Status CompareAt(const Fence& fence);
+  // What this worker brings to a fence where it does not see the others.
+  CallsMade CallsBefore(const Fence& fence) const;
+  // Whether every worker has come to that fence, or to the last one that this worker has come to.
+  bool AllAt(uint64_t fence) const;
+  bool AllAtMyFence() const { return AllAt(slots_[me_].fence.load(std::memory_order_relaxed)); }
+  // This worker has released the table and comes to no more fences with it.
+  void Depart() { slots_[me_].fence.store(UINT64_MAX, std::memory_order_release); }
   // Something else that sleepers wait for has happened.
   void Wake();
+  // Makes the leader of this node look at these clocks at once.
+  void CallLeader() const { group_->CallLeader(); }
+  bool AnybodySleeps() const { return words_->sleepers.load(std::memory_order_relaxed) != 0; }
+
+  // ---- Of the leader of a node
+  // What others have to know of a worker of this node.
+  Reading Read(int worker) const;
+  // That is how far a worker of another node has come. Gives the session up, for a mismatch, if
+  // that does not agree with what workers of this node have done.
+  void Note(int worker, const Reading& reading);
 
   // Waits until done(). `waits_for(worker)` gives the Need of that worker.
   template <class Done, class WaitsFor>
@@ -113,17 +159,30 @@ class WorkerClocks {
   Status Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call);
   Status Disagree(const std::string& text);
+  // Mismatch if the calls of two workers that have come to the same fence do not agree there.
+  Status CompareAt(const Fence& fence, int one, int other);
+  // Compares the turns from `first` on that a worker of this node and another have both taken.
+  Status CompareTurns(int mine, int other, uint64_t first);
+  // In which round a worker's turn was.
+  uint64_t RoundOf(int worker, uint64_t turn) const;
+  // Whether it is long enough since somebody was seen to be gone that what it did before has come.
+  bool NewsHasCome(bool of_this_node);
 
   NodeGroup* group_;
   std::string name_;
-  std::vector<int> members_;  // local ranks of the workers, in worker order
-  int me_ = 0;                // place in members_
+  std::vector<int> members_;  // ranks of the workers, in worker order
+  std::vector<int> here_;
+  int me_ = -1;  // place in members_
   Words* words_;
   Slot* slots_;
   // Since when this worker waits, and whether the session had been given up before that.
   Instant waiting_since_{};
   bool waiting_ = false;
   bool aborted_before_ = false;
+  std::optional<Instant> lost_at_;
+  // Of the turns that this worker has taken, and of those up to its latest add.
+  uint64_t digest_ = 0;
+  uint64_t digest_at_add_ = 0;
 };
 
 template <class Done, class WaitsFor>
@@ -135,6 +194,8 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
     waiting_ = true;
     waiting_since_ = Clock::now();
     aborted_before_ = group_->IsAborted();
+    lost_at_.reset();
+    CallLeader();
   }
   for (;;) {
     const Instant look = std::min(limit.first(), Clock::now() + kLook);

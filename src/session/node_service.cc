@@ -16,6 +16,8 @@ namespace multiverso {
 namespace {
 
 constexpr int kLastLooks = 10;
+// Longest sleep while a worker of this node waits for something that other nodes are to send.
+constexpr std::chrono::microseconds kAwaiting{2000};
 constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 
 // Keeps signals from the threads started in its scope: they are for the program's own.
@@ -51,7 +53,8 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
   std::unique_ptr<NodeService> service(new NodeService(group));
   const Membership& members = group->members();
   const std::vector<int> serving = members.service_ranks(members.node());
-  if (std::find(serving.begin(), serving.end(), members.rank()) == serving.end()) return service;
+  const bool serves = std::find(serving.begin(), serving.end(), members.rank()) != serving.end();
+  if (!serves && !group->is_leader()) return service;
   const WithoutSignals without_signals;
   try {
     service->thread_ =
@@ -62,31 +65,43 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
   return service;
 }
 
+NodeService::NodeService(NodeGroup* group)
+    : group_(group), shards_(group), rounds_(group), bell_(&own_bell_), sleepers_(&own_sleepers_) {
+  if (!group->is_leader()) return;
+  bell_ = &group->control()->bell;
+  sleepers_ = &group->control()->bell_sleepers;
+}
+
 NodeService::~NodeService() {
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    stop_ = true;
-  }
-  stop_changed_.notify_all();
+  stop_.store(true);
+  bell_->fetch_add(1);
+  WakeWord(bell_, kWakeAll);
   if (thread_.joinable()) thread_.join();
   // What others sent just before everybody met for the end may not have been taken in.
   for (int i = 0; i < kLastLooks; ++i) {
     (void)group_->intercom()->Poll();
+    (void)rounds_.Poll();
     (void)shards_.Poll();
   }
 }
 
 void NodeService::Serve(std::chrono::microseconds longest_sleep) {
   Backoff backoff(longest_sleep);
-  for (;;) {
+  while (!stop_.load()) {
+    const uint32_t calls = bell_->load();
     const bool news = group_->intercom()->Poll();
-    if (shards_.Poll() || news) backoff.Reset();
-    const auto nap =
-        backoff.Next(Clock::now(), shards_.IsBusy() ? ShardService::kUnderWay : Backoff::kEager);
-    if (nap.count() == 0) YieldCore();
-    std::unique_lock<std::mutex> guard(mutex_);
-    if (nap.count() > 0 && !stop_) stop_changed_.wait_for(guard, nap);
-    if (stop_) return;
+    const bool rounds = rounds_.Poll();
+    if (shards_.Poll() || rounds || news) backoff.Reset();
+    const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
+    const Instant now = Clock::now();
+    auto nap = backoff.Next(now, is_busy ? ShardService::kUnderWay : Backoff::kEager);
+    if (rounds_.Awaits()) nap = std::min(nap, kAwaiting);
+    if (nap.count() == 0) {
+      YieldCore();
+      continue;
+    }
+    const auto called = [&] { return stop_.load() || bell_->load() != calls; };
+    if (SleepFor(bell_, sleepers_, now + nap, called)) backoff.Reset();
   }
 }
 

@@ -2,22 +2,24 @@
 #ifndef MULTIVERSO_SESSION_NODE_SERVICE_H_
 #define MULTIVERSO_SESSION_NODE_SERVICE_H_
 
+#include <atomic>
 #include <chrono>
-#include <condition_variable>
+#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 #include "base/status.h"
+#include "consistency/round_service.h"
 #include "table/shard_service.h"
 #include "transport/node_group.h"
 
 namespace multiverso {
 
-// On ranks that serve (Membership::service_ranks) a thread takes in requests and news. It polls,
-// since MPI offers nothing better: eagerly while there is something to do, then ever more rarely.
-// MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest it sleeps, and so the latest that the first
-// request after a long silence is seen. Other ranks have no thread.
+// On ranks that serve (Membership::service_ranks) or lead (leader_of) a thread takes in requests
+// and news and sums rounds. It polls, since MPI offers nothing better: eagerly while there is
+// something to do, then ever more rarely. The ranks of a node can call its leader's thread
+// (CallLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest it sleeps, and so the latest that
+// the first request after a long silence is seen. Other ranks have no thread.
 class NodeService {
  public:
   // `group` outlives it. ValueError if the variable is no number above 0.
@@ -26,17 +28,22 @@ class NodeService {
   ~NodeService();
 
   ShardService* shards() { return &shards_; }
+  RoundService* rounds() { return &rounds_; }
 
  private:
-  explicit NodeService(NodeGroup* group) : group_(group), shards_(group) {}
+  explicit NodeService(NodeGroup* group);
 
   void Serve(std::chrono::microseconds longest_sleep);
 
   NodeGroup* group_;
   ShardService shards_;
-  std::mutex mutex_;
-  std::condition_variable stop_changed_;
-  bool stop_ = false;
+  RoundService rounds_;
+  // What the thread sleeps on: the node's, if this rank leads it.
+  std::atomic<uint32_t> own_bell_{0};
+  std::atomic<uint32_t> own_sleepers_{0};
+  std::atomic<uint32_t>* bell_;
+  std::atomic<uint32_t>* sleepers_;
+  std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 

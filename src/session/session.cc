@@ -11,23 +11,39 @@ namespace {
 // One meeting of everybody: all of a barrier, and of a shutdown.
 class Meeting : public Operation {
  public:
-  Meeting(NodeGroup* group, CallKind kind, Instant deadline) : Operation(deadline), group_(group) {
-    group_->everybody()->Arrive(kind);
+  Meeting(NodeGroup* group, CallKind kind, FenceCheck fence, Instant deadline)
+      : Operation(deadline), group_(group), fence_(std::move(fence)) {
+    group_->everybody()->Arrive(kind, &fence_.mine(), sizeof(Attendance));
   }
-  Status Step(const WaitLimit& limit) override { return group_->everybody()->Meet(limit); }
+  Status Step(const WaitLimit& limit) override {
+    MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit));
+    return fence_.Check(*group_->everybody(), 0, limit);
+  }
   void Cancel(const std::string& reason) override { group_->Abort(Status(Code::kAborted, reason)); }
 
  protected:
   NodeGroup* group_;
+
+ private:
+  FenceCheck fence_;
 };
 
 class ClosingMeeting final : public Meeting {
  public:
-  // `was_over`: this rank knew before that the session had been given up.
-  ClosingMeeting(NodeGroup* group, Instant deadline, bool was_over)
-      : Meeting(group, CallKind::kClose, deadline), was_over_(was_over) {}
+  // `was_over`: this rank knew before that the session had been given up. `rounds` may be null.
+  ClosingMeeting(NodeGroup* group, FenceCheck fence, RoundService* rounds, Instant deadline,
+                 bool was_over)
+      : Meeting(group, CallKind::kClose, std::move(fence), deadline),
+        rounds_(rounds),
+        was_over_(was_over) {}
   Status Step(const WaitLimit& limit) override {
-    const Status status = Meeting::Step(limit);
+    Status status;
+    if (!has_met_) {
+      status = Meeting::Step(limit);
+      has_met_ = status.ok();
+    }
+    // What this node has to pass on to others it does before it goes.
+    if (has_met_ && rounds_ != nullptr) status = rounds_->Settle(limit);
     if (status.pending()) return status;
     if (status.ok()) {
       group_->Close();
@@ -39,7 +55,9 @@ class ClosingMeeting final : public Meeting {
   }
 
  private:
+  RoundService* rounds_;
   bool was_over_;
+  bool has_met_ = false;
 };
 
 }  // namespace
@@ -56,31 +74,54 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 Session::~Session() = default;
 
 std::unique_ptr<Operation> Session::StartBarrier() {
-  ComeToFence(CallKind::kBarrier);
-  return std::make_unique<Meeting>(group_.get(), CallKind::kBarrier, NextDeadline());
+  FenceCheck fence = ComeToFence(CallKind::kBarrier);
+  return std::make_unique<Meeting>(group_.get(), CallKind::kBarrier, std::move(fence),
+                                   NextDeadline());
 }
 
 std::unique_ptr<Operation> Session::StartClose() {
   const bool was_over = group_->AbortIsKnown();
-  ComeToFence(CallKind::kClose);
-  return std::make_unique<ClosingMeeting>(group_.get(), NextDeadline(), was_over);
+  FenceCheck fence = ComeToFence(CallKind::kClose);
+  return std::make_unique<ClosingMeeting>(group_.get(), std::move(fence), table_context().rounds,
+                                          NextDeadline(), was_over);
 }
 
 std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
-  ComeToFence(CallKind::kCreateTable);
+  FenceCheck fence = ComeToFence(CallKind::kCreateTable);
   // Counted when it has succeeded, as it does on all ranks or on none.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
-  return std::make_unique<TableCreation>(spec, id, init_value, table_context(), NextDeadline());
+  return std::make_unique<TableCreation>(spec, id, init_value, table_context(), std::move(fence),
+                                         NextDeadline());
 }
 
-void Session::ComeToFence(CallKind call) {
+FenceCheck Session::ComeToFence(CallKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   const Fence fence{++fences_, NameOf(call), call == CallKind::kClose};
   for (const auto& table : tables_) table->ComeTo(fence);
+  if (!members_.spans_nodes()) return FenceCheck();
+  Attendance mine = fence.is_last ? released_adds_ : released_;
+  for (const auto& table : tables_) mine.Count(table->id(), table->CallsBefore(fence));
+  mine.is_worker = members_.is_worker() ? 1 : 0;
+  mine.has_finished = has_finished_ ? 1 : 0;
+  return FenceCheck(group_.get(), mine, fence.is_last, [this, fence] {
+    const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
+    Status all;
+    for (const auto& table : tables_) {
+      const Status status = table->CompareAt(fence);
+      if (!status.ok() && !status.pending()) return status;
+      if (status.pending()) all = status;
+    }
+    return all;
+  });
 }
 
 std::unique_ptr<Operation> Session::StartAggregate(DType dtype, void* data, int64_t count) {
+  if (members_.spans_nodes()) {
+    if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(group_.get());
+    return std::make_unique<SpanningAggregation>(group_.get(), aggregate_link_.get(), dtype, data,
+                                                 count, NextDeadline());
+  }
   return std::make_unique<Aggregation>(group_.get(), &next_aggregation_, dtype, data, count,
                                        NextDeadline());
 }
@@ -104,7 +145,10 @@ void Session::ReleaseTable(Table* table) {
   const auto found = std::find_if(tables_.begin(), tables_.end(),
                                   [&](const auto& kept) { return kept.get() == table; });
   if (found == tables_.end()) return;
-  if (table->spans_nodes()) service_->shards()->Release(table);
+  released_.Count(table->id(), table->CallsBefore(Fence{0, "", /*is_last=*/false}));
+  released_adds_.Count(table->id(), table->CallsBefore(Fence{0, "", /*is_last=*/true}));
+  table->Depart();
+  if (table->is_on_other_nodes()) service_->shards()->Release(table);
   tables_.erase(found);
 }
 

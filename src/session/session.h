@@ -11,6 +11,8 @@
 #include "base/operation.h"
 #include "base/status.h"
 #include "consistency/aggregation.h"
+#include "consistency/fence_check.h"
+#include "consistency/spanning_aggregation.h"
 #include "session/node_service.h"
 #include "table/table.h"
 #include "table/table_creation.h"
@@ -38,7 +40,8 @@ class Session {
   NodeGroup* group() const { return group_.get(); }
   TableContext table_context() const {
     return TableContext{&members_, group_.get(), options_.mode,
-                        service_ == nullptr ? nullptr : service_->shards()};
+                        service_ == nullptr ? nullptr : service_->shards(),
+                        service_ == nullptr ? nullptr : service_->rounds()};
   }
   // The deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
@@ -60,8 +63,8 @@ class Session {
 
  private:
   // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
-  // there is for each table to see.
-  void ComeToFence(CallKind call);
+  // there is for each table to see, and for what is returned when all have met.
+  FenceCheck ComeToFence(CallKind call);
 
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
@@ -73,7 +76,11 @@ class Session {
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for
+  // The calls on tables that have been released: those that count at a fence, and at the last.
+  Attendance released_;
+  Attendance released_adds_;
   AggregationTurn next_aggregation_;
+  std::unique_ptr<ChainLink> aggregate_link_;  // in a session that spans nodes, on leaders
 };
 
 }  // namespace multiverso

@@ -111,13 +111,6 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   Status status;
   if (members_.spans_nodes()) status = transport_->CheckCanConnect();
   SegmentLocator locator;
-  if (members_.spans_nodes() && options_.mode.mode != Mode::kAsync) {
-    return Status(
-        Code::kUnsupported,
-        StrCat("the ranks run on ", members_.num_nodes(), " nodes (", members_.NameNode(0),
-               " and others), and this version has the sync mode "
-               "and bounded staleness on one node only: use the asynchronous mode"));
-  }
   if (status.ok() && members_.local_rank() == 0) {
     const auto ranks = static_cast<int>(members_.node_ranks().size());
     const auto create = ranks == 1 ? Segment::CreatePrivate : Segment::CreateShared;

@@ -21,6 +21,7 @@ struct TableRequest {
   void* out = nullptr;
   int32_t hyper = 0;  // of kSetHyper
   double value = 0;
+  uint64_t rounds = 0;  // that have been applied before it is set
 };
 
 // Can be used again for the next chunk, with the memory it has.

@@ -48,7 +48,7 @@ Status CollectiveGet::Read(const WaitLimit& limit) {
     request.row_ids = row_ids_;
     request.num_ids = num_ids_;
     request.out = out_;
-    reading_ = table_->Start(request, deadline());
+    reading_ = table_->StartAtServers(request, deadline());
   }
   return reading_->Step(limit);
 }

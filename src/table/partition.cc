@@ -4,7 +4,13 @@
 
 namespace multiverso {
 
-Partition::Partition(const Membership& members, int64_t num_row) {
+Partition::Partition(const Membership& members, int64_t num_row, bool replicated)
+    : replicated_(replicated), num_row_(num_row), narrow_rows_(0), wide_(0) {
+  if (replicated) {
+    servers_ = members.worker_leaders();
+    if (members.num_workers_here() > 0) node_rows_ = RowRange{0, num_row};
+    return;
+  }
   for (int rank = 0; rank < members.size(); ++rank) {
     if (members.is_server(rank)) servers_.push_back(rank);
   }
@@ -24,6 +30,7 @@ Partition::Partition(const Membership& members, int64_t num_row) {
 }
 
 RowRange Partition::RowsOf(size_t place) const {
+  if (replicated_) return RowRange{0, num_row_};
   const auto number = static_cast<int64_t>(place);
   const int64_t first = number * narrow_rows_ + std::min(number, wide_);
   return RowRange{first, first + narrow_rows_ + (number < wide_ ? 1 : 0)};

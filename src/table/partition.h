@@ -1,7 +1,9 @@
 // Partition: which server owns which rows of a table.
 //
-// The rows are cut over the servers as evenly as whole rows allow. The servers are ordered by node
-// and then by rank, so that the rows of a node are consecutive and lie in one segment.
+// In a session in sync mode whose workers are on several nodes, every node that has workers keeps a
+// replica of all rows. Else the rows are cut over the servers as evenly as whole rows allow. The
+// servers are ordered by node and then by rank, so that the rows of a node are consecutive and lie
+// in one segment.
 #ifndef MULTIVERSO_TABLE_PARTITION_H_
 #define MULTIVERSO_TABLE_PARTITION_H_
 
@@ -23,9 +25,11 @@ struct RowRange {
 
 class Partition {
  public:
-  Partition(const Membership& members, int64_t num_row);
+  // `replicated`: each node with workers has all rows, and no server owns any.
+  Partition(const Membership& members, int64_t num_row, bool replicated);
 
-  // The ranks that are servers, in the order of their rows.
+  bool is_replicated() const { return replicated_; }
+  // The ranks that are servers, in the order of their rows; or those that keep the replicas.
   const std::vector<int>& servers() const { return servers_; }
   // Of the server at that place in servers(); empty if there are more servers than rows.
   RowRange RowsOf(size_t place) const;
@@ -36,6 +40,8 @@ class Partition {
 
  private:
   std::vector<int> servers_;
+  bool replicated_;
+  int64_t num_row_;
   // The first `wide_` servers own `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
   int64_t narrow_rows_;
   int64_t wide_;

@@ -36,7 +36,8 @@ Status RemoteLane::SendNext(Parcel* parcel) {
   header.tag = tag_;
   header.table = table_;
   header.first = chunk.kind == RequestKind::kSetHyper ? request_.hyper : chunk.first;
-  header.count = chunk.count;
+  header.count =
+      chunk.kind == RequestKind::kSetHyper ? static_cast<int64_t>(request_.rounds) : chunk.count;
   header.bytes = chunk.bytes;
   header.value = request_.value;
   parcel->header = EncodeRequest(header);

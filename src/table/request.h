@@ -57,7 +57,7 @@ struct RequestHeader {
   int32_t tag = 0;  // of the call
   int64_t table = 0;
   int64_t first = 0;  // the table's element that a range begins with; which hyper-parameter
-  int64_t count = 0;  // elements of a range, or rows
+  int64_t count = 0;  // elements of a range, or rows; rounds to be applied before kSetHyper
   int64_t bytes = 0;  // of the values
   double value = 0;   // of a hyper-parameter
 };

@@ -224,6 +224,8 @@ Status ShardService::GoOn(Job* job, bool* any) {
 
 Status ShardService::Work(Job* job) {
   if (job->header.kind == RequestKind::kSetHyper) {
+    // What has been added before is applied with the value of before.
+    if (!job->table->HasApplied(static_cast<uint64_t>(job->header.count))) return Status::Pending();
     return job->table->SetHyper(static_cast<int32_t>(job->header.first), job->header.value);
   }
   if (!job->is_of_shard) {

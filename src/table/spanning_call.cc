@@ -54,7 +54,11 @@ void SpanningCall::OpenLanes() {
   if (request_.kind == RequestKind::kSetHyper || request_.kind == RequestKind::kReleased) {
     for (int node = 0; node < group->num_nodes(); ++node) {
       if (node == group->members().node()) continue;
-      AddLane(group->intercom()->ServiceRankOf(node), ChunkSource::OfOne(spec, request_), {});
+      const int leader = group->members().leader_of(node);
+      // A node without workers has no replica.
+      if (partition.is_replicated() && !group->members().is_worker(leader)) continue;
+      AddLane(partition.is_replicated() ? leader : group->intercom()->ServiceRankOf(node),
+              ChunkSource::OfOne(spec, request_), {});
     }
     return;
   }

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "table/bounded_call.h"
 #include "table/spanning_call.h"
 
 namespace multiverso {
@@ -11,22 +12,27 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
+Partition PartitionOf(const TableSpec& spec, const TableContext& context) {
+  const bool replicated = context.members->spans_nodes() && context.mode.mode == Mode::kSync;
+  return Partition(*context.members, spec.num_row, replicated);
+}
+
 // Of the rows on this node.
-StripeLayout LayoutOf(const TableSpec& spec, const Membership& members) {
-  return StripeLayout(Partition(members, spec.num_row).node_rows().count(),
+StripeLayout LayoutOf(const TableSpec& spec, const TableContext& context) {
+  return StripeLayout(PartitionOf(spec, context).node_rows().count(),
                       spec.num_col * SizeOf(spec.type()));
 }
 
-StagedShape ShapeOf(const TableSpec& spec, const Membership& members) {
-  return StagedShape{LayoutOf(spec, members), spec.num_col, spec.type()};
+StagedShape ShapeOf(const TableSpec& spec, const TableContext& context) {
+  return StagedShape{LayoutOf(spec, context), spec.num_col, spec.type()};
 }
 
-Result<ShardStorage> StorageOf(const TableSpec& spec, const Membership& members) {
+Result<ShardStorage> StorageOf(const TableSpec& spec, const TableContext& context) {
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
-  const StripeLayout layout = LayoutOf(spec, members);
+  const StripeLayout layout = LayoutOf(spec, context);
   const bool is_matrix = spec.kind == static_cast<int32_t>(TableKind::kMatrix);
-  return ShardStorage::Plan(layout, updater.value()->state_slots(members.num_workers()),
+  return ShardStorage::Plan(layout, updater.value()->state_slots(context.members->num_workers()),
                             updater.value()->counts_steps()
                                 ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix)
                                 : StepCells());
@@ -35,29 +41,32 @@ Result<ShardStorage> StorageOf(const TableSpec& spec, const Membership& members)
 }  // namespace
 
 Result<TableBytes> Table::BytesOf(const TableSpec& spec, const TableContext& context) {
-  Result<ShardStorage> storage = StorageOf(spec, *context.members);
+  Result<ShardStorage> storage = StorageOf(spec, context);
   if (!storage.ok()) return storage.status();
-  Result<int64_t> consistency = Consistency::BytesFor(context.mode, ShapeOf(spec, *context.members),
-                                                      context.members->num_workers());
+  Result<int64_t> consistency =
+      Consistency::BytesFor(context.mode, ShapeOf(spec, context), context.members->num_workers(),
+                            context.members->num_workers_here());
   if (!consistency.ok()) return consistency.status();
   return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
 }
 
 Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, Segment segment,
                                              TableContext context) {
-  Result<ShardStorage> storage = StorageOf(spec, *context.members);
+  Result<ShardStorage> storage = StorageOf(spec, context);
   if (!storage.ok()) return storage.status();
   auto updater = MakeUpdater(spec.updater_kind(), spec.type());
   if (!updater.ok()) return updater.status();
   std::unique_ptr<Table> table(new Table(spec, id, std::move(segment), context));
   storage->Attach(table->segment_.data());
   table->shard_ = std::make_unique<Shard>(
-      LayoutOf(spec, *context.members), spec.num_col, storage.value(), std::move(updater.value()),
+      LayoutOf(spec, context), spec.num_col, storage.value(), std::move(updater.value()),
       ShardUser{context.group->local_rank(), context.group, context.members->worker_id()});
-  table->consistency_ = Consistency::Make(
-      context.mode, ShapeOf(spec, *context.members),
-      table->segment_.data() + RoundUp(storage->segment_bytes(), kPage), table->shard_.get(),
-      context.group, spec.name, context.members->is_worker());
+  char* const beside = table->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
+  table->consistency_ =
+      Consistency::Make(context.mode, ShapeOf(spec, context), beside, table->shard_.get(),
+                        context.group, spec.name, context.members->is_worker());
+  table->node_rounds_ = NodeRounds::Make(context.mode, id, ShapeOf(spec, context), beside,
+                                         table->shard_.get(), context.group, spec.name);
   // Every rank writes the same values before anybody can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
     table->shard_->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);
@@ -70,7 +79,7 @@ Table::Table(const TableSpec& spec, int64_t id, Segment segment, TableContext co
       id_(id),
       segment_(std::move(segment)),
       context_(context),
-      partition_(*context.members, spec.num_row) {}
+      partition_(PartitionOf(spec, context)) {}
 
 std::string Table::Where(const char* call) const {
   return StrCat("rank ", context_.members->rank(), ", table '", spec_.name, "', ", call);
@@ -181,6 +190,18 @@ void Table::ComeTo(const Fence& fence) {
   if (consistency_ != nullptr) consistency_->ComeTo(fence);
 }
 
+CallsMade Table::CallsBefore(const Fence& fence) const {
+  return consistency_ == nullptr ? CallsMade() : consistency_->CallsBefore(fence);
+}
+
+Status Table::CompareAt(const Fence& fence) {
+  return consistency_ == nullptr ? Status::Ok() : consistency_->CompareAt(fence);
+}
+
+void Table::Depart() {
+  if (consistency_ != nullptr) consistency_->Depart();
+}
+
 Status Table::Store(const void* values, Progress* progress, const WaitLimit& limit) {
   return shard_->Store(values, progress, limit);
 }
@@ -195,7 +216,25 @@ double Table::GetHyper(int32_t index) const {
   return shard_->hyper()->value[index].load(std::memory_order_relaxed);
 }
 
+TableRequest Table::HyperRequest(int32_t index, double value) const {
+  TableRequest request;
+  request.kind = RequestKind::kSetHyper;
+  request.hyper = index;
+  request.value = value;
+  if (consistency_ != nullptr) request.rounds = consistency_->rounds_applied();
+  return request;
+}
+
+bool Table::HasApplied(uint64_t rounds) const {
+  return consistency_ == nullptr || consistency_->rounds_applied() >= rounds;
+}
+
 std::unique_ptr<Operation> Table::Start(const TableRequest& request, Instant deadline) {
+  if (consistency_ == nullptr) return StartAtServers(request, deadline);
+  return std::make_unique<BoundedCall>(this, consistency_.get(), request, deadline);
+}
+
+std::unique_ptr<Operation> Table::StartAtServers(const TableRequest& request, Instant deadline) {
   return std::make_unique<SpanningCall>(this, request, deadline);
 }
 

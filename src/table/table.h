@@ -15,6 +15,7 @@
 #include "base/operation.h"
 #include "base/status.h"
 #include "consistency/consistency.h"
+#include "consistency/node_rounds.h"
 #include "memory/segment.h"
 #include "shard/row_merge.h"
 #include "shard/shard.h"
@@ -27,6 +28,7 @@
 
 namespace multiverso {
 
+class RoundService;
 class ShardService;
 
 // What a table needs of its session; outlives the table.
@@ -35,6 +37,7 @@ struct TableContext {
   NodeGroup* group = nullptr;
   ModeOptions mode;
   ShardService* service = nullptr;  // if the session spans nodes
+  RoundService* rounds = nullptr;   // likewise
 };
 
 // What a table's segment holds on this node: the shard, and what the mode needs beside it.
@@ -61,9 +64,14 @@ class Table {
   Status CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids, const void* data,
                    int64_t count) const;
 
-  // Whether calls are made by Start; if not, by the functions after it.
-  bool spans_nodes() const { return context_.service != nullptr; }
+  // Whether calls are made by Start; if not, by the functions after it. In sync mode each node has
+  // a replica, and they are not.
+  bool spans_nodes() const { return is_on_other_nodes() && !partition_.is_replicated(); }
   std::unique_ptr<Operation> Start(const TableRequest& request, Instant deadline);
+  // The same without waiting for other workers, whatever the mode.
+  std::unique_ptr<Operation> StartAtServers(const TableRequest& request, Instant deadline);
+  // Whether ranks of other nodes have the table too.
+  bool is_on_other_nodes() const { return context_.service != nullptr; }
 
   // Checked by the above.
   Status Get(void* out, Progress* progress, const WaitLimit& limit);
@@ -85,8 +93,11 @@ class Table {
 
   // This worker joins no further rounds of sync mode or bounded staleness.
   void Finish();
-  // This worker is about to join a collective call of all ranks.
+  // This worker is about to join a collective call of all ranks. See Consistency for the rest.
   void ComeTo(const Fence& fence);
+  CallsMade CallsBefore(const Fence& fence) const;
+  Status CompareAt(const Fence& fence);
+  void Depart();
   // Whether calls are parts of rounds, for which other workers wait.
   bool HasRounds() const { return consistency_ != nullptr; }
   // In sync mode, every get is what get(sync=True) is in the other modes.
@@ -97,14 +108,19 @@ class Table {
 
   const Updater& updater() const { return shard_->updater(); }
   const Hyper* hyper() const { return shard_->hyper(); }
-  // On this node.
+  // On this node. Others are asked, by the request that this makes, to follow when they have
+  // applied as many rounds as this one.
   Status SetHyper(int32_t index, double value);
+  TableRequest HyperRequest(int32_t index, double value) const;
+  bool HasApplied(uint64_t rounds) const;
   double GetHyper(int32_t index) const;
 
   // ---- In a session that spans nodes, about this node's rows.
   const Partition& partition() const { return partition_; }
   ShardService* service() const { return context_.service; }
   Holders* holders() const { return shard_->holders(); }
+  // What the leader of a node does for the table's rounds; null elsewhere.
+  NodeRounds* node_rounds() const { return node_rounds_.get(); }
   // Whether a request from another node can be met; not yet which rows it names.
   Status CheckRequest(const RequestHeader& header) const;
   Status CheckRowsHere(const std::vector<int64_t>& row_ids) const;
@@ -129,6 +145,7 @@ class Table {
   Partition partition_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Consistency> consistency_;  // null in async mode
+  std::unique_ptr<NodeRounds> node_rounds_;
 };
 
 }  // namespace multiverso

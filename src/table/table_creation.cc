@@ -1,9 +1,11 @@
 #include "table/table_creation.h"
 
+#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "base/text.h"
+#include "consistency/round_service.h"
 #include "table/shard_service.h"
 
 namespace multiverso {
@@ -14,6 +16,7 @@ struct Proposal {
   TableSpec spec;
   int32_t code = 0;  // of spec.Check(), so that a rank that is wrong does not keep the others
   int32_t has_init_value = 0;
+  Attendance attendance;
 };
 
 // What a rank brings to the second and third.
@@ -43,13 +46,19 @@ Outcome OutcomeOf(const Status& status) {
 }  // namespace
 
 TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                             TableContext context, Instant deadline)
-    : Operation(deadline), spec_(spec), id_(id), init_value_(init_value), context_(context) {
+                             TableContext context, FenceCheck fence, Instant deadline)
+    : Operation(deadline),
+      spec_(spec),
+      id_(id),
+      init_value_(init_value),
+      context_(context),
+      fence_(std::move(fence)) {
   Proposal proposal;
   proposal.spec = spec_;
   failure_ = spec_.Check();
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value != nullptr ? 1 : 0;
+  proposal.attendance = fence_.mine();
   context_.group->everybody()->Arrive(CallKind::kCreateTable, &proposal, sizeof(proposal));
 }
 
@@ -64,6 +73,7 @@ Status TableCreation::Step(const WaitLimit& limit) {
   switch (phase_) {
     case Phase::kCompare:
       MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+      MV_RETURN_IF_NOT_OK(fence_.Check(*meeting, offsetof(Proposal, attendance), limit));
       MV_RETURN_IF_NOT_OK(CompareSpecs());
       ArriveWithSegment();
       phase_ = Phase::kMap;
@@ -154,6 +164,7 @@ Status TableCreation::MapAndArrive() {
     // Before anybody can ask for it.
     table_->holders()->ranks.fetch_add(1);
     context_.service->Keep(table_);
+    context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(table_, table_->node_rounds()));
   }
   const Outcome outcome = OutcomeOf(failure_);
   meeting->Arrive(CallKind::kMapTable, &outcome, sizeof(outcome));
@@ -165,7 +176,10 @@ Status TableCreation::ConfirmAllMapped() {
   for (int i = 0; i < context_.members->size(); ++i) {
     const auto mapped = Read<Outcome>(meeting->deposit(i));
     if (mapped.code == 0) continue;
-    if (context_.service != nullptr) context_.service->Forget(id_);
+    if (context_.service != nullptr) {
+      context_.service->Forget(id_);
+      context_.rounds->Forget(id_);
+    }
     table_.reset();
     return Status(static_cast<Code>(mapped.code),
                   StrCat("rank ", i, ", ", spec_.Describe(), ": ", mapped.text));
@@ -176,12 +190,12 @@ Status TableCreation::ConfirmAllMapped() {
 }
 
 Status TableCreation::Store(const WaitLimit& limit) {
-  if (!table_->spans_nodes()) return table_->Store(init_value_, &stored_, limit);
+  if (!table_->is_on_other_nodes()) return table_->Store(init_value_, &stored_, limit);
   if (storing_ == nullptr) {
     TableRequest request;
     request.kind = RequestKind::kStore;
     request.delta = init_value_;
-    storing_ = table_->Start(request, deadline());
+    storing_ = table_->StartAtServers(request, deadline());
   }
   return storing_->Step(limit);
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/operation.h"
+#include "consistency/fence_check.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
 #include "table/table.h"
@@ -21,9 +22,9 @@ namespace multiverso {
 class TableCreation final : public Operation {
  public:
   // `init_value` is spec.count() elements or null; it counts on the master only, and stays valid
-  // until the operation has ended.
+  // until the operation has ended. `fence` checks what the workers did before it.
   TableCreation(const TableSpec& spec, int64_t id, const void* init_value, TableContext context,
-                Instant deadline);
+                FenceCheck fence, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
   void Cancel(const std::string& reason) override;
@@ -49,6 +50,7 @@ class TableCreation final : public Operation {
   int64_t id_;
   const void* init_value_;
   TableContext context_;
+  FenceCheck fence_;
   Phase phase_ = Phase::kCompare;
   Segment segment_;
   Status failure_;  // of this rank

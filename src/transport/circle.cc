@@ -229,7 +229,6 @@ Status Circle::CheckLeaders() {
 
 Status Circle::CheckElsewhere(const std::vector<int>& late) const {
   for (const int member : late) {
-    if (!group_->is_local(member)) continue;
     const char* const call = group_->MeetingAheadOf(member);
     // If it is still late now, it went there without having come here.
     if (call == nullptr || arrivals(member).load(std::memory_order_acquire) >= meetings_) continue;

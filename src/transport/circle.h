@@ -51,8 +51,7 @@ class Circle {
   bool IsCompleted() const;
   CallKind MyKind() const;
   Status CheckKinds() const;
-  // Mismatch, on every rank, if one of these, of this node, waits for this one in a meeting of
-  // another circle.
+  // Mismatch, on every rank, if one of these waits for this one in a meeting of another circle.
   Status CheckElsewhere(const std::vector<int>& late) const;
   // Those who have not arrived at this rank's meeting.
   std::vector<int> LateMembers(bool only_here) const;

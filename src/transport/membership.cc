@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -124,6 +125,32 @@ std::vector<int> Membership::service_ranks(int node) const {
   }
   if (ranks.empty()) ranks.push_back(first);
   return ranks;
+}
+
+int Membership::leader_of(int node) const {
+  int first = -1;
+  for (int i = 0; i < size(); ++i) {
+    if (node_of(i) != node) continue;
+    if (is_worker(i)) return i;
+    if (first < 0) first = i;
+  }
+  return first;
+}
+
+std::vector<int> Membership::worker_leaders() const {
+  std::vector<int> leaders;
+  std::vector<bool> seen(static_cast<size_t>(num_nodes_), false);
+  for (int i = 0; i < size(); ++i) {
+    if (!is_worker(i) || seen[static_cast<size_t>(node_of(i))]) continue;
+    seen[static_cast<size_t>(node_of(i))] = true;
+    leaders.push_back(i);
+  }
+  return leaders;
+}
+
+int Membership::num_workers_here() const {
+  return static_cast<int>(std::count_if(node_ranks_.begin(), node_ranks_.end(),
+                                        [&](int rank) { return is_worker(rank); }));
 }
 
 std::string Membership::NameRank(int rank) const {

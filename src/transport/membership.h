@@ -60,6 +60,13 @@ class Membership {
   // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
   // has none. In rank order, never empty.
   std::vector<int> service_ranks(int node) const;
+  // The rank that speaks for that node in what the nodes do together: its first worker, or its
+  // first rank if it has none.
+  int leader_of(int node) const;
+  // The leaders of the nodes that have workers, in the order of the workers.
+  std::vector<int> worker_leaders() const;
+  // How many workers this rank's node has.
+  int num_workers_here() const;
   // One host name per node, for messages.
   const std::vector<std::string>& node_hosts() const { return node_hosts_; }
   // "rank 3 on host b", and "node 1 (host b)"; the host only if there are several nodes.

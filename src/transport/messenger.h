@@ -23,13 +23,20 @@ enum MessageTag : int {
   kAnswerTag = 4,   // to who asked for late ranks
   kRequestTag = 5,  // to a service thread: ShardService
   kErrorTag = 6,    // why a reply is empty
+  kClockTag = 7,    // between leaders: ClockExchange
   kFirstCallTag = 16,
-  kLastCallTag = 16383,
+  kLastCallTag = 12287,
+  // Between the leaders of neighbouring nodes: ChainLink. Above the tags of values.
+  kFirstChainTag = 24576,
 };
+// One for each table, and one for sums without a table. Every MPI has tags up to 32767.
+constexpr int kTableChains = 8191;
+constexpr int kAggregateTag = kFirstChainTag + kTableChains;
 
 // Of what goes to the server with a request, which must not be taken for an answer to a call that
-// the server's own rank makes at the same time. Every MPI has tags up to 32767.
+// the server's own rank makes at the same time.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
+static_assert(ValuesTag(kLastCallTag) < kFirstChainTag);
 
 // Thread-safe.
 class Messenger {

@@ -22,9 +22,10 @@ enum class CallKind : uint32_t {
 
 const char* NameOf(CallKind kind);
 
-// The sets of ranks that meet: all of them, and those that are workers. If all are workers there is
-// only the first.
-constexpr int kCircles = 2;
+// The sets of ranks that meet: all of them, those that are workers, and the workers of a node. If
+// all are workers the second is the first. The others span all nodes of the session.
+constexpr int kCircles = 3;
+constexpr int kSpanningCircles = 2;
 
 // Of one rank of the session. The rank writes it, all others read it. That of a rank of another
 // node is written by those who bring its news: the leader of a circle (Bridge) and the service
@@ -73,6 +74,10 @@ struct alignas(64) NodeControl {
     alignas(64) std::atomic<uint32_t> gathered;
     std::atomic<uint32_t> sleeping_leaders;
   } circle[kCircles];
+
+  // Rung for the service thread of the node's leader, which sleeps here.
+  alignas(64) std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> bell_sleepers;
 
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
   alignas(64) std::atomic<uint32_t> abort;

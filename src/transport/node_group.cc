@@ -7,12 +7,20 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "memory/futex.h"
 #include "memory/presence.h"
 
 namespace multiverso {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
+
+void RaiseTo(uint64_t number, std::atomic<uint64_t>* known) {
+  uint64_t before = known->load(std::memory_order_relaxed);
+  while (before < number &&
+         !known->compare_exchange_weak(before, number, std::memory_order_release)) {
+  }
+}
 
 }  // namespace
 
@@ -66,6 +74,10 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
   if (messenger != nullptr) intercom_ = std::make_unique<Intercom>(std::move(messenger), this);
   circles_.emplace_back(this, 0, everybody);
   if (workers.size() < everybody.size()) circles_.emplace_back(this, 1, workers);
+  workers.erase(
+      std::remove_if(workers.begin(), workers.end(), [&](int worker) { return !is_local(worker); }),
+      workers.end());
+  neighbours_ = std::make_unique<Circle>(this, 2, workers);
   RankSlot& mine = slot(rank());
   mine.rank = rank();
   mine.pid = getpid();
@@ -125,6 +137,15 @@ Status NodeGroup::CheckAborted(bool was_waiting) {
                                        " gave the session up: ", control_->abort_reason));
 }
 
+void NodeGroup::CallLeader() const {
+  if (!members_.spans_nodes()) return;
+  // Changed also if nobody sleeps: the thread may have looked already and be about to.
+  control_->bell.fetch_add(1, std::memory_order_seq_cst);
+  if (control_->bell_sleepers.load(std::memory_order_seq_cst) != 0) {
+    WakeWord(&control_->bell, kWakeAll);
+  }
+}
+
 void NodeGroup::Leave(const std::string& reason) {
   RankSlot& mine = slot(rank());
   if (mine.state.load(std::memory_order_relaxed) != RankSlot::kHere) return;
@@ -162,15 +183,18 @@ const char* NodeGroup::MeetingAheadOf(int rank) const {
   return nullptr;
 }
 
+int NodeGroup::local_rank_of(int rank) const {
+  // The place of a rank among those of the node grows with its number.
+  return static_cast<int>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());
+}
+
 std::string NodeGroup::WhyGone(int rank) const {
   const RankSlot& peer = slot(rank);
   const uint32_t state = peer.state.load(std::memory_order_acquire);
   if (state == RankSlot::kLeft) return StrCat("left (", peer.reason, ")");
   if (state == RankSlot::kDied) return peer.reason;
   if (!is_local(rank)) return "";
-  // The place of a rank among those of the node grows with its number.
-  const auto local = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
-  return IsAlive(static_cast<int>(local)) ? "" : StrCat("(process ", peer.pid, ") died");
+  return IsAlive(local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
 
 void NodeGroup::NoteGone(int rank, RankSlot::State state, const std::string& reason,
@@ -180,13 +204,21 @@ void NodeGroup::NoteGone(int rank, RankSlot::State state, const std::string& rea
   uint32_t expected = RankSlot::kAbsent;
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kWritingNews)) return;
   CopyText(peer.reason, reason);
-  for (int i = 0; i < kCircles; ++i) {
-    std::atomic<uint64_t>& known = peer.circle[i].arrivals;
-    if (known.load(std::memory_order_relaxed) < arrivals[i]) {
-      known.store(arrivals[i], std::memory_order_release);
-    }
-  }
+  for (int i = 0; i < kCircles; ++i) RaiseTo(arrivals[i], &peer.circle[i].arrivals);
   peer.state.store(state, std::memory_order_release);
+}
+
+void NodeGroup::NoteStanding(int rank, int circle, CallKind kind,
+                             const uint64_t (&arrivals)[kCircles]) {
+  RankSlot& peer = slot(rank);
+  // It had been at these before it went there.
+  for (int i = 0; i < kCircles; ++i) {
+    if (i != circle) RaiseTo(arrivals[i], &peer.circle[i].arrivals);
+  }
+  const uint64_t number = arrivals[circle];
+  if (peer.circle[circle].arrivals.load(std::memory_order_relaxed) >= number) return;
+  peer.circle[circle].deposit[number % 2].kind = kind;
+  RaiseTo(number, &peer.circle[circle].arrivals);
 }
 
 }  // namespace multiverso

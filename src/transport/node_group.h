@@ -39,12 +39,16 @@ class NodeGroup final : public OwnerProbe {
   int rank() const { return rank_of(local_rank_); }
   // The session's number of a rank of this node.
   int rank_of(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
+  // And back.
+  int local_rank_of(int rank) const;
 
   const Membership& members() const { return members_; }
   int num_nodes() const { return members_.num_nodes(); }
   bool is_local(int rank) const { return members_.node_of(rank) == members_.node(); }
   // How the ranks of this node look for what they wait for.
   const Looking& looking() const { return looking_; }
+  // This rank speaks for its node.
+  bool is_leader() const { return members_.leader_of(members_.node()) == rank(); }
   // Null in a session of one node.
   Intercom* intercom() const { return intercom_.get(); }
 
@@ -52,6 +56,8 @@ class NodeGroup final : public OwnerProbe {
   Circle* everybody() { return &circles_.front(); }
   // Only for workers.
   Circle* workers() { return &circles_.back(); }
+  // Of the workers of this node, only for them.
+  Circle* neighbours() { return neighbours_.get(); }
 
   // Ends every wait of the session's ranks, now and later: with AbortedError, or, where `why` is a
   // mismatch, with the same mismatch, or, where it is a timeout, with the same timeout for those
@@ -72,13 +78,17 @@ class NodeGroup final : public OwnerProbe {
   // Whether the process of that rank of this node exists.
   bool IsAlive(int local_rank) const override;
   // The name of the collective call in which that rank waits for this one, or null: it has come to
-  // a meeting, of everybody or of the workers, to which this rank has not. Of ranks of this node.
+  // a meeting, of everybody or of the workers, to which this rank has not. Of ranks of other nodes
+  // that is known a while later, from NoteStanding.
   const char* MeetingAheadOf(int rank) const;
   // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
   std::string WhyGone(int rank) const;
   // A rank of another node left or died, and how.
   void NoteGone(int rank, RankSlot::State state, const std::string& reason,
                 const uint64_t (&arrivals)[kCircles]);
+
+  // A rank of another node has been waiting in meeting arrivals[circle] of that circle.
+  void NoteStanding(int rank, int circle, CallKind kind, const uint64_t (&arrivals)[kCircles]);
 
   // The control segment's bytes for the words of `ranks` ranks of the session, and for the scratch
   // memory of `ranks` of the node, which takes no pages before it is used.
@@ -89,6 +99,10 @@ class NodeGroup final : public OwnerProbe {
   // long.
   static constexpr int64_t kScratchAreaBytes = int64_t{512} << 10;
   char* scratch(int local_rank, int area) const;
+
+  // Wakes the service thread of this node's leader, in a session that spans nodes: there is
+  // something for it to do.
+  void CallLeader() const;
 
   NodeControl* control() const { return control_; }
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
@@ -103,7 +117,8 @@ class NodeGroup final : public OwnerProbe {
   int local_rank_;
   Looking looking_;
   std::unique_ptr<Intercom> intercom_;
-  std::vector<Circle> circles_;
+  std::vector<Circle> circles_;  // that span all nodes
+  std::unique_ptr<Circle> neighbours_;
   std::atomic<bool> abort_is_known_{false};
   std::atomic<bool> leaving_{false};
 };

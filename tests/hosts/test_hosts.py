@@ -59,10 +59,12 @@ def test_ranks_of_a_host_share_memory_and_others_write_to_each_other(two_hosts, 
         assert more > less
 
 
-@pytest.mark.parametrize("np", [2, 4])
-def test_semantics(two_hosts, np):
+@pytest.mark.parametrize(
+    ("program", "np"), [("semantics.py", 2), ("semantics.py", 4), ("consistency.py", 3)]
+)
+def test_cases(two_hosts, program, np):
     seed = os.environ.get("MULTIVERSO_TEST_SEED", str(semantics.SEED))
-    result = run(two_hosts, "semantics.py", np=np, MULTIVERSO_TEST_SEED=seed).check()
+    result = run(two_hosts, program, np=np, MULTIVERSO_TEST_SEED=seed).check()
     for rank in range(np):
         failed = {
             name: outcome
@@ -79,6 +81,22 @@ def test_values_cross_the_network(two_hosts):
     after = [received(name) for name in names]
     for more, less in zip(after, before, strict=True):
         assert more - less > 12 * 32 * 2**20  # half of each of twelve deltas of 64 MB
+
+
+def test_bytes_of_a_sync_round_do_not_depend_on_the_number_of_workers(two_hosts):
+    names = list(two_hosts.namespaces.values())
+    sizes = {}
+    for np in (2, 4):
+        totals = []
+        for rounds in (10, 30):
+            before = [received(name) for name in names]
+            run(two_hosts, "nodes.py", "sync_rounds", str(rounds), np=np).check()
+            after = [received(name) for name in names]
+            totals.append([more - less for more, less in zip(after, before, strict=True)])
+        sizes[np] = [(more - less) / 20 for less, more in zip(*totals, strict=True)]
+    for one, two in zip(sizes[2], sizes[4], strict=True):
+        assert one > 10**6  # the sum one way, the total the other
+        assert two < 1.02 * one
 
 
 def test_hosts_go_also_if_the_command_fails():

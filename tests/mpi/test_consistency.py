@@ -7,20 +7,32 @@ import pytest
 
 import launch
 
-#: What a job with some ranks runs in; the second has its segments in files.
-ENVIRONMENTS = {"memory": {}, "files": {"MULTIVERSO_SEGMENTS": "file"}}
-JOBS = [*((np, "memory") for np in (1, 2, 3, 4)), (3, "files")]
+#: What a job runs in: its segments in memory or in files, or as if its ranks were on several nodes.
+PLACES = {
+    "memory": {},
+    "files": {"MULTIVERSO_SEGMENTS": "file"},
+    "nodes of 1": {"MULTIVERSO_RANKS_PER_NODE": "1"},
+    "nodes of 2": {"MULTIVERSO_RANKS_PER_NODE": "2"},
+}
+JOBS = [
+    *((np, "memory") for np in (1, 2, 3, 4)),
+    (3, "files"),
+    (2, "nodes of 1"),
+    (4, "nodes of 1"),
+    (3, "nodes of 2"),
+    (4, "nodes of 2"),
+]
 
 
 @functools.cache
-def job(np, segments):
-    return launch.run("consistency.py", np=np, **ENVIRONMENTS[segments])
+def job(np, place):
+    return launch.run("consistency.py", np=np, **PLACES[place])
 
 
 @pytest.mark.parametrize("name", consistency.CASES)
-@pytest.mark.parametrize(("np", "segments"), JOBS)
-def test_case(np, segments, name):
-    result = job(np, segments)
+@pytest.mark.parametrize(("np", "place"), JOBS)
+def test_case(np, place, name):
+    result = job(np, place)
     outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}
     failed = [
         f"rank {rank} of {np}: {outcomes.get(rank, {}).get(name, 'did not come to it')}"
@@ -31,6 +43,6 @@ def test_case(np, segments, name):
     assert not failed, "\n".join([*failed, f"seed {seeds}" if seeds else "", result.output])
 
 
-@pytest.mark.parametrize(("np", "segments"), JOBS)
-def test_job_ends_well_and_leaves_nothing(np, segments):
-    job(np, segments).check()
+@pytest.mark.parametrize(("np", "place"), JOBS)
+def test_job_ends_well_and_leaves_nothing(np, place):
+    job(np, place).check()

@@ -148,15 +148,6 @@ def test_mpi_without_threads_is_unsupported():
         assert "MPI_THREAD_MULTIPLE" in message
 
 
-def test_modes_of_one_node_say_so():
-    result = run("nodes.py", "sync_modes", np=2, per_node=1).check()
-    for rank in (0, 1):
-        for name in ("sync", "staleness", "aggregate"):
-            kind, message = result.reports[rank][name]
-            assert kind == "UnsupportedError"
-            assert "one node" in message
-
-
 def test_idle_job_leaves_the_processor_alone():
     reports = run("nodes.py", "idles", np=4, per_node=2).check().reports
     assert sum(reports[rank]["share"] for rank in range(4)) < 0.05

@@ -9,22 +9,16 @@ import launch
 
 #: Ranks and ranks per node.
 JOBS = [(1, 1), (2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (3, 2), (4, 2)]
-CHOICES = [
-    (np, per_node, name)
-    for np, per_node in JOBS
-    for name in optimizers.CASES
-    if np == per_node or name not in optimizers.ROUNDS
-]
 
 
 @functools.cache
 def job(np, per_node):
     nodes = {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
-    which = "all" if np == per_node else "without rounds"
-    return launch.run("optimizers.py", which, np=np, **nodes)
+    return launch.run("optimizers.py", np=np, **nodes)
 
 
-@pytest.mark.parametrize(("np", "per_node", "name"), CHOICES)
+@pytest.mark.parametrize("name", optimizers.CASES)
+@pytest.mark.parametrize(("np", "per_node"), JOBS)
 def test_case(np, per_node, name):
     result = job(np, per_node)
     outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}

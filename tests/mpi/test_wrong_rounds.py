@@ -10,6 +10,9 @@ import launch
 
 PROGRAM = "wrong_rounds.py"
 
+#: Ranks and ranks per node: all on one node, and on two or three.
+JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
+
 
 def errors(result, ranks):
     """Return [type, message] of what each of the ranks reported."""
@@ -18,23 +21,28 @@ def errors(result, ranks):
     return [result.reports[rank]["error"] for rank in ranks]
 
 
+def on_nodes(np, per_node):
+    """Return the environment of a job with so many ranks per node."""
+    return {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+
+
 @functools.cache
-def disagreements(np):
-    return launch.run("disagreements.py", np=np)
+def disagreements(np, per_node):
+    return launch.run("disagreements.py", np=np, **on_nodes(np, per_node))
 
 
 # One worker beside a server has nobody to disagree with.
 @pytest.mark.parametrize(
-    ("np", "program"),
+    ("np", "per_node", "program"),
     [
-        pytest.param(np, program, id=f"{np} ranks: {program.name}")
-        for np in (2, 3, 4)
+        pytest.param(np, per_node, program, id=f"{np} ranks, {per_node} per node: {program.name}")
+        for np, per_node in JOBS
         for program in PROGRAMS.values()
         if np > 2 or not program.server
     ],
 )
-def test_different_calls_are_a_mismatch_for_all(np, program):
-    result = disagreements(np)
+def test_different_calls_are_a_mismatch_for_all(np, per_node, program):
+    result = disagreements(np, per_node)
     for rank in range(int(program.server), np):
         outcomes = result.reports.get(rank, {}).get("outcomes", {})
         assert program.name in outcomes, f"rank {rank} did not come to it:\n{result.output}"
@@ -49,15 +57,15 @@ def test_different_calls_are_a_mismatch_for_all(np, program):
         assert message.count("rank ") >= 2
 
 
-@pytest.mark.parametrize("np", [2, 3, 4])
-def test_sessions_that_went_wrong_leave_nothing_behind(np):
-    disagreements(np).check()
+@pytest.mark.parametrize(("np", "per_node"), JOBS)
+def test_sessions_that_went_wrong_leave_nothing_behind(np, per_node):
+    disagreements(np, per_node).check()
 
 
-@pytest.mark.parametrize("np", [2, 4])
+@pytest.mark.parametrize(("np", "per_node"), [(2, 2), (4, 4), (2, 1), (3, 2)])
 @pytest.mark.parametrize("call", ["add_get", "get", "aggregate"])
-def test_rank_that_does_not_come_is_named_by_a_timeout(call, np):
-    result = launch.run(PROGRAM, "late", call, np=np).check_clean()
+def test_rank_that_does_not_come_is_named_by_a_timeout(call, np, per_node):
+    result = launch.run(PROGRAM, "late", call, np=np, **on_nodes(np, per_node)).check_clean()
     for kind, message in errors(result, range(np - 1)):
         assert kind == "OperationTimeout", message
         assert f"rank {np - 1}" in message
@@ -83,8 +91,9 @@ def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
         ("silently", ["without mv.shutdown()"]),
     ],
 )
-def test_rank_whose_script_ends_is_named_with_the_reason(how, texts):
-    result = launch.run(PROGRAM, "ends", how, np=3).check_clean()
+@pytest.mark.parametrize("per_node", [3, 2])
+def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, per_node):
+    result = launch.run(PROGRAM, "ends", how, np=3, **on_nodes(3, per_node)).check_clean()
     for kind, message in errors(result, (0, 1)):
         assert kind == "PeerLostError", message
         for text in ["rank 2 left", "add_get", "of table 'weights'", *texts]:
@@ -92,8 +101,9 @@ def test_rank_whose_script_ends_is_named_with_the_reason(how, texts):
 
 
 @pytest.mark.parametrize("call", ["get", "add_get", "get_rows", "aggregate"])
-def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(call):
-    with launch.Job(PROGRAM, "interrupted", call, np=3) as job:
+@pytest.mark.parametrize("per_node", [3, 2])
+def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(call, per_node):
+    with launch.Job(PROGRAM, "interrupted", call, np=3, **on_nodes(3, per_node)) as job:
         job.wait_for("waiting", 0)
         job.signal(0, signal.SIGINT)
         result = job.finish().check_clean()
@@ -110,8 +120,9 @@ def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(call):
     [("add_get", "sync"), ("add,get", "sync"), ("add_rows,get_rows", "sync"),
      ("aggregate", "sync"), ("add,get", "stale")],
 )  # fmt: skip
-def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode):
-    with launch.Job(PROGRAM, "killed", calls, mode, np=3) as job:
+@pytest.mark.parametrize("per_node", [3, 2])
+def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode, per_node):
+    with launch.Job(PROGRAM, "killed", calls, mode, np=3, **on_nodes(3, per_node)) as job:
         job.wait_for("busy")
         pid = job.pid(1)
         job.signal(1, signal.SIGKILL)
@@ -120,3 +131,15 @@ def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode):
         assert kind == "PeerLostError", message
         assert f"rank 1 (process {pid}) died" in message
         assert calls == "aggregate" or "of table 'weights'" in message
+
+
+@pytest.mark.parametrize("calls", ["add_get", "aggregate"])
+def test_killed_rank_that_was_alone_on_its_node_is_named_at_the_deadline(calls):
+    with launch.Job(PROGRAM, "killed", calls, "short", np=3, **on_nodes(3, 1)) as job:
+        job.wait_for("busy")
+        job.signal(1, signal.SIGKILL)
+        result = job.finish().check_clean()
+    texts = [message for kind, message in errors(result, (0, 2))]
+    for kind, _ in errors(result, (0, 2)):
+        assert kind in ("OperationTimeout", "PeerLostError", "AbortedError"), texts
+    assert any("rank 1" in text for text in texts), texts

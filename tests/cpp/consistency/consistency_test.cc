@@ -17,7 +17,7 @@ using testing::StaleBy;
 StagedShape ShapeOf(int64_t rows) { return StagedShape{StripeLayout(rows, 4), 1, DType::kFloat32}; }
 
 TEST(Consistency, IsNothingInAsyncMode) {
-  EXPECT_EQ(Consistency::BytesFor(ModeOptions{}, ShapeOf(1000), 4).value(), 0);
+  EXPECT_EQ(Consistency::BytesFor(ModeOptions{}, ShapeOf(1000), 4, 4).value(), 0);
   RoundsTable<float> table(AllOf(1), ModeOptions{}, 10);
   EXPECT_EQ(table.For(0)->calls(), nullptr);
 }
@@ -37,7 +37,7 @@ TEST(Consistency, IsThatOfTheMode) {
 TEST(Consistency, OfBoundedStalenessNeedsLittleMemoryAndSyncModeSomeForEachWorker) {
   constexpr int64_t kRows = 1 << 20;
   const auto bytes = [](const ModeOptions& mode, int workers) {
-    return Consistency::BytesFor(mode, ShapeOf(kRows), workers).value();
+    return Consistency::BytesFor(mode, ShapeOf(kRows), workers, workers).value();
   };
   EXPECT_LT(bytes(StaleBy(2), 4), 4096);
   EXPECT_GE(bytes(kSync, 1), 4 * kRows);
@@ -45,7 +45,7 @@ TEST(Consistency, OfBoundedStalenessNeedsLittleMemoryAndSyncModeSomeForEachWorke
 }
 
 TEST(Consistency, ThatCannotBeAddressedIsAMemoryError) {
-  const auto bytes = Consistency::BytesFor(kSync, ShapeOf(int64_t{1} << 45), 4);
+  const auto bytes = Consistency::BytesFor(kSync, ShapeOf(int64_t{1} << 45), 4, 4);
   EXPECT_EQ(bytes.status().code(), Code::kMemory);
   EXPECT_NE(bytes.status().text().find("4 workers"), std::string::npos);
 }

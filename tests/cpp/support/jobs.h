@@ -84,12 +84,14 @@ class VirtualNodes {
 // up to `delay` looks and overtake each other.
 template <class Body>
 void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t seed,
-                    const Body& body) {
+                    const Body& body, const ModeOptions& mode = {}) {
   const VirtualNodes nodes(ranks_per_node);
   const int ranks = static_cast<int>(roles.size());
   const auto hub = std::make_shared<ThreadHub>(ranks, delay, seed);
   OnThreads(ranks, [&](int rank) {
-    auto session = OpenSession(hub, rank, OptionsOf(roles[static_cast<size_t>(rank)]));
+    SessionOptions options = OptionsOf(roles[static_cast<size_t>(rank)]);
+    options.mode = mode;
+    auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
     const Status status = RunToEnd(session.value()->StartClose().get());

@@ -103,8 +103,8 @@ class RoundsTable {
         shard_(rows, columns, kind),
         shape_{shard_.layout(), columns, DTypeOf<T>()} {
     const auto is_worker = [](Role role) { return role != Role::kServer; };
-    const auto workers = std::count_if(roles.begin(), roles.end(), is_worker);
-    const auto bytes = Consistency::BytesFor(mode, shape_, static_cast<int>(workers));
+    const auto workers = static_cast<int>(std::count_if(roles.begin(), roles.end(), is_worker));
+    const auto bytes = Consistency::BytesFor(mode, shape_, workers, workers);
     EXPECT_TRUE(bytes.ok()) << bytes.status().text();
     segment_ = std::move(Segment::CreatePrivate(std::max<int64_t>(bytes.value(), 1)).value());
   }

@@ -27,7 +27,7 @@ Membership MembersOn(const std::vector<int>& nodes, const testing::Roles& roles,
 TEST(Partition, CutsRowsOverServersByNodeAndThenByRank) {
   // Nodes 0 and 1 with ranks that take turns.
   const Membership members = MembersOn({0, 1, 0, 1}, testing::AllOf(4), 1);
-  const Partition partition(members, 10);
+  const Partition partition(members, 10, false);
   EXPECT_EQ(partition.servers(), (std::vector<int>{0, 2, 1, 3}));
   EXPECT_EQ(partition.RowsOf(0).first, 0);
   EXPECT_EQ(partition.RowsOf(0).end, 3);
@@ -43,7 +43,7 @@ TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
     const Membership members =
         MembersOn(std::vector<int>(static_cast<size_t>(servers), 0), testing::AllOf(servers), 0);
     for (const int64_t rows : {1, 2, 3, 8, 9, 10, 1000}) {
-      const Partition partition(members, rows);
+      const Partition partition(members, rows, false);
       int64_t next = 0;
       for (size_t place = 0; place < partition.servers().size(); ++place) {
         const RowRange range = partition.RowsOf(place);
@@ -61,7 +61,7 @@ TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
 
 TEST(Partition, NodeWithoutServersHasNoRows) {
   const Membership members = MembersOn({0, 1}, {Role::kAll, Role::kWorker}, 1);
-  EXPECT_EQ(Partition(members, 5).node_rows().count(), 0);
+  EXPECT_EQ(Partition(members, 5, false).node_rows().count(), 0);
   EXPECT_EQ(members.service_ranks(1), std::vector<int>{1});
 }
 

@@ -67,13 +67,13 @@ def threads_are_needed():
     worker.report_call(mv.init)
 
 
-def sync_modes():
-    """Open sessions in the modes that one node has; then sum over the workers."""
-    worker.report_call(lambda: mv.init(sync=True), name="sync")
-    worker.report_call(lambda: mv.init(staleness=1), name="staleness")
-    mv.init()
-    worker.report_call(lambda: mv.aggregate(np.ones(3, np.float32)), name="aggregate")
-    mv.shutdown()
+def sync_rounds(count):
+    """Make some rounds of sync mode with a table of 1 MB."""
+    with mv.session(sync=True):
+        table = mv.ArrayTableHandler(250_000)
+        ones = np.ones(250_000, np.float32)
+        for _ in range(int(count)):
+            table.add_get(ones)
 
 
 def interrupted():

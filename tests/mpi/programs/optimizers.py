@@ -1,5 +1,6 @@
 """The updaters on any number of ranks, against the NumPy model of tests/unit, to the bit."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -16,9 +17,6 @@ from multiverso.sync import ParamSync  # noqa: E402
 
 CASES = {}
 
-#: Names of cases whose session has rounds, which need all ranks on one node.
-ROUNDS = set()
-
 SHAPES = ((70_001,), (5,), (37, 8), (3, 40_000))
 
 
@@ -28,8 +26,6 @@ def case(**options):
     def register(function):
         function.options = options
         CASES[function.__name__] = function
-        if options:
-            ROUNDS.add(function.__name__)
         return function
 
     return register
@@ -202,6 +198,30 @@ def sync_rounds_are_one_update_with_the_sum():
 
 
 @case(sync=True)
+def sync_rounds_update_each_row_with_the_sum_of_those_who_name_it():
+    workers, me = mv.num_workers(), mv.worker_id()
+    rng = np.random.default_rng(SEED)  # the same on every rank
+    for name, options in OPTIONS.items():
+        for rows, columns in ((37, 8), (3, 100_000)):  # the second: rows of several messages
+            start = rng.standard_normal((rows, columns)).astype(np.float32)
+            table, model = table_of(name, start, **options), model_of(name, start, **options)
+            for turn in range(5):
+                named = [rng.random(rows) < 0.4 for _ in range(workers)]
+                whole = rng.random(workers) < (0, 0.3, 0.6, 0, 1)[turn]
+                deltas = rng.standard_normal((workers, rows, columns)).astype(np.float32)
+                for row in range(rows):
+                    terms = [deltas[w][row] for w in range(workers) if whole[w] or named[w][row]]
+                    if terms:
+                        total = functools.reduce(np.add, terms)
+                        model.add(total[None], [row], worker=None, terms=len(terms))
+                if whole[me]:
+                    table.add(deltas[me])
+                else:
+                    table.add(deltas[me][named[me]], np.flatnonzero(named[me]))
+                same_bits(table.get(), model.values)
+
+
+@case(sync=True)
 def elastic_averaging_in_rounds():
     workers, me = mv.num_workers(), mv.worker_id()
     array = np.zeros(30_000)
@@ -219,5 +239,4 @@ def elastic_averaging_in_rounds():
 
 if __name__ == "__main__":
     worker.begin()
-    chosen = [name for name in CASES if sys.argv[1] == "all" or name not in ROUNDS]
-    run_all({name: CASES[name] for name in chosen})
+    run_all(CASES)

@@ -1,0 +1,89 @@
+#include "consistency/chain_link.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace multiverso {
+namespace {
+
+constexpr auto kFarewell = std::chrono::milliseconds(200);
+
+}  // namespace
+
+ChainLink::ChainLink(Messenger* messenger, int previous, int next, int tag, int64_t room)
+    : messenger_(messenger), tag_(tag), room_(room) {
+  sides_[kPrevious].rank = previous;
+  sides_[kNext].rank = next;
+}
+
+ChainLink::~ChainLink() {
+  // Those who are to receive it are polling.
+  const Instant until = Clock::now() + kFarewell;
+  while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
+  for (Neighbour& side : sides_) {
+    // Memory that the transport may still use is better lost than used twice.
+    for (Parcel& parcel : side.receives) {
+      if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
+    }
+    for (Parcel& parcel : side.sends) (void)parcel.piece.release();  // NOLINT
+  }
+}
+
+std::unique_ptr<ChainPiece> ChainLink::NewPiece() {
+  if (free_.empty()) return std::make_unique<ChainPiece>(room_);
+  std::unique_ptr<ChainPiece> piece = std::move(free_.back());
+  free_.pop_back();
+  *piece->header() = PieceHeader();
+  return piece;
+}
+
+Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
+  Neighbour& side = sides_[from];
+  piece->reset();
+  while (side.receives.size() < kWindow) {
+    side.receives.push_back(Parcel{NewPiece(), {}});
+    Parcel& parcel = side.receives.back();
+    const Status posted = messenger_->Receive(side.rank, tag_, parcel.piece->data(),
+                                              parcel.piece->room(), &parcel.ticket);
+    if (!posted.ok()) side.receives.pop_back();
+    MV_RETURN_IF_NOT_OK(posted);
+  }
+  Parcel& first = side.receives.front();
+  bool done = false;
+  MV_RETURN_IF_NOT_OK(messenger_->Test(&first.ticket, &done, &first.piece->bytes));
+  if (!done) return Status::Ok();
+  *piece = std::move(first.piece);
+  side.receives.pop_front();
+  return Status::Ok();
+}
+
+Status ChainLink::Send(Side to, std::unique_ptr<ChainPiece> piece) {
+  Neighbour& side = sides_[to];
+  side.sends.push_back(Parcel{std::move(piece), {}});
+  Parcel& parcel = side.sends.back();
+  const Status sent =
+      messenger_->Send(side.rank, tag_, parcel.piece->data(), parcel.piece->bytes, &parcel.ticket);
+  if (!sent.ok()) side.sends.pop_back();
+  return sent;
+}
+
+Status ChainLink::Advance() {
+  for (Neighbour& side : sides_) {
+    for (auto parcel = side.sends.begin(); parcel != side.sends.end();) {
+      bool done = false;
+      int64_t bytes = 0;
+      MV_RETURN_IF_NOT_OK(messenger_->Test(&parcel->ticket, &done, &bytes));
+      if (!done) {
+        ++parcel;
+        continue;
+      }
+      free_.push_back(std::move(parcel->piece));
+      parcel = side.sends.erase(parcel);
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,69 @@
+// ChainLink: carries pieces of sums between the leader of a node and those of the nodes before and
+// after it in the chain.
+#ifndef MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_
+#define MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "consistency/chain_piece.h"
+#include "transport/messenger.h"
+
+namespace multiverso {
+
+// Used by one thread at a time. Nothing here waits.
+class ChainLink {
+ public:
+  enum Side { kPrevious = 0, kNext = 1 };
+
+  // Between this rank and those two, of which one may be -1, with a tag that nothing else between
+  // them uses. Pieces take up to `room` bytes.
+  ChainLink(Messenger* messenger, int previous, int next, int tag, int64_t room);
+  ~ChainLink();
+  ChainLink(const ChainLink&) = delete;
+  ChainLink& operator=(const ChainLink&) = delete;
+
+  bool has(Side side) const { return sides_[side].rank >= 0; }
+  int rank(Side side) const { return sides_[side].rank; }
+
+  // The next piece that has come from there, or null.
+  Status Take(Side from, std::unique_ptr<ChainPiece>* piece);
+  // Whether few enough are under way there.
+  bool CanSend(Side to) const { return sides_[to].sends.size() < kWindow; }
+  Status Send(Side to, std::unique_ptr<ChainPiece> piece);
+  // Lets what is being sent move on.
+  Status Advance();
+  bool AllSent() const { return sides_[0].sends.empty() && sides_[1].sends.empty(); }
+
+  // Pieces are used again.
+  std::unique_ptr<ChainPiece> NewPiece();
+  void Recycle(std::unique_ptr<ChainPiece> piece) { free_.push_back(std::move(piece)); }
+
+ private:
+  // Pieces under way each way to or from each side: the network always has something to do.
+  static constexpr size_t kWindow = 4;
+
+  struct Parcel {
+    std::unique_ptr<ChainPiece> piece;
+    Messenger::Ticket ticket;
+  };
+  struct Neighbour {
+    int rank = -1;
+    std::deque<Parcel> receives;  // in the order in which pieces come
+    std::list<Parcel> sends;
+  };
+
+  Messenger* messenger_;
+  int tag_;
+  int64_t room_;
+  Neighbour sides_[2];
+  std::vector<std::unique_ptr<ChainPiece>> free_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_

@@ -1,0 +1,109 @@
+// ChainPiece: a part of a sum over the nodes, as it travels along the chain of their leaders.
+//
+// A sum is cut into segments, the units in which rows are named on the way: a row, or, of a row
+// that is longer than a piece, a part of one. A piece covers some neighbouring segments, either
+// with values for all of them or with values for those that are listed. The pieces of a sum come in
+// order and leave nothing out.
+#ifndef MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
+#define MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace multiverso {
+
+// One that a piece lists, and of how many workers' deltas its values are the sum.
+struct ListedSegment {
+  uint64_t number : 44;
+  uint64_t terms : 20;
+
+  int64_t at() const { return static_cast<int64_t>(number); }
+};
+
+// Travels as bytes, before the listed segments and the values.
+struct PieceHeader {
+  uint32_t magic = 0;
+  uint32_t is_listed = 0;  // else it has values for every segment
+  uint32_t is_end = 0;     // no sums come from `round` on, and this piece is of none
+  uint32_t terms = 0;      // of the values of every segment, unless listed
+  int64_t table = 0;
+  uint64_t round = 0;
+  int64_t first = 0;  // segments first to end - 1
+  int64_t end = 0;
+  int64_t count = 0;  // of listed segments
+};
+
+// The segments of a table.
+class SegmentGrid {
+ public:
+  SegmentGrid() = default;
+  // Rows of `columns` elements of `element_bytes`, in pieces of about `piece_bytes`.
+  SegmentGrid(int64_t rows, int64_t columns, int64_t element_bytes, int64_t piece_bytes)
+      : columns_(columns), element_bytes_(element_bytes), piece_bytes_(piece_bytes) {
+    width_ = columns;
+    if (columns * element_bytes > piece_bytes) width_ = piece_bytes / element_bytes;
+    per_row_ = (columns + width_ - 1) / width_;
+    segments_ = rows * per_row_;
+  }
+
+  int64_t segments() const { return segments_; }
+  int64_t per_row() const { return per_row_; }
+  int64_t piece_bytes() const { return piece_bytes_; }
+  int64_t element_bytes() const { return element_bytes_; }
+  // The element that a segment begins with; that of segments() is the end of the table.
+  int64_t Element(int64_t segment) const {
+    return segment / per_row_ * columns_ + segment % per_row_ * width_;
+  }
+  int64_t Elements(int64_t first, int64_t end) const { return Element(end) - Element(first); }
+  int64_t Bytes(int64_t first, int64_t end) const { return Elements(first, end) * element_bytes_; }
+  // The last of the segments from `first` on whose values fit a piece, plus 1.
+  int64_t EndOfPiece(int64_t first) const {
+    const int64_t fit = piece_bytes_ / (width_ * element_bytes_);
+    return first + fit < segments_ ? first + fit : segments_;
+  }
+
+ private:
+  int64_t columns_ = 1;
+  int64_t element_bytes_ = 1;
+  int64_t piece_bytes_ = 1;
+  int64_t width_ = 1;  // most elements of a segment
+  int64_t per_row_ = 1;
+  int64_t segments_ = 0;
+};
+
+// Header, list and values in one piece of memory, so that it travels as one message.
+class ChainPiece {
+ public:
+  // Memory for pieces of such values: list and values together take no more, but for one segment.
+  static int64_t RoomFor(int64_t piece_bytes) {
+    return static_cast<int64_t>(sizeof(PieceHeader) + sizeof(ListedSegment)) + piece_bytes;
+  }
+  explicit ChainPiece(int64_t room) : bytes_(static_cast<size_t>(room)) {
+    *header() = PieceHeader();
+  }
+
+  PieceHeader* header() { return reinterpret_cast<PieceHeader*>(bytes_.data()); }
+  const PieceHeader* header() const { return reinterpret_cast<const PieceHeader*>(bytes_.data()); }
+  ListedSegment* listed() {
+    return reinterpret_cast<ListedSegment*>(bytes_.data() + sizeof(PieceHeader));
+  }
+  const ListedSegment* listed() const {
+    return reinterpret_cast<const ListedSegment*>(bytes_.data() + sizeof(PieceHeader));
+  }
+  // After as many segments as the header says.
+  char* values() { return reinterpret_cast<char*>(listed() + header()->count); }
+  const char* values() const { return reinterpret_cast<const char*>(listed() + header()->count); }
+
+  char* data() { return bytes_.data(); }
+  int64_t room() const { return static_cast<int64_t>(bytes_.size()); }
+  // Of the message.
+  int64_t bytes = 0;
+
+ private:
+  std::vector<char> bytes_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_

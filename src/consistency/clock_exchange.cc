@@ -1,0 +1,210 @@
+#include "consistency/clock_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/messenger.h"
+
+namespace multiverso {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d56434c;
+// Every leader writes to every other one, so the more there are the rarer.
+constexpr std::chrono::milliseconds kInterval{10};
+constexpr std::chrono::milliseconds kIntervalPerNode{1};
+// How long a rank stands in a meeting before others are told, and how often that is looked at.
+constexpr auto kStandsFor = std::chrono::milliseconds(100);
+constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr int64_t kMostBytes = int64_t{64} << 20;
+constexpr uint64_t kTurnsBetween = WorkerClocks::kTurnsKept / 4;
+
+// A message is this, then the tables, each with its entries, then the standing ranks.
+struct Header {
+  uint32_t magic;
+  int32_t sender;
+  uint32_t tables;
+  uint32_t standing;
+  uint64_t is_last;
+};
+struct TableHeader {
+  int64_t table;
+  int64_t entries;
+};
+struct Entry {
+  int64_t worker;
+  WorkerClocks::Reading reading;
+};
+
+template <class T>
+void Append(const T& value, std::string* bytes) {
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+template <class T>
+bool Next(const std::string& bytes, size_t* at, T* value) {
+  if (bytes.size() - *at < sizeof(T)) return false;
+  std::memcpy(value, bytes.data() + *at, sizeof(T));
+  *at += sizeof(T);
+  return true;
+}
+
+}  // namespace
+
+struct ClockExchange::Standing {
+  int32_t rank = 0;
+  int32_t circle = 0;
+  uint64_t kind = 0;
+  uint64_t arrivals[kCircles] = {};
+};
+
+ClockExchange::ClockExchange(NodeGroup* group)
+    : group_(group),
+      interval_(kInterval + kIntervalPerNode * group->num_nodes()),
+      last_came_(static_cast<size_t>(group->num_nodes()), false),
+      seen_(static_cast<size_t>(group->size()), std::vector<Seen>(kCircles)) {
+  last_came_[static_cast<size_t>(group->members().node())] = true;
+}
+
+Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
+  for (bool got = true; got;) {
+    std::string bytes;
+    MV_RETURN_IF_NOT_OK(group_->intercom()->messenger()->Take(Messenger::kAnyRank, kClockTag,
+                                                              kMostBytes, &bytes, &got));
+    if (!got) break;
+    *any = true;
+    if (!TakeIn(bytes, tables)) group_->intercom()->Drop("a clock", -1);
+  }
+  return Status::Ok();
+}
+
+bool ClockExchange::TakeIn(const std::string& bytes, const RoundsByTable& tables) {
+  const Membership& members = group_->members();
+  Header header{};
+  size_t at = 0;
+  if (!Next(bytes, &at, &header) || header.magic != kMagic || header.sender < 0 ||
+      header.sender >= members.size() || group_->is_local(header.sender)) {
+    return false;
+  }
+  const int node = members.node_of(header.sender);
+  for (uint32_t i = 0; i < header.tables; ++i) {
+    TableHeader table{};
+    if (!Next(bytes, &at, &table) || table.entries < 0) return false;
+    const auto found = tables.find(table.table);
+    for (int64_t k = 0; k < table.entries; ++k) {
+      Entry entry{};
+      if (!Next(bytes, &at, &entry)) return false;
+      if (found == tables.end()) continue;  // it has been released here
+      WorkerClocks* const clocks = found->second->clocks();
+      if (entry.worker < 0 || entry.worker >= clocks->workers()) return false;
+      const auto worker = static_cast<int>(entry.worker);
+      if (members.node_of(clocks->rank_of(worker)) != node) return false;
+      clocks->Note(worker, entry.reading);
+    }
+  }
+  for (uint32_t i = 0; i < header.standing; ++i) {
+    Standing standing;
+    if (!Next(bytes, &at, &standing) || standing.rank < 0 || standing.rank >= members.size() ||
+        members.node_of(standing.rank) != node || standing.circle < 0 ||
+        standing.circle >= kSpanningCircles) {
+      return false;
+    }
+    group_->NoteStanding(standing.rank, standing.circle, static_cast<CallKind>(standing.kind),
+                         standing.arrivals);
+  }
+  if (at != bytes.size()) return false;
+  if (header.is_last != 0) last_came_[static_cast<size_t>(node)] = true;
+  return true;
+}
+
+bool ClockExchange::IsClosed() const {
+  return last_sent_ && std::count(last_came_.begin(), last_came_.end(), false) == 0;
+}
+
+std::vector<ClockExchange::Standing> ClockExchange::FindStanding(Instant now) {
+  std::vector<Standing> all;
+  if (now < looked_at_ + kLook) return all;
+  looked_at_ = now;
+  for (int local = 0; local < group_->size(); ++local) {
+    const RankSlot& slot = group_->slot(group_->rank_of(local));
+    for (int circle = 0; circle < kSpanningCircles; ++circle) {
+      Seen& seen = seen_[static_cast<size_t>(local)][static_cast<size_t>(circle)];
+      const uint64_t number = slot.circle[circle].arrivals.load(std::memory_order_acquire);
+      const uint32_t completed = group_->control()->circle[circle].completed.load();
+      const bool waits = static_cast<int32_t>(completed - static_cast<uint32_t>(number)) < 0;
+      if (!waits || number != seen.number) {
+        seen = Seen{number, now, false};
+        continue;
+      }
+      if (seen.is_told || now < seen.since + kStandsFor) continue;
+      seen.is_told = true;
+      Standing standing;
+      standing.rank = group_->rank_of(local);
+      standing.circle = circle;
+      standing.kind = static_cast<uint64_t>(slot.circle[circle].deposit[number % 2].kind);
+      for (int i = 0; i < kCircles; ++i) standing.arrivals[i] = slot.circle[i].arrivals.load();
+      standing.arrivals[circle] = number;
+      all.push_back(standing);
+    }
+  }
+  return all;
+}
+
+std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent) {
+  std::string bytes;
+  read_.clear();
+  for (const auto& [id, rounds] : tables) {
+    WorkerClocks* const clocks = rounds->clocks();
+    std::vector<WorkerClocks::Reading>& sent = sent_[id];
+    sent.resize(clocks->here().size());
+    std::string entries;
+    std::vector<WorkerClocks::Reading> read;
+    for (size_t i = 0; i < clocks->here().size(); ++i) {
+      const int worker = clocks->here()[i];
+      read.push_back(clocks->Read(worker));
+      const WorkerClocks::Reading& now = read.back();
+      if (now == sent[i]) continue;
+      Append(Entry{worker, now}, &entries);
+      *urgent = *urgent || now.finished != sent[i].finished ||
+                now.turns >= sent[i].turns + kTurnsBetween ||
+                (!rounds->IsReplicated() && now.adds != sent[i].adds);
+    }
+    if (entries.empty()) continue;
+    ++*count;
+    Append(TableHeader{id, static_cast<int64_t>(entries.size() / sizeof(Entry))}, &bytes);
+    bytes += entries;
+    read_[id] = std::move(read);
+  }
+  return bytes;
+}
+
+Status ClockExchange::Send(const RoundsByTable& tables) {
+  if (last_sent_) return Status::Ok();
+  const Instant now = Clock::now();
+  // Before the clocks: what a rank did before it went to stand there has to go with it.
+  const std::vector<Standing> standing = FindStanding(now);
+  Header header{kMagic, group_->rank(), 0, static_cast<uint32_t>(standing.size()),
+                is_closing_ ? uint64_t{1} : 0};
+  bool urgent = !standing.empty() || is_closing_;
+  const std::string changes = Changes(tables, &header.tables, &urgent);
+  has_news_ = !changes.empty();
+  if (!urgent && (changes.empty() || now < sent_at_ + interval_)) return Status::Ok();
+  std::string bytes;
+  Append(header, &bytes);
+  bytes += changes;
+  for (const Standing& one : standing) Append(one, &bytes);
+  const Membership& members = group_->members();
+  for (int node = 0; node < group_->num_nodes(); ++node) {
+    if (node == members.node()) continue;
+    MV_RETURN_IF_NOT_OK(
+        group_->intercom()->messenger()->Post(members.leader_of(node), kClockTag, bytes));
+  }
+  for (auto& [id, read] : read_) sent_[id] = std::move(read);
+  read_.clear();
+  has_news_ = false;
+  last_sent_ = is_closing_;
+  sent_at_ = now;
+  return Status::Ok();
+}
+
+}  // namespace multiverso

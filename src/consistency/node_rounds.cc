@@ -1,0 +1,28 @@
+#include "consistency/node_rounds.h"
+
+namespace multiverso {
+
+std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, int64_t table,
+                                             const StagedShape& shape, char* base, Shard* shard,
+                                             NodeGroup* group, const std::string& table_name) {
+  const Membership& members = group->members();
+  const bool has_others = members.worker_leaders().size() > 1;
+  if (options.mode == Mode::kAsync || !has_others || !group->is_leader() || !members.is_worker()) {
+    return nullptr;
+  }
+  std::unique_ptr<NodeRounds> rounds(
+      new NodeRounds(WorkerClocks(base, group, table_name), shard, members.num_nodes()));
+  if (options.mode == Mode::kSync) {
+    rounds->chain_ = std::make_unique<RoundChain>(
+        table, shape, ReplicaMemory(shape, base, rounds->clocks_), &rounds->clocks_, shard, group);
+  }
+  return rounds;
+}
+
+bool NodeRounds::IsReleased() const {
+  const Holders* const holders = shard_->holders();
+  return holders->ranks.load() == 0 &&
+         holders->nodes_done.load() >= static_cast<uint32_t>(num_nodes_ - 1);
+}
+
+}  // namespace multiverso

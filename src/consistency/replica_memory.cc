@@ -1,0 +1,32 @@
+#include "consistency/replica_memory.h"
+
+#include "base/checked.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+int64_t WordsAt(int workers) { return RoundUp(WorkerClocks::BytesFor(workers), kPage); }
+
+}  // namespace
+
+bool ReplicaMemory::BytesFor(const StagedShape& shape, int workers, int workers_here,
+                             int64_t* bytes) {
+  int64_t staging = 0;
+  if (!Staging::BytesFor(shape, workers_here, &staging)) return false;
+  *bytes = WordsAt(workers) + kPage + staging;
+  return true;
+}
+
+ReplicaMemory::ReplicaMemory(const StagedShape& shape, char* base, const WorkerClocks& clocks)
+    : words_(reinterpret_cast<ReplicaWords*>(base + WordsAt(clocks.workers()))),
+      staging_(base + WordsAt(clocks.workers()) + kPage, shape,
+               static_cast<int>(clocks.here().size())),
+      places_(static_cast<size_t>(clocks.workers()), -1) {
+  for (size_t i = 0; i < clocks.here().size(); ++i) {
+    places_[static_cast<size_t>(clocks.here()[i])] = static_cast<int>(i);
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,68 @@
+// ReplicaRounds: sync mode where the workers are on several nodes.
+//
+// Every node that has workers holds a whole replica of the table. Rounds are those of SyncRounds: a
+// worker stages its delta in its node's shared memory and goes on. The leaders of the nodes sum
+// what has been staged along their chain and apply the total to each replica (RoundChain). A get
+// after j adds waits until rounds 0 to j - 1 have been applied here, and copies: round j cannot be
+// applied before this worker has made its add of it, so what it copies stands still.
+#ifndef MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_
+#define MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "consistency/consistency.h"
+#include "consistency/replica_memory.h"
+#include "consistency/worker_clocks.h"
+
+namespace multiverso {
+
+class ReplicaRounds final : public Consistency {
+ public:
+  ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, const Shard* shard,
+                WorkerClocks clocks, const NodeGroup& group);
+
+  Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
+  Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
+  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) override;
+  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
+                 const WaitLimit& limit) override;
+  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
+                 const WaitLimit& limit) override;
+  void Finish() override { clocks_.Finish(); }
+  void ComeTo(const Fence& fence) override { clocks_.ComeTo(fence); }
+  Status CompareAt(const Fence& fence) override { return clocks_.CompareAt(fence); }
+  CallsMade CallsBefore(const Fence& fence) const override { return clocks_.CallsBefore(fence); }
+  void Depart() override { clocks_.Depart(); }
+  uint64_t rounds_applied() const override {
+    return memory_.words()->applied.load(std::memory_order_acquire);
+  }
+
+ private:
+  // Takes the turn of an add and waits for a buffer to stage it in.
+  Status BeginAdd(const char* call, Progress* progress, const WaitLimit& limit, int* buffer);
+  Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
+  // What this worker stages for its current round; CountAdd makes it seen.
+  void Describe(bool is_rows, int buffer, int64_t count);
+  void CountAdd();
+  Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
+  void CopyRows(const int64_t* rows, int64_t count, char* out) const;
+  template <class Copy>
+  Status GetWith(Progress* progress, const WaitLimit& limit, Copy copy);
+  // For a worker that has finished: the state after the last complete round.
+  template <class Copy>
+  Status Snapshot(const WaitLimit& limit, Copy copy);
+
+  StagedShape shape_;
+  ReplicaMemory memory_;
+  const Shard* shard_;
+  WorkerClocks clocks_;
+  int place_;
+  std::vector<bool> leads_;  // by worker: the leader of its node
+  // The round that last used each of this worker's buffers, plus 1.
+  uint64_t used_in_[Staging::kBuffers] = {};
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_

@@ -1,0 +1,98 @@
+#include "consistency/round_service.h"
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+namespace multiverso {
+namespace {
+
+constexpr auto kCleanUp = std::chrono::milliseconds(200);
+constexpr auto kNap = std::chrono::milliseconds(1);
+
+}  // namespace
+
+RoundService::RoundService(NodeGroup* group)
+    : group_(group), leads_(group->is_leader()), clocks_(group) {}
+
+RoundService::~RoundService() = default;
+
+void RoundService::Keep(int64_t table, std::shared_ptr<NodeRounds> rounds) {
+  if (rounds == nullptr) return;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  tables_[table] = std::move(rounds);
+}
+
+void RoundService::Forget(int64_t table) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  tables_.erase(table);
+  clocks_.Forget(table);
+}
+
+bool RoundService::Poll() {
+  if (!leads_) return false;
+  const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
+  // A session that was given up has no rounds any more.
+  if (!guard.owns_lock() || group_->IsAborted()) return false;
+  bool any = false;
+  const Status status = PollAll(&any);
+  // Without its leader this node has no rounds; whoever waits is told.
+  if (!status.ok() && !group_->IsAborted()) group_->Abort(status);
+  CleanUp();
+  return any;
+}
+
+Status RoundService::PollAll(bool* any) {
+  MV_RETURN_IF_NOT_OK(clocks_.Receive(tables_, any));
+  bool awaits = false;
+  for (const auto& [id, rounds] : tables_) {
+    MV_RETURN_IF_NOT_OK(rounds->Poll(any));
+    awaits = awaits || rounds->Awaits();
+  }
+  MV_RETURN_IF_NOT_OK(clocks_.Send(tables_));
+  awaits_.store(awaits || clocks_.HasNews(), std::memory_order_relaxed);
+  return Status::Ok();
+}
+
+void RoundService::CleanUp() {
+  const Instant now = Clock::now();
+  if (now < cleaned_ + kCleanUp) return;
+  cleaned_ = now;
+  for (auto kept = tables_.begin(); kept != tables_.end();) {
+    const bool is_released = kept->second->IsReleased();
+    if (is_released) kept->second->Close();
+    if (is_released && kept->second->IsClosed()) {
+      clocks_.Forget(kept->first);
+      kept = tables_.erase(kept);
+    } else {
+      ++kept;
+    }
+  }
+}
+
+bool RoundService::IsSettled() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return clocks_.IsClosed() && std::all_of(tables_.begin(), tables_.end(), [](const auto& table) {
+           return table.second->IsClosed();
+         });
+}
+
+Status RoundService::Settle(const WaitLimit& limit) {
+  if (!leads_) return Status::Ok();
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    clocks_.Close();
+    for (const auto& [id, rounds] : tables_) rounds->Close();
+  }
+  for (;;) {
+    (void)Poll();
+    const Instant now = Clock::now();
+    // At the deadline the session ends all the same: nobody needs what is missing.
+    if (group_->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
+    if (now >= limit.slice_end) return Status::Pending();
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+}  // namespace multiverso

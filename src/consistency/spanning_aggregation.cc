@@ -1,0 +1,279 @@
+#include "consistency/spanning_aggregation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "base/text.h"
+#include "memory/futex.h"
+#include "shard/kernels.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d564147;
+// A chunk is some pieces, so that all links are busy at once.
+constexpr int64_t kPieceBytes = int64_t{64} << 10;
+constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kLongestNap = std::chrono::milliseconds(2);
+// As long as a short wait takes, on machines with fewer cores than threads too.
+constexpr std::chrono::microseconds kEager{1000};
+
+// What a worker brings to the first meeting.
+struct Announcement {
+  int64_t count;
+  int32_t dtype;
+  int32_t unused;
+};
+
+}  // namespace
+
+std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(NodeGroup* group) {
+  const std::vector<int> chain = group->members().worker_leaders();
+  const auto me =
+      static_cast<size_t>(std::find(chain.begin(), chain.end(), group->rank()) - chain.begin());
+  if (me == chain.size()) return nullptr;
+  return std::make_unique<ChainLink>(group->intercom()->messenger(), me == 0 ? -1 : chain[me - 1],
+                                     me + 1 == chain.size() ? -1 : chain[me + 1], kAggregateTag,
+                                     ChainPiece::RoomFor(kPieceBytes));
+}
+
+SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data,
+                                         int64_t count, Instant deadline)
+    : Operation(deadline),
+      group_(group),
+      link_(link),
+      dtype_(dtype),
+      data_(static_cast<char*>(data)),
+      count_(count),
+      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      chunks_((count + in_chunk_ - 1) / in_chunk_),
+      here_(group->neighbours()->members()),
+      leader_(group->members().leader_of(group->members().node())),
+      began_(Clock::now()) {
+  Stage(0);
+  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0};
+  group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
+}
+
+void SpanningAggregation::Cancel(const std::string& reason) {
+  group_->Abort(Status(Code::kAborted, reason));
+}
+
+char* SpanningAggregation::scratch(int rank, int64_t chunk) const {
+  return group_->scratch(group_->local_rank_of(rank), static_cast<int>(chunk % 2));
+}
+
+int64_t SpanningAggregation::ChunkEnd(int64_t chunk) const {
+  return std::min(count_, (chunk + 1) * in_chunk_);
+}
+
+void SpanningAggregation::Stage(int64_t chunk) {
+  // The leader reads its own array.
+  if (chunk >= chunks_ || group_->rank() == leader_) return;
+  const int64_t begin = chunk * in_chunk_;
+  std::memcpy(scratch(group_->rank(), chunk), data_ + Bytes(begin),
+              static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
+}
+
+void SpanningAggregation::CopyTotal(int64_t chunk) {
+  if (chunk < 0 || group_->rank() == leader_) return;
+  const int64_t begin = chunk * in_chunk_;
+  std::memcpy(data_ + Bytes(begin), scratch(leader_, chunk),
+              static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
+}
+
+Status SpanningAggregation::Step(const WaitLimit& limit) {
+  for (; chunk_ <= chunks_; ++chunk_) {
+    if (!has_met_) {
+      MV_RETURN_IF_NOT_OK(Meet(limit));
+      if (chunk_ == 0) MV_RETURN_IF_NOT_OK(CheckSameCall());
+      has_met_ = true;
+      CopyTotal(chunk_ - 1);
+      if (chunk_ == chunks_) return Status::Ok();
+      Stage(chunk_ + 1);
+      backoff_.emplace(kLongestNap);
+    }
+    if (group_->rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
+    group_->neighbours()->Arrive(CallKind::kAggregate);
+    has_met_ = false;
+  }
+  return Status::Ok();
+}
+
+Status SpanningAggregation::Meet(const WaitLimit& limit) {
+  Circle* const circle = chunk_ == 0 ? group_->workers() : group_->neighbours();
+  for (;;) {
+    const Instant slice = std::min(limit.slice_end, Clock::now() + kLook);
+    const Status met = circle->Meet(WaitLimit{limit.deadline, slice});
+    if (!met.pending()) return met;
+    // The leader of this node may wait for somebody of another.
+    if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
+    if (Clock::now() >= limit.slice_end) return met;
+  }
+}
+
+Status SpanningAggregation::CheckSameCall() const {
+  const Circle* const workers = group_->workers();
+  const auto read = [&](int member) {
+    Announcement announcement{};
+    std::memcpy(&announcement, workers->deposit(member).data, sizeof(announcement));
+    return announcement;
+  };
+  const int first = workers->members().front();
+  const Announcement one = read(first);
+  for (const int member : workers->members()) {
+    const Announcement other = read(member);
+    if (other.count == one.count && other.dtype == one.dtype) continue;
+    const auto describe = [](const Announcement& what) {
+      return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
+    };
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
+                                          " called aggregate of ", describe(one), ", rank ", member,
+                                          " of ", describe(other)));
+  }
+  return Status::Ok();
+}
+
+Status SpanningAggregation::LookAfterOthers() const {
+  for (const int rank : group_->workers()->members()) {
+    const std::string gone = group_->WhyGone(rank);
+    if (gone.empty()) continue;
+    return Status(Code::kPeerLost,
+                  StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
+                         group_->rank(), " waited for it in aggregate"));
+  }
+  return Status::Ok();
+}
+
+// ---- The leader ---------------------------------------------------------------------------------
+
+Status SpanningAggregation::Sum(const WaitLimit& limit) {
+  Instant look = Clock::now() + kLook;
+  while (summed_ < ChunkEnd(chunk_)) {
+    bool any = false;
+    MV_RETURN_IF_NOT_OK(link_->Advance());
+    MV_RETURN_IF_NOT_OK(StepDown(&any));
+    MV_RETURN_IF_NOT_OK(StepUp(&any));
+    const Instant now = Clock::now();
+    if (now >= look) {
+      look = now + kLook;
+      MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(LookAfterOthers());
+    }
+    if (any) {
+      backoff_->Reset();
+      continue;
+    }
+    if (now >= limit.deadline) {
+      const Status timeout(Code::kTimeout,
+                           StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
+                                  " s in aggregate for the sums of ", NameRanks(Awaited())));
+      group_->Abort(timeout);
+      return timeout;
+    }
+    if (now >= limit.slice_end) return Status::Pending();
+    const auto nap = backoff_->Next(now, kEager);
+    if (nap.count() == 0) {
+      YieldCore();
+    } else {
+      std::this_thread::sleep_for(nap);
+    }
+  }
+  return Status::Ok();
+}
+
+std::vector<int> SpanningAggregation::Awaited() const {
+  const std::vector<int> chain = group_->members().worker_leaders();
+  const auto me = std::find(chain.begin(), chain.end(), group_->rank());
+  const bool from_before = link_->has(ChainLink::kPrevious) && sent_ < ChunkEnd(chunk_);
+  return from_before ? std::vector<int>(chain.begin(), me) : std::vector<int>(me + 1, chain.end());
+}
+
+Status SpanningAggregation::StepDown(bool* any) {
+  const bool is_last = !link_->has(ChainLink::kNext);
+  const auto to = is_last ? ChainLink::kPrevious : ChainLink::kNext;
+  if (sent_ == ChunkEnd(chunk_) || (link_->has(to) && !link_->CanSend(to))) return Status::Ok();
+  std::unique_ptr<ChainPiece> piece;
+  if (link_->has(ChainLink::kPrevious)) {
+    MV_RETURN_IF_NOT_OK(link_->Take(ChainLink::kPrevious, &piece));
+    if (piece == nullptr) return Status::Ok();
+    MV_RETURN_IF_NOT_OK(Check(*piece, ChainLink::kPrevious, sent_));
+  } else {
+    piece = link_->NewPiece();
+    const int64_t end = std::min(ChunkEnd(chunk_), sent_ + kPieceBytes / SizeOf(dtype_));
+    *piece->header() = PieceHeader{kMagic, 0, 0, 0, -1, 0, sent_, end, 0};
+    piece->bytes = static_cast<int64_t>(sizeof(PieceHeader)) + Bytes(end - sent_);
+  }
+  AddOwn(piece.get());
+  sent_ = piece->header()->end;
+  *any = true;
+  return is_last ? PassBack(std::move(piece)) : link_->Send(ChainLink::kNext, std::move(piece));
+}
+
+void SpanningAggregation::AddOwn(ChainPiece* piece) {
+  const int64_t first = piece->header()->first;
+  const int64_t count = piece->header()->end - first;
+  bool is_begun = link_->has(ChainLink::kPrevious);
+  WithType(dtype_, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    T* const sum = reinterpret_cast<T*>(piece->values());
+    for (const int rank : here_) {
+      const T* const part = rank == leader_ ? reinterpret_cast<const T*>(data_) + first
+                                            : reinterpret_cast<const T*>(scratch(rank, chunk_)) +
+                                                  (first - chunk_ * in_chunk_);
+      if (is_begun) {
+        kernels::Add(sum, part, count);
+      } else {
+        // The first term as it is, so that -0 stays.
+        std::memcpy(sum, part, static_cast<size_t>(count) * sizeof(T));
+      }
+      is_begun = true;
+    }
+  });
+}
+
+Status SpanningAggregation::StepUp(bool* any) {
+  if (!link_->has(ChainLink::kNext) || summed_ == sent_) return Status::Ok();
+  if (link_->has(ChainLink::kPrevious) && !link_->CanSend(ChainLink::kPrevious)) {
+    return Status::Ok();
+  }
+  std::unique_ptr<ChainPiece> piece;
+  MV_RETURN_IF_NOT_OK(link_->Take(ChainLink::kNext, &piece));
+  if (piece == nullptr) return Status::Ok();
+  *any = true;
+  MV_RETURN_IF_NOT_OK(Check(*piece, ChainLink::kNext, summed_));
+  return PassBack(std::move(piece));
+}
+
+Status SpanningAggregation::PassBack(std::unique_ptr<ChainPiece> piece) {
+  const int64_t first = piece->header()->first;
+  const auto bytes = static_cast<size_t>(Bytes(piece->header()->end - first));
+  std::memcpy(data_ + Bytes(first), piece->values(), bytes);
+  if (here_.size() > 1) {
+    std::memcpy(scratch(leader_, chunk_) + Bytes(first - chunk_ * in_chunk_), piece->values(),
+                bytes);
+  }
+  summed_ = piece->header()->end;
+  if (link_->has(ChainLink::kPrevious)) return link_->Send(ChainLink::kPrevious, std::move(piece));
+  link_->Recycle(std::move(piece));
+  return Status::Ok();
+}
+
+Status SpanningAggregation::Check(const ChainPiece& piece, ChainLink::Side from,
+                                  int64_t first) const {
+  const PieceHeader& header = *piece.header();
+  const auto header_bytes = static_cast<int64_t>(sizeof(PieceHeader));
+  if (piece.bytes > header_bytes && header.magic == kMagic && header.first == first &&
+      header.end > first && header.end <= ChunkEnd(chunk_) && header.count == 0 &&
+      piece.bytes == header_bytes + Bytes(header.end - first)) {
+    return Status::Ok();
+  }
+  return Status(Code::kTransport, StrCat("rank ", link_->rank(from), " sent ", piece.bytes,
+                                         " bytes that are no piece of an aggregate"));
+}
+
+}  // namespace multiverso

@@ -1,0 +1,102 @@
+#include "consistency/replica_rounds.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "support/jobs.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::Patiently;
+using testing::RunSpanningJob;
+
+constexpr int64_t kRows = 7;
+constexpr int64_t kColumns = 5;
+constexpr int kRounds = 24;
+
+ModeOptions SyncMode() {
+  ModeOptions mode;
+  mode.mode = Mode::kSync;
+  return mode;
+}
+
+// Sums of these depend on their order.
+float ValueOf(int worker, int round, int64_t element) {
+  const auto mixed = static_cast<uint32_t>(worker * 7919 + round * 104729 + element * 1299709);
+  return static_cast<float>(mixed * 2654435761U) * (mixed % 2 == 0 ? 1e-9F : -1e-3F);
+}
+
+bool NamesRows(int worker, int round) { return (worker + round) % 3 == 0; }
+
+// In such rounds a worker names row `round` % kRows only.
+std::vector<float> DeltaOf(int worker, int round) {
+  std::vector<float> delta;
+  const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;
+  const int64_t count = NamesRows(worker, round) ? kColumns : kRows * kColumns;
+  for (int64_t i = first; i < first + count; ++i) delta.push_back(ValueOf(worker, round, i));
+  return delta;
+}
+
+void ApplyTo(std::vector<float>* parameters, int workers, int round) {
+  for (int64_t i = 0; i < kRows * kColumns; ++i) {
+    bool begun = false;
+    float sum = 0;
+    for (int worker = 0; worker < workers; ++worker) {
+      if (NamesRows(worker, round) && i / kColumns != round % kRows) continue;
+      sum = begun ? sum + ValueOf(worker, round, i) : ValueOf(worker, round, i);
+      begun = true;
+    }
+    if (begun) (*parameters)[static_cast<size_t>(i)] += sum;
+  }
+}
+
+void MakeRounds(Session* session, int worker, int workers) {
+  const auto made = testing::Create(session, testing::MatrixOf(kRows, kColumns));
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  if (worker < 0) return;
+  Table* const table = made.value();
+  std::vector<float> expected(kRows * kColumns);
+  std::vector<float> got(expected.size());
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<float> delta = DeltaOf(worker, round);
+    ApplyTo(&expected, workers, round);
+    Progress progress;
+    if (NamesRows(worker, round)) {
+      const int64_t row = round % kRows;
+      const Status added = table->AddRows(&row, 1, delta.data(), &progress, Patiently());
+      ASSERT_TRUE(added.ok()) << added.text();
+    } else {
+      testing::Add(table, delta);
+    }
+    if (round % 3 == 1) continue;  // two rounds until the next get
+    Progress reading;
+    const Status read = table->Get(got.data(), &reading, Patiently());
+    ASSERT_TRUE(read.ok()) << read.text();
+    ASSERT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)))
+        << "round " << round;
+  }
+}
+
+TEST(ReplicaRounds, HaveTheBitsOfOneNodeHoweverLateMessagesAre) {
+  for (const int ranks_per_node : {1, 2}) {
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      RunSpanningJob(
+          AllOf(4), ranks_per_node, /*delay=*/20, seed,
+          [](Session* session, int rank) { MakeRounds(session, rank, 4); }, SyncMode());
+    }
+  }
+}
+
+TEST(ReplicaRounds, PassNodesWithoutWorkers) {
+  RunSpanningJob(
+      {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,
+      [](Session* session, int) { MakeRounds(session, session->members().worker_id(), 2); },
+      SyncMode());
+}
+
+}  // namespace
+}  // namespace multiverso
