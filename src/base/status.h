@@ -30,6 +30,15 @@ enum class Code : int32_t {
   kLauncher = -13,
   kUnsupported = -14,
   kInternal = -15,
+  kCheckpointIo = -16,
+  kCheckpointCorrupt = -17,
+};
+
+// Which file an error is about, for those that are about one.
+struct FileFault {
+  std::string path;
+  int32_t error_number = 0;  // errno, or 0
+  int64_t position = 0;      // bytes written before, or where in the file the fault is
 };
 
 // Cheap when ok: the text is allocated for errors only. Copyable; thread-compatible.
@@ -37,7 +46,10 @@ class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string text)
-      : code_(code), text_(std::make_shared<const std::string>(std::move(text))) {}
+      : code_(code), content_(std::make_shared<const Content>(Content{std::move(text), {}})) {}
+  Status(Code code, std::string text, FileFault file)
+      : code_(code),
+        content_(std::make_shared<const Content>(Content{std::move(text), std::move(file)})) {}
 
   static Status Ok() { return Status(); }
   static Status Pending() {
@@ -51,17 +63,27 @@ class [[nodiscard]] Status {
   Code code() const { return code_; }
   const std::string& text() const {
     static const std::string empty;
-    return text_ ? *text_ : empty;
+    return content_ ? content_->text : empty;
+  }
+  // Null unless the error is about a file.
+  const FileFault* file() const {
+    return content_ && !content_->file.path.empty() ? &content_->file : nullptr;
   }
 
   // The same error with what was being done in front of its text.
   Status In(const std::string& context) const {
-    return (ok() || pending()) ? *this : Status(code_, context + ": " + text());
+    if (ok() || pending()) return *this;
+    return Status(code_, context + ": " + text(), content_ ? content_->file : FileFault());
   }
 
  private:
+  struct Content {
+    std::string text;
+    FileFault file;
+  };
+
   Code code_ = Code::kOk;
-  std::shared_ptr<const std::string> text_;
+  std::shared_ptr<const Content> content_;
 };
 
 // A T or the Status that says why there is none.

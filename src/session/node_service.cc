@@ -1,8 +1,5 @@
 #include "session/node_service.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -10,6 +7,7 @@
 
 #include "base/backoff.h"
 #include "base/text.h"
+#include "base/without_signals.h"
 #include "memory/futex.h"
 
 namespace multiverso {
@@ -19,22 +17,6 @@ constexpr int kLastLooks = 10;
 // Longest sleep while a worker of this node waits for something that other nodes are to send.
 constexpr std::chrono::microseconds kAwaiting{2000};
 constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
-
-// Keeps signals from the threads started in its scope: they are for the program's own.
-class WithoutSignals {
- public:
-  WithoutSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  WithoutSignals(const WithoutSignals&) = delete;
-  WithoutSignals& operator=(const WithoutSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

@@ -1,0 +1,28 @@
+// WithoutSignals: keeps signals from the threads that are started in its scope: they are for the
+// program's own.
+#ifndef MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
+#define MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace multiverso {
+
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_WITHOUT_SIGNALS_H_

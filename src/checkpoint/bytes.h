@@ -1,0 +1,67 @@
+// Bytes: numbers as they lie in a file, little-endian.
+#ifndef MULTIVERSO_CHECKPOINT_BYTES_H_
+#define MULTIVERSO_CHECKPOINT_BYTES_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace multiverso {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie here");
+
+// Appends to a string.
+class ByteWriter {
+ public:
+  template <class T>
+  ByteWriter& Put(T value) {
+    static_assert(std::is_arithmetic_v<T>);
+    out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return *this;
+  }
+  // Filled up with zeros.
+  ByteWriter& PutText(const std::string& text, int64_t bytes) {
+    out_ += text.substr(0, static_cast<size_t>(bytes));
+    out_.resize(out_.size() + static_cast<size_t>(bytes) -
+                std::min(text.size(), static_cast<size_t>(bytes)));
+    return *this;
+  }
+  void FillTo(int64_t bytes) { out_.resize(static_cast<size_t>(bytes)); }
+  const std::string& bytes() const { return out_; }
+  std::string Take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+// Reads on from a place; the caller sees to it that enough is there.
+class ByteReader {
+ public:
+  explicit ByteReader(const std::string& bytes, int64_t at = 0)
+      : bytes_(bytes), at_(static_cast<size_t>(at)) {}
+
+  template <class T>
+  T Get() {
+    T value;
+    std::memcpy(&value, bytes_.data() + at_, sizeof(value));
+    at_ += sizeof(value);
+    return value;
+  }
+  std::string GetBytes(int64_t count) {
+    const std::string part = bytes_.substr(at_, static_cast<size_t>(count));
+    at_ += static_cast<size_t>(count);
+    return part;
+  }
+  int64_t at() const { return static_cast<int64_t>(at_); }
+
+ private:
+  const std::string& bytes_;
+  size_t at_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CHECKPOINT_BYTES_H_

@@ -1,0 +1,70 @@
+#include "checkpoint/data_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "base/crc.h"
+#include "base/text.h"
+
+namespace multiverso {
+
+std::string DataFileName(uint32_t index) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "shard-%05u.mv", index);
+  return name;
+}
+
+Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::string& path,
+                                                 const Manifest& manifest, uint32_t index) {
+  auto opened = files->Open(path);
+  if (!opened.ok()) {
+    const FileFault* const fault = opened.status().file();
+    // The manifest names it, so what is missing is a part of the checkpoint.
+    if (fault == nullptr || fault->error_number != ENOENT) return opened.status();
+    return Corrupt(path, 0, "the file is missing");
+  }
+  std::unique_ptr<ReadableFile> file = std::move(opened.value());
+  const int64_t bytes = file->bytes();
+  std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');
+  MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), static_cast<int64_t>(header.size())));
+  if (bytes < kDataAlignment) {
+    // Too short for any; but something else altogether is worth its own words.
+    const Result<int64_t> header_bytes = HeaderBytesOf(header, bytes, path);
+    return header_bytes.ok() ? Corrupt(path, bytes, "the file ends here") : header_bytes.status();
+  }
+  const Result<int64_t> header_bytes = HeaderBytesOf(header, bytes, path);
+  if (!header_bytes.ok()) return header_bytes.status();
+  header.resize(static_cast<size_t>(header_bytes.value()));
+  MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), header_bytes.value()));
+  Result<DataHeader> decoded = DecodeDataHeader(header, bytes, manifest, index, path);
+  if (!decoded.ok()) return decoded.status();
+  if (bytes != manifest.files[index].bytes) {
+    return Corrupt(path, bytes, StrCat("expected a file of ", manifest.files[index].bytes,
+                                       " bytes, received ", bytes));
+  }
+  // One more than there are blocks: their own.
+  std::vector<uint32_t> checksums(static_cast<size_t>(decoded->checksums) + 1);
+  MV_RETURN_IF_NOT_OK(file->Read(decoded->checksums_offset, checksums.data(),
+                                 static_cast<int64_t>(checksums.size()) * 4));
+  if (Crc32c(checksums.data(), decoded->checksums * 4) != checksums.back()) {
+    return Corrupt(path, decoded->checksums_offset,
+                   "the checksum of the checksums does not agree with them");
+  }
+  return std::unique_ptr<DataFile>(
+      new DataFile(std::move(file), std::move(decoded.value()), std::move(checksums)));
+}
+
+Result<int64_t> DataFile::ReadBlock(const Section& section, int64_t block, char* out) const {
+  const int64_t at = block * kBlockBytes;
+  const int64_t bytes = std::min(kBlockBytes, section.padded_bytes() - at);
+  MV_RETURN_IF_NOT_OK(file_->Read(section.offset + at, out, bytes));
+  if (Crc32c(out, bytes) != checksums_[static_cast<size_t>(section.first_checksum + block)]) {
+    return Corrupt(path(), section.offset + at,
+                   StrCat("the checksum does not agree with the ", bytes, " bytes from here on"));
+  }
+  return std::min(bytes, section.bytes - at);
+}
+
+}  // namespace multiverso

@@ -1,0 +1,44 @@
+// DataFile: one file of data of a checkpoint, being read.
+#ifndef MULTIVERSO_CHECKPOINT_DATA_FILE_H_
+#define MULTIVERSO_CHECKPOINT_DATA_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/file_system.h"
+#include "checkpoint/format.h"
+
+namespace multiverso {
+
+// "shard-00002.mv".
+std::string DataFileName(uint32_t index);
+
+// Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
+class DataFile {
+ public:
+  // Reads the header and the checksums, and checks them.
+  static Result<std::unique_ptr<DataFile>> Open(FileSystem* files, const std::string& path,
+                                                const Manifest& manifest, uint32_t index);
+
+  const DataHeader& header() const { return header_; }
+  const std::string& path() const { return file_->path(); }
+
+  // One block of a section into `out`, which has room for kBlockBytes, and checks it. Returns how
+  // many of its bytes are data; the rest fills the section up.
+  Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out) const;
+
+ private:
+  DataFile(std::unique_ptr<ReadableFile> file, DataHeader header, std::vector<uint32_t> checksums)
+      : file_(std::move(file)), header_(std::move(header)), checksums_(std::move(checksums)) {}
+
+  std::unique_ptr<ReadableFile> file_;
+  DataHeader header_;
+  std::vector<uint32_t> checksums_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CHECKPOINT_DATA_FILE_H_

@@ -1,0 +1,283 @@
+#include "checkpoint/format.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/crc.h"
+#include "base/text.h"
+#include "checkpoint/bytes.h"
+#include "checkpoint/file_system.h"
+
+namespace multiverso {
+namespace {
+
+// As in PNG: a byte above 127, a name, and line ends that a transfer as text would change.
+constexpr char kManifestMagic[] = "\x89MVM\r\n\x1a\n";
+constexpr char kDataMagic[] = "\x89MVD\r\n\x1a\n";
+constexpr int64_t kMagicBytes = 8;
+constexpr int64_t kCrcBytes = 4;
+
+constexpr int64_t kManifestBytes = 96;  // before the tables
+constexpr int64_t kTableBytes = 232;
+constexpr int64_t kFileBytes = 16;
+constexpr int64_t kLibraryBytes = 24;
+constexpr int64_t kSectionBytes = 56;
+
+// No table that any machine holds comes near it, and sums of several such stay below 2^63.
+constexpr int64_t kMostTableBytes = int64_t{1} << 56;
+
+// Why a file cannot be read, if not by its contents: the first 12 bytes.
+Status CheckBegin(const std::string& bytes, const char* magic, const char* what,
+                  const std::string& path) {
+  if (static_cast<int64_t>(bytes.size()) < kMagicBytes + 4 ||
+      bytes.compare(0, kMagicBytes, magic, kMagicBytes) != 0) {
+    const bool is_pickle = bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] <= 5;
+    return Corrupt(path, 0,
+                   StrCat("expected ", what, ", received ",
+                          is_pickle ? "a pickle, which Multiverso never opens" : "something else"));
+  }
+  ByteReader in(bytes, kMagicBytes);
+  const auto version = in.Get<uint32_t>();
+  if (version != kFormatVersion) {
+    return Corrupt(path, kMagicBytes, StrCat("expected version ", kFormatVersion,
+                                             " of the format, received version ", version));
+  }
+  return Status::Ok();
+}
+
+Status CheckCrc(const std::string& bytes, const std::string& path) {
+  const auto end = static_cast<int64_t>(bytes.size()) - kCrcBytes;
+  ByteReader in(bytes, end);
+  if (in.Get<uint32_t>() == Crc32c(bytes.data(), end)) return Status::Ok();
+  return Corrupt(path, end, "the checksum is not that of the header before it");
+}
+
+std::string TextOf(const std::string& field) { return field.substr(0, field.find('\0')); }
+
+bool IsText(const std::string& field) {
+  const size_t end = field.find('\0');
+  return end != std::string::npos && field.find_first_not_of('\0', end) == std::string::npos;
+}
+
+// Nothing if such a table can be.
+std::string WhyNoTable(const SavedTable& table) {
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  if (table.kind > 1) return "expected kind 0 (array) or 1 (matrix)";
+  if (!IsDType(static_cast<int32_t>(table.dtype))) return "expected a dtype from 0 to 3";
+  if (table.slots > kMostSlots) return StrCat("expected at most ", kMostSlots, " state slots");
+  if (table.counting > StepCounting::kPerSection) return "expected a counting from 0 to 2";
+  if (table.num_row < 1 || table.num_col < 1 || (table.kind == 0 && table.num_col != 1) ||
+      !CheckedMultiply(table.num_row, table.num_col, &elements) ||
+      !CheckedMultiply(elements, SizeOf(table.type()), &bytes) || bytes > kMostTableBytes) {
+    return "expected a size that a table can have";
+  }
+  return "";
+}
+
+
+}  // namespace
+
+std::string EncodeManifest(const Manifest& manifest) {
+  const auto tables = static_cast<int64_t>(manifest.tables.size());
+  const auto files = static_cast<int64_t>(manifest.files.size());
+  const int64_t total = kManifestBytes + tables * (kTableBytes + manifest.workers * 8) +
+                        files * kFileBytes + kCrcBytes;
+  ByteWriter out;
+  out.PutText(std::string(kManifestMagic, kMagicBytes), kMagicBytes).Put(kFormatVersion);
+  out.Put(static_cast<uint32_t>(tables)).Put(total).Put(manifest.id).Put(manifest.number);
+  out.Put(manifest.step).Put(static_cast<uint32_t>(files)).Put(manifest.mode);
+  out.Put(manifest.workers).Put(uint32_t{0}).Put(manifest.created);
+  out.PutText(manifest.library.substr(0, kLibraryBytes - 1), kLibraryBytes);
+  for (const SavedTable& table : manifest.tables) {
+    out.Put(table.kind).Put(table.dtype).Put(table.updater).Put(table.slots);
+    out.Put(table.num_row).Put(table.num_col);
+    out.Put(static_cast<uint32_t>(table.counting)).Put(uint32_t{0});
+    out.PutText(table.name.substr(0, kSavedNameBytes - 1), kSavedNameBytes);
+    for (const double value : table.hyper) out.Put(value);
+  }
+  for (const SavedTable& table : manifest.tables) {
+    for (uint32_t i = 0; i < manifest.workers; ++i) {
+      out.Put(i < table.clocks.size() ? table.clocks[i] : uint64_t{0});
+    }
+  }
+  for (const SavedFile& file : manifest.files) {
+    out.Put(file.bytes).Put(file.header_crc).Put(uint32_t{0});
+  }
+  out.Put(Crc32c(out.bytes().data(), static_cast<int64_t>(out.bytes().size())));
+  return out.Take();
+}
+
+Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path) {
+  MV_RETURN_IF_NOT_OK(CheckBegin(bytes, kManifestMagic, "a manifest of a checkpoint", path));
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size < kManifestBytes + kCrcBytes) return Corrupt(path, size, "the file ends here");
+  ByteReader in(bytes, kMagicBytes + 4);
+  Manifest manifest;
+  const int64_t tables = in.Get<uint32_t>();
+  const auto total = in.Get<int64_t>();
+  if (total != size) {
+    return Corrupt(path, 16, StrCat("expected a file of ", total, " bytes, received ", size));
+  }
+  manifest.id = in.Get<uint64_t>();
+  manifest.number = in.Get<int64_t>();
+  manifest.step = in.Get<int64_t>();
+  const int64_t files = in.Get<uint32_t>();
+  manifest.mode = in.Get<uint32_t>();
+  manifest.workers = in.Get<uint32_t>();
+  const auto reserved = in.Get<uint32_t>();
+  manifest.created = in.Get<int64_t>();
+  const std::string library = in.GetBytes(kLibraryBytes);
+  int64_t clock_bytes = 0;
+  if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
+      kManifestBytes + tables * kTableBytes + clock_bytes + files * kFileBytes + kCrcBytes !=
+          size) {
+    return Corrupt(path, 12, StrCat(tables, " tables, ", files, " files and ", manifest.workers,
+                                    " workers do not make ", size, " bytes"));
+  }
+  MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
+  // From here on it is what somebody wrote, but that may be somebody with bad intent.
+  if (reserved != 0 || !IsText(library) || manifest.number < 0 || manifest.step < 0) {
+    return Corrupt(path, 0, "expected a number, a step and a version that can be");
+  }
+  manifest.library = TextOf(library);
+  for (int64_t i = 0; i < tables; ++i) {
+    const int64_t at = in.at();
+    SavedTable table;
+    table.kind = in.Get<uint32_t>();
+    table.dtype = in.Get<uint32_t>();
+    table.updater = in.Get<uint32_t>();
+    table.slots = in.Get<uint32_t>();
+    table.num_row = in.Get<int64_t>();
+    table.num_col = in.Get<int64_t>();
+    table.counting = static_cast<StepCounting>(in.Get<uint32_t>());
+    const auto unused = in.Get<uint32_t>();
+    const std::string name = in.GetBytes(kSavedNameBytes);
+    for (double& value : table.hyper) value = in.Get<double>();
+    std::string why = WhyNoTable(table);
+    if (why.empty() && (unused != 0 || !IsText(name))) why = "expected a name";
+    if (!why.empty()) return Corrupt(path, at, StrCat("table ", i, ": ", why));
+    table.name = TextOf(name);
+    manifest.tables.push_back(std::move(table));
+  }
+  for (SavedTable& table : manifest.tables) {
+    for (uint32_t i = 0; i < manifest.workers; ++i) table.clocks.push_back(in.Get<uint64_t>());
+  }
+  for (int64_t i = 0; i < files; ++i) {
+    SavedFile file;
+    file.bytes = in.Get<int64_t>();
+    file.header_crc = in.Get<uint32_t>();
+    (void)in.Get<uint32_t>();
+    manifest.files.push_back(file);
+  }
+  return manifest;
+}
+
+int64_t Section::padded_bytes() const { return RoundUp(bytes, kDataAlignment); }
+
+int64_t Section::blocks() const { return DivideUp(padded_bytes(), kBlockBytes); }
+
+bool LayOut(DataHeader* header) {
+  constexpr int64_t kMost = int64_t{1} << 62;
+  const auto sections = static_cast<int64_t>(header->sections.size());
+  header->header_bytes =
+      RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
+  int64_t offset = header->header_bytes;
+  header->checksums = 0;
+  for (Section& section : header->sections) {
+    section.offset = offset;
+    section.first_checksum = header->checksums;
+    if (section.bytes < 0 || section.bytes > kMost - kDataAlignment) return false;
+    if (!CheckedAdd(offset, section.padded_bytes(), &offset) || offset > kMost) return false;
+    header->checksums += section.blocks();
+  }
+  header->checksums_offset = offset;
+  header->file_bytes = offset + header->checksums * kCrcBytes + kCrcBytes;
+  return true;
+}
+
+std::string EncodeDataHeader(const DataHeader& header) {
+  ByteWriter out;
+  out.PutText(std::string(kDataMagic, kMagicBytes), kMagicBytes).Put(kFormatVersion);
+  out.Put(static_cast<uint32_t>(header.sections.size())).Put(header.file_bytes).Put(header.id);
+  out.Put(header.index).Put(static_cast<uint32_t>(kBlockBytes)).Put(header.header_bytes);
+  out.Put(header.checksums_offset).Put(header.checksums);
+  for (const Section& section : header.sections) {
+    out.Put(section.table).Put(section.area).Put(section.first_row).Put(section.rows);
+    out.Put(section.offset).Put(section.bytes).Put(section.first_checksum).Put(section.steps);
+  }
+  out.FillTo(header.header_bytes - kCrcBytes);
+  out.Put(Crc32c(out.bytes().data(), static_cast<int64_t>(out.bytes().size())));
+  return out.Take();
+}
+
+Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
+                              const std::string& path) {
+  MV_RETURN_IF_NOT_OK(CheckBegin(prelude, kDataMagic, "a file of data of a checkpoint", path));
+  ByteReader in(prelude, kMagicBytes + 4);
+  const int64_t sections = in.Get<uint32_t>();
+  const auto total = in.Get<int64_t>();
+  if (total != file_bytes) {
+    return Corrupt(path, 16, StrCat("expected a file of ", total, " bytes, received ", file_bytes));
+  }
+  const int64_t header_bytes =
+      RoundUp(kDataPreludeBytes + sections * kSectionBytes + kCrcBytes, kDataAlignment);
+  if (header_bytes > file_bytes || header_bytes > kMostHeaderBytes) {
+    return Corrupt(path, 12, StrCat(sections, " sections do not fit into the file"));
+  }
+  return header_bytes;
+}
+
+Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes,
+                                    const Manifest& manifest, uint32_t index,
+                                    const std::string& path) {
+  MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
+  ByteReader in(bytes, kMagicBytes + 4);
+  DataHeader header;
+  const auto sections = in.Get<uint32_t>();
+  (void)in.Get<int64_t>();
+  header.id = in.Get<uint64_t>();
+  header.index = in.Get<uint32_t>();
+  if (header.id != manifest.id || header.index != index) {
+    return Corrupt(path, 24, StrCat("expected file ", index, " of this checkpoint, received file ",
+                                    header.index, header.id == manifest.id ? "" : " of another"));
+  }
+  if (HeaderCrcOf(bytes) != manifest.files[index].header_crc) {
+    return Corrupt(path, static_cast<int64_t>(bytes.size()) - kCrcBytes,
+                   "the header is not the one that the manifest names");
+  }
+  for (uint32_t i = 0; i < sections; ++i) {
+    ByteReader record(bytes, kDataPreludeBytes + i * kSectionBytes);
+    Section section;
+    section.table = record.Get<uint32_t>();
+    section.area = record.Get<uint32_t>();
+    section.first_row = record.Get<int64_t>();
+    section.rows = record.Get<int64_t>();
+    (void)record.GetBytes(24);
+    section.steps = record.Get<uint64_t>();
+    const bool has_table = section.table < manifest.tables.size();
+    const SavedTable no_table;
+    const SavedTable& table = has_table ? manifest.tables[section.table] : no_table;
+    if (!has_table || !table.has_area(section.area) || section.rows < 1 || section.first_row < 0 || section.rows > table.num_row ||
+        section.first_row > table.num_row - section.rows) {
+      return Corrupt(path, kDataPreludeBytes + i * kSectionBytes,
+                     StrCat("section ", i, " is of no rows of a table in the manifest"));
+    }
+    section.bytes = section.rows * table.row_bytes(section.area);
+    header.sections.push_back(section);
+  }
+  // What is where follows from this; so if the whole header is as it would have been written, the
+  // rest of it is right too.
+  if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {
+    return Corrupt(path, 0, StrCat("the sections do not lie where they must, in a file of ",
+                                   file_bytes, " bytes; expected ", header.file_bytes));
+  }
+  return header;
+}
+
+uint32_t HeaderCrcOf(const std::string& header) {
+  return ByteReader(header, static_cast<int64_t>(header.size()) - kCrcBytes).Get<uint32_t>();
+}
+
+}  // namespace multiverso

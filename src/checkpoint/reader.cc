@@ -1,0 +1,157 @@
+#include "checkpoint/reader.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// Pending or a timeout, if it is time for either.
+Status CheckTime(const WaitLimit& limit, const std::string& path) {
+  const Instant now = Clock::now();
+  if (now >= limit.deadline) {
+    return Status(Code::kTimeout, StrCat(path, ": reading took too long"));
+  }
+  return now >= limit.slice_end ? Status::Pending() : Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSystem* files,
+                                                                 const std::string& path) {
+  std::unique_ptr<CheckpointReader> reader(new CheckpointReader(files, path));
+  MV_RETURN_IF_NOT_OK(reader->ReadManifest());
+  MV_RETURN_IF_NOT_OK(reader->OpenData());
+  MV_RETURN_IF_NOT_OK(reader->CheckCoverage());
+  return reader;
+}
+
+Status CheckpointReader::ReadManifest() {
+  auto file = files_->Open(StrCat(path_, "/", kManifestName));
+  if (!file.ok()) return file.status();
+  manifest_bytes_ = file.value()->bytes();
+  if (manifest_bytes_ > kMostHeaderBytes) {
+    return Corrupt(file.value()->path(), 0,
+                   StrCat("expected a manifest, received ", manifest_bytes_, " bytes"));
+  }
+  std::string bytes(static_cast<size_t>(manifest_bytes_), '\0');
+  MV_RETURN_IF_NOT_OK(file.value()->Read(0, bytes.data(), manifest_bytes_));
+  Result<Manifest> manifest = DecodeManifest(bytes, file.value()->path());
+  if (!manifest.ok()) return manifest.status();
+  manifest_ = std::move(manifest.value());
+  return Status::Ok();
+}
+
+Status CheckpointReader::OpenData() {
+  for (uint32_t i = 0; i < manifest_.files.size(); ++i) {
+    auto file = DataFile::Open(files_, StrCat(path_, "/", DataFileName(i)), manifest_, i);
+    if (!file.ok()) return file.status();
+    data_.push_back(std::move(file.value()));
+    for (const Section& section : data_.back()->header().sections) {
+      places_.push_back(Place{data_.back().get(), &section});
+      blocks_ += section.blocks();
+    }
+  }
+  std::sort(places_.begin(), places_.end(), [](const Place& one, const Place& other) {
+    const Section& a = *one.section;
+    const Section& b = *other.section;
+    return std::tie(a.table, a.area, a.first_row) < std::tie(b.table, b.area, b.first_row);
+  });
+  return Status::Ok();
+}
+
+Status CheckpointReader::CheckCoverage() {
+  const std::string path = StrCat(path_, "/", kManifestName);
+  auto place = places_.begin();
+  for (uint32_t i = 0; i < manifest_.tables.size(); ++i) {
+    const SavedTable& table = manifest_.tables[i];
+    for (uint32_t number = 0; number < table.num_areas(); ++number) {
+      int64_t row = 0;
+      while (row < table.num_row) {
+        const bool fits = place != places_.end() && place->section->table == i &&
+                          place->section->area == table.area(number) &&
+                          place->section->first_row == row;
+        if (!fits) {
+          return Corrupt(path, 0, StrCat("row ", row, " of table '", table.name, "', area ",
+                                         table.area(number), ", is in no file or in two"));
+        }
+        row += place->section->rows;
+        ++place;
+      }
+    }
+  }
+  if (place == places_.end()) return Status::Ok();
+  return Corrupt(path, 0, "the files hold rows more than once");
+}
+
+int64_t CheckpointReader::file_bytes() const {
+  int64_t total = manifest_bytes_;
+  for (const auto& file : data_) total += file->header().file_bytes;
+  return total;
+}
+
+Status CheckpointReader::Verify(int64_t end, BlockProgress* progress, const WaitLimit& limit) {
+  int64_t before = 0;  // blocks of the places before
+  for (const Place& place : places_) {
+    const int64_t blocks = place.section->blocks();
+    while (progress->done < std::min(end, before + blocks)) {
+      const auto data =
+          place.file->ReadBlock(*place.section, progress->done - before, buffer_.data());
+      if (!data.ok()) return data.status();
+      ++progress->done;
+      MV_RETURN_IF_NOT_OK(CheckTime(limit, path_));
+    }
+    before += blocks;
+  }
+  return Status::Ok();
+}
+
+Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
+                              BlockProgress* progress, const WaitLimit& limit, const Take& take) {
+  const SavedTable& saved = manifest_.tables[table];
+  const int64_t row_bytes = saved.row_bytes(area);
+  const int64_t element_bytes = area == kStepsArea ? 4 : SizeOf(saved.type());
+  int64_t block_number = 0;  // of those that are asked for
+  for (const Place& place : places_) {
+    const Section& section = *place.section;
+    if (section.table != table || section.area != area) continue;
+    const int64_t begin = std::max(first_row, section.first_row);
+    const int64_t end = std::min(end_row, section.first_row + section.rows);
+    if (begin >= end) continue;
+    // In bytes of the section.
+    const int64_t from = (begin - section.first_row) * row_bytes;
+    const int64_t to = (end - section.first_row) * row_bytes;
+    for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
+      if (block_number++ < progress->done) continue;
+      const auto data = place.file->ReadBlock(section, block, buffer_.data());
+      if (!data.ok()) return data.status();
+      const int64_t block_begin = block * kBlockBytes;
+      const int64_t part = std::max(from, block_begin);
+      const int64_t part_end = std::min(to, block_begin + data.value());
+      MV_RETURN_IF_NOT_OK(take((section.first_row * row_bytes + part) / element_bytes,
+                               (part_end - part) / element_bytes,
+                               buffer_.data() + (part - block_begin)));
+      ++progress->done;
+      MV_RETURN_IF_NOT_OK(CheckTime(limit, path_));
+    }
+  }
+  return Status::Ok();
+}
+
+uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const {
+  uint64_t steps = 0;
+  for (const Place& place : places_) {
+    const Section& section = *place.section;
+    const bool is_here = section.first_row < end_row && first_row < section.first_row + section.rows;
+    if (section.table == table && section.area == kParameterArea && is_here) {
+      steps = std::max(steps, section.steps);
+    }
+  }
+  return steps;
+}
+
+}  // namespace multiverso

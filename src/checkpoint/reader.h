@@ -1,0 +1,76 @@
+// CheckpointReader: a whole checkpoint, being read. Opening it checks all of it but the data.
+#ifndef MULTIVERSO_CHECKPOINT_READER_H_
+#define MULTIVERSO_CHECKPOINT_READER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "checkpoint/data_file.h"
+#include "checkpoint/file_system.h"
+#include "checkpoint/format.h"
+
+namespace multiverso {
+
+constexpr char kManifestName[] = "manifest.mv";
+
+// A part of a walk over blocks: how far it has come.
+struct BlockProgress {
+  int64_t done = 0;
+};
+
+// Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
+class CheckpointReader {
+ public:
+  // `path` is the checkpoint's folder. Afterwards it is certain that the files hold each row of
+  // each area of each table exactly once.
+  static Result<std::unique_ptr<CheckpointReader>> Open(FileSystem* files, const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const Manifest& manifest() const { return manifest_; }
+  int64_t file_bytes() const;  // of all files
+
+  int64_t blocks() const { return blocks_; }
+  // Reads blocks progress->done to end - 1 and checks them; pending at the end of the slice.
+  Status Verify(int64_t end, BlockProgress* progress, const WaitLimit& limit);
+
+  // Rows first to end - 1 of an area, in pieces: calls take(element of the area, elements, data)
+  // with elements of `element_bytes` bytes. Pending at the end of the slice, timeout at the
+  // deadline; called again with the same progress it goes on.
+  using Take = std::function<Status(int64_t first, int64_t count, const char* data)>;
+  Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
+              BlockProgress* progress, const WaitLimit& limit, const Take& take);
+  // The most steps that a section of these rows has had.
+  uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
+
+ private:
+  // A section and its file.
+  struct Place {
+    const DataFile* file;
+    const Section* section;
+  };
+
+  CheckpointReader(FileSystem* files, std::string path)
+      : files_(files), path_(std::move(path)), buffer_(static_cast<size_t>(kBlockBytes)) {}
+
+  Status ReadManifest();
+  Status OpenData();
+  Status CheckCoverage();
+
+  FileSystem* files_;
+  std::string path_;
+  Manifest manifest_;
+  int64_t manifest_bytes_ = 0;
+  std::vector<std::unique_ptr<DataFile>> data_;
+  std::vector<Place> places_;  // by table, area and first row
+  int64_t blocks_ = 0;
+  std::vector<char> buffer_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CHECKPOINT_READER_H_

@@ -1,0 +1,231 @@
+#include "checkpoint/save_job.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/crc.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/without_signals.h"
+#include "checkpoint/data_file.h"
+#include "checkpoint/reader.h"
+
+namespace multiverso {
+namespace {
+
+// How often the rank that commits looks for the files of the others.
+constexpr auto kFirstLook = std::chrono::milliseconds(1);
+constexpr auto kLongestLook = std::chrono::milliseconds(50);
+// How long a file that has been written may take to be seen, on a file system of several machines.
+constexpr auto kOnItsWay = std::chrono::seconds(20);
+
+}  // namespace
+
+Result<std::unique_ptr<SaveJob>> SaveJob::Start(FileSystem* files, SavePlan plan,
+                                                std::unique_ptr<BlockSource> source) {
+  std::unique_ptr<SaveJob> job(new SaveJob(files, std::move(plan), std::move(source)));
+  const WithoutSignals without_signals;
+  try {
+    job->thread_ = std::thread(&SaveJob::Run, job.get());
+  } catch (const std::system_error& error) {
+    return Status(Code::kMemory, StrCat("cannot start the thread that writes: ", error.what()));
+  }
+  return job;
+}
+
+SaveJob::~SaveJob() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void SaveJob::Stop() {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    stop_.store(true);
+  }
+  changed_.notify_all();
+}
+
+void SaveJob::NoteAllWritten() {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    all_written_ = true;
+  }
+  changed_.notify_all();
+}
+
+Status SaveJob::AwaitWritten(const WaitLimit& limit) {
+  return Await(&written_, &written_status_, limit);
+}
+
+Status SaveJob::AwaitCommitted(const WaitLimit& limit) {
+  return Await(&committed_, &committed_status_, limit);
+}
+
+Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& limit) {
+  std::unique_lock<std::mutex> guard(mutex_);
+  if (limit.first() == Instant::max()) {
+    changed_.wait(guard, [&] { return *done; });
+  } else if (!changed_.wait_until(guard, limit.first(), [&] { return *done; })) {
+    if (Clock::now() < limit.deadline) return Status::Pending();
+    return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+  }
+  return *status;
+}
+
+void SaveJob::Run() {
+  const auto finish = [this](bool* done, Status* status, const Status& result) {
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      *done = true;
+      *status = result;
+    }
+    changed_.notify_all();
+  };
+  Status status;
+  try {
+    if (plan_.file_index >= 0) status = WriteFile();
+  } catch (const std::exception& error) {
+    status = Status(Code::kMemory, StrCat(plan_.saving, ": ", error.what()));
+  }
+  source_.reset();  // a copy of the tables, perhaps
+  finish(&written_, &written_status_, status);
+  try {
+    if (status.ok() && plan_.commits) status = CollectFiles();
+    if (status.ok() && plan_.commits) status = Commit();
+  } catch (const std::exception& error) {
+    status = Status(Code::kMemory, StrCat(plan_.saving, ": ", error.what()));
+  }
+  finish(&committed_, &committed_status_, status);
+}
+
+Status SaveJob::CheckGoesOn() const {
+  if (stop_.load(std::memory_order_relaxed)) {
+    return Status(Code::kAborted, StrCat(plan_.saving, ": the save was given up"));
+  }
+  if (Clock::now() < plan_.deadline) return Status::Ok();
+  return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+}
+
+Status SaveJob::WriteFile() {
+  DataHeader header;
+  header.id = plan_.manifest.id;
+  header.index = static_cast<uint32_t>(plan_.file_index);
+  header.sections = plan_.sections;
+  if (!LayOut(&header)) return Status(Code::kMemory, StrCat(plan_.saving, ": too large"));
+  const std::string path = StrCat(plan_.saving, "/", DataFileName(header.index));
+  const std::string part = path + ".part";
+  auto file = files_->Create(part);
+  if (!file.ok()) return file.status();
+  Status status = WriteData(file.value().get(), header);
+  if (status.ok()) status = file.value()->Sync();
+  file.value().reset();
+  if (status.ok()) status = files_->Rename(part, path);
+  // Not to keep a full disk full.
+  if (!status.ok()) (void)files_->Remove(part);
+  return status;
+}
+
+Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
+  const std::string head = EncodeDataHeader(header);
+  MV_RETURN_IF_NOT_OK(file->Write(head.data(), static_cast<int64_t>(head.size())));
+  std::vector<char> room(static_cast<size_t>(kBlockBytes));
+  std::vector<uint32_t> checksums;
+  checksums.reserve(static_cast<size_t>(header.checksums) + 1);
+  for (size_t i = 0; i < header.sections.size(); ++i) {
+    const Section& section = header.sections[i];
+    for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {
+      MV_RETURN_IF_NOT_OK(CheckGoesOn());
+      const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
+      const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
+      const auto fetched = source_->Fetch(i, at, bytes, room.data());
+      if (!fetched.ok()) return fetched.status();
+      const char* data = fetched.value();
+      if (padded > bytes) {
+        if (data != room.data()) std::memcpy(room.data(), data, static_cast<size_t>(bytes));
+        std::memset(room.data() + bytes, 0, static_cast<size_t>(padded - bytes));
+        data = room.data();
+      }
+      checksums.push_back(Crc32c(data, padded));
+      MV_RETURN_IF_NOT_OK(file->Write(data, padded));
+    }
+  }
+  checksums.push_back(Crc32c(checksums.data(), header.checksums * 4));
+  return file->Write(checksums.data(), static_cast<int64_t>(checksums.size()) * 4);
+}
+
+Status SaveJob::CollectFiles() {
+  plan_.manifest.files.assign(plan_.num_files, SavedFile());
+  auto nap = kFirstLook;
+  Instant give_up = Instant::max();
+  for (uint32_t index = 0; index < plan_.num_files;) {
+    // In this order: who has written its file may go at once.
+    const Status never = plan_.why_never ? plan_.why_never(index) : Status::Ok();
+    const Status status = CollectFile(index);
+    if (status.ok()) {
+      ++index;
+      continue;
+    }
+    if (!status.pending()) return status;
+    MV_RETURN_IF_NOT_OK(CheckGoesOn());
+    MV_RETURN_IF_NOT_OK(never);
+    const Instant now = Clock::now();
+    std::unique_lock<std::mutex> guard(mutex_);
+    if (all_written_ && give_up == Instant::max()) give_up = now + kOnItsWay;
+    if (now >= give_up) {
+      return Status(Code::kCheckpointIo,
+                    StrCat(plan_.saving, ": ", DataFileName(index),
+                           " has been written but is not seen here: expected a folder on a file "
+                           "system that all nodes share"),
+                    FileFault{plan_.saving + "/" + DataFileName(index), ENOENT, 0});
+    }
+    const bool knew = all_written_;
+    changed_.wait_for(guard, nap, [&] { return stop_.load() || all_written_ != knew; });
+    nap = std::min(nap * 2, decltype(nap)(kLongestLook));
+  }
+  return Status::Ok();
+}
+
+Status SaveJob::CollectFile(uint32_t index) {
+  const std::string path = StrCat(plan_.saving, "/", DataFileName(index));
+  const auto kind = files_->Look(path);
+  if (!kind.ok()) return kind.status();
+  if (kind.value() == EntryKind::kNone) return Status::Pending();
+  const auto file = files_->Open(path);
+  if (!file.ok()) return file.status();
+  SavedFile& saved = plan_.manifest.files[index];
+  saved.bytes = file.value()->bytes();
+  std::string header(static_cast<size_t>(kDataPreludeBytes), '\0');
+  MV_RETURN_IF_NOT_OK(file.value()->Read(0, header.data(), kDataPreludeBytes));
+  const Result<int64_t> bytes = HeaderBytesOf(header, saved.bytes, path);
+  if (!bytes.ok()) return bytes.status();
+  header.resize(static_cast<size_t>(bytes.value()));
+  MV_RETURN_IF_NOT_OK(file.value()->Read(0, header.data(), bytes.value()));
+  saved.header_crc = HeaderCrcOf(header);
+  return DecodeDataHeader(header, saved.bytes, plan_.manifest, index, path).status();
+}
+
+Status SaveJob::Commit() {
+  const std::string bytes = EncodeManifest(plan_.manifest);
+  {
+    auto file = files_->Create(StrCat(plan_.saving, "/", kManifestName));
+    if (!file.ok()) return file.status();
+    MV_RETURN_IF_NOT_OK(file.value()->Write(bytes.data(), static_cast<int64_t>(bytes.size())));
+    MV_RETURN_IF_NOT_OK(file.value()->Sync());
+  }
+  MV_RETURN_IF_NOT_OK(CheckGoesOn());
+  CheckpointFolder folder(files_, plan_.folder);
+  MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
+  if (plan_.keep > 0) {
+    const Status pruned = folder.Prune(plan_.keep);
+    // The checkpoint is there all the same.
+    if (!pruned.ok()) LogWarning(StrCat("old checkpoints stay: ", pruned.text()));
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso
