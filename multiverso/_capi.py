@@ -9,7 +9,17 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    byref,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_void_p,
+    sizeof,
+)
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +46,8 @@ MV_ERR_TRANSPORT: Final = -12
 MV_ERR_LAUNCHER: Final = -13
 MV_ERR_UNSUPPORTED: Final = -14
 MV_ERR_INTERNAL: Final = -15
+MV_ERR_CHECKPOINT_IO: Final = -16
+MV_ERR_CHECKPOINT_CORRUPT: Final = -17
 
 MV_MODE_ASYNC: Final = 0
 MV_MODE_SYNC: Final = 1
@@ -79,6 +91,8 @@ MV_HYPER_VARIANCE_CONTROL: Final = 8
 MV_HYPER_COUNT: Final = 16
 
 MV_COLLECTIVE: Final = 1
+MV_MISSING_OK: Final = 1
+MV_AREA_STEPS: Final = 65536
 
 
 class MV_Session(c_void_p):
@@ -91,6 +105,73 @@ class MV_Table(c_void_p):
 
 class MV_ParamSync(c_void_p):
     """Handle of the synchronisation of a model's parameters with a table."""
+
+
+class MV_Checkpoint(c_void_p):
+    """Handle of a checkpoint that is being read."""
+
+
+class MV_FileError(Structure):
+    """Which file an error is about."""
+
+    _fields_ = (
+        ("struct_size", c_int64),
+        ("error_number", c_int32),
+        ("reserved", c_int32),
+        ("position", c_int64),
+        ("path", c_char_p),
+    )
+
+
+class MV_SaveOptions(Structure):
+    """How to save."""
+
+    _fields_ = (
+        ("struct_size", c_int64),
+        ("directory", c_char_p),
+        ("step", c_int64),
+        ("keep", c_int64),
+        ("background", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class MV_CheckpointDescription(Structure):
+    """What a checkpoint is."""
+
+    _fields_ = (
+        ("struct_size", c_int64),
+        ("number", c_int64),
+        ("step", c_int64),
+        ("created", c_int64),
+        ("num_tables", c_int64),
+        ("num_files", c_int64),
+        ("num_workers", c_int64),
+        ("bytes", c_int64),
+        ("mode", c_int32),
+        ("reserved", c_int32),
+        ("path", c_char_p),
+        ("library", c_char_p),
+    )
+
+
+class MV_CheckpointTable(Structure):
+    """What a table of a checkpoint is."""
+
+    _fields_ = (
+        ("struct_size", c_int64),
+        ("kind", c_int32),
+        ("dtype", c_int32),
+        ("num_row", c_int64),
+        ("num_col", c_int64),
+        ("updater", c_int32),
+        ("slots", c_int32),
+        ("counting", c_int32),
+        ("reserved", c_int32),
+        ("steps", c_int64),
+        ("hyper", c_double * MV_HYPER_COUNT),
+        ("name", c_char_p),
+    )
 
 
 class MV_SessionOptions(Structure):
@@ -198,6 +279,27 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     ),
     "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
     "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
+    "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),
+    "MV_SaveOptionsInit": (c_int32, (POINTER(MV_SaveOptions),)),
+    "MV_SessionSave": (c_int32, (MV_Session, POINTER(MV_SaveOptions))),
+    "MV_SessionSaveWait": (c_int32, (MV_Session,)),
+    "MV_SessionLoad": (c_int32, (MV_Session, c_char_p, c_int32, POINTER(c_int64))),
+    "MV_TableSave": (c_int32, (MV_Table, POINTER(MV_SaveOptions))),
+    "MV_TableLoad": (c_int32, (MV_Table, c_char_p, c_int32, POINTER(c_int64))),
+    "MV_CheckpointOpen": (c_int32, (c_char_p, POINTER(MV_Checkpoint))),
+    "MV_CheckpointDescribe": (c_int32, (MV_Checkpoint, POINTER(MV_CheckpointDescription))),
+    "MV_CheckpointDescribeTable": (
+        c_int32,
+        (MV_Checkpoint, c_int64, POINTER(MV_CheckpointTable)),
+    ),
+    "MV_CheckpointClocks": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64), c_int64)),
+    "MV_CheckpointVerify": (c_int32, (MV_Checkpoint, c_int64, POINTER(c_int64))),
+    "MV_CheckpointRead": (c_int32, (MV_Checkpoint, c_int64, c_int64, c_void_p, c_int64)),
+    "MV_CheckpointClose": (c_int32, (MV_Checkpoint,)),
+    "MV_CheckpointWrite": (
+        c_int32,
+        (POINTER(MV_SaveOptions), POINTER(MV_CheckpointTable), c_int64, POINTER(c_void_p)),
+    ),
 }
 
 ERRORS: Final[dict[int, type[Exception]]] = {
@@ -216,6 +318,8 @@ ERRORS: Final[dict[int, type[Exception]]] = {
     MV_ERR_LAUNCHER: errors.LauncherError,
     MV_ERR_UNSUPPORTED: errors.UnsupportedError,
     MV_ERR_INTERNAL: errors.InternalError,
+    MV_ERR_CHECKPOINT_IO: errors.CheckpointIOError,
+    MV_ERR_CHECKPOINT_CORRUPT: errors.CheckpointCorruptError,
 }
 
 
@@ -335,4 +439,8 @@ def exception(status: int) -> Exception:
     error = ERRORS.get(status, errors.InternalError)(message)
     if isinstance(error, errors.MultiversoError):
         error.status = status
+    if isinstance(error, errors.CheckpointIOError | errors.CheckpointCorruptError):
+        raw = MV_FileError(struct_size=sizeof(MV_FileError))
+        if lib.MV_LastErrorFile(byref(raw)) == MV_OK and raw.path is not None:
+            error.set_file(os.fsdecode(raw.path), raw.position, raw.error_number)
     return error

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from multiverso import _arrays, _capi, _launch, _options
+from multiverso import _arrays, _capi, _launch, _options, _saving
 from multiverso._capi import lib
 from multiverso._reasons import describe
 from multiverso.errors import ForkedError, StateError
@@ -138,6 +138,19 @@ class Session:
         if buffer is not target:
             np.copyto(target, buffer)
         return array
+
+    def save(self, directory: _saving.Directory, step: Any, keep: Any, background: Any) -> None:
+        """Save all tables; see `multiverso.save`."""
+        raw = _saving.save_options(directory, step, keep, background)
+        _capi.call(lib.MV_SessionSave, self.handle, byref(raw))
+
+    def wait_for_save(self) -> None:
+        """Wait for the save in the background; see `multiverso.wait_for_save`."""
+        _capi.call(lib.MV_SessionSaveWait, self.handle)
+
+    def load(self, directory: _saving.Directory, missing_ok: bool) -> Any:
+        """Load all tables; see `multiverso.load`."""
+        return _saving.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
 
     def close(self) -> None:
         """Wait for all ranks to close, and end the session, also if that fails."""

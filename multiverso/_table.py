@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso import _arrays, _capi, _session
+from multiverso import _arrays, _capi, _saving, _session
 from multiverso._arrays import pin
 from multiverso._capi import call, lib
 from multiverso._updaters import UPDATERS, hyper_values, set_updater
@@ -149,6 +149,26 @@ class Table:
             call(lib.MV_TableCheckHyper, self._handle, place, value)
         for place, value in values.items():
             call(lib.MV_TableSetHyper, self._handle, place, value)
+
+    def save(
+        self, directory: _saving.Directory, *, step: int | None = None, keep: int | None = None
+    ) -> None:
+        """Save this table alone. Collective over all ranks.
+
+        Takes and raises what `multiverso.save` does. The checkpoint can also be loaded into a table
+        of another name.
+        """
+        raw = _saving.save_options(directory, step, keep)
+        call(lib.MV_TableSave, self._handle, byref(raw))
+
+    def load(self, directory: _saving.Directory, *, missing_ok: bool = False) -> int | None:
+        """Load this table alone, from a checkpoint of it or of all tables. Collective.
+
+        Takes, returns and raises what `multiverso.load` does. Of a checkpoint of several tables the
+        one with the name of this is taken.
+        """
+        step: int | None = _saving.load(lib.MV_TableLoad, self._handle, directory, missing_ok)
+        return step
 
     def _describe(self) -> _capi.MV_TableDescription:
         raw = _capi.MV_TableDescription(struct_size=sizeof(_capi.MV_TableDescription))

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from multiverso import _options, _session
+from multiverso import _options, _saving, _session
 from multiverso._session import Session, current
 
 __all__ = [
@@ -17,14 +17,17 @@ __all__ = [
     "init",
     "is_initialized",
     "is_master_worker",
+    "load",
     "num_servers",
     "num_workers",
     "rank",
+    "save",
     "server_id",
     "servers_num",
     "session",
     "shutdown",
     "size",
+    "wait_for_save",
     "worker_id",
     "workers_num",
 ]
@@ -180,6 +183,109 @@ def aggregate(array: Any) -> Any:
     return current().aggregate(array)
 
 
+def save(
+    directory: _saving.Directory,
+    *,
+    step: int | None = None,
+    keep: int | None = None,
+    background: bool = False,
+) -> None:
+    """Save all tables as a checkpoint. Collective over all ranks, which call it alike.
+
+    What is saved is one state: with every add before the call on any rank, and none after it. The
+    parameters, what the updaters keep of them, hyper-parameters and clocks are in it. Every rank
+    that keeps a part of the tables writes it; the checkpoint appears in one step when all of it is
+    on the disk, under a name such as ``000012-step-300``. Whenever a rank is killed, what was saved
+    before is still there, whole.
+
+    Parameters
+    ----------
+    directory : path
+        A folder for the checkpoints of this job, made if it is not there, which all nodes see
+        under this path.
+    step : int, optional
+        What `load` returns, such as the number of batches; by default one more than the last.
+    keep : int, optional
+        Remove the oldest checkpoints in the folder until this many are left, the new one among
+        them, after that one is complete. By default all stay.
+    background : bool, optional
+        True: return as soon as every rank has copied its part to memory, and write behind the
+        training. Needs memory for the copies, which is kept for the next save.
+
+    Raises
+    ------
+    CheckpointIOError
+        On all ranks, if a file cannot be written; the checkpoints before are untouched. Of a save
+        in the background it is raised by the next `save`, `load`, `wait_for_save` or `shutdown`.
+    MemoryError
+        If there is no memory for the copies.
+    TypeError, ValueError
+        If an argument is wrong.
+    MismatchError
+        If the ranks call it with different arguments, or somebody makes another call.
+    StateError
+        If no session is open.
+    OperationTimeout, PeerLostError, AbortedError
+        If not all ranks call it, or writing takes longer than the deadline and a minute for
+        each 1.2 GB.
+
+    """
+    current().save(directory, step, keep, background)
+
+
+def wait_for_save() -> None:
+    """Wait until the save in the background, if there is one, is complete. Collective.
+
+    Raises
+    ------
+    CheckpointIOError
+        On all ranks, if it failed.
+    StateError
+        If no session is open.
+    OperationTimeout, PeerLostError, AbortedError, MismatchError
+        As for `save`.
+
+    """
+    current().wait_for_save()
+
+
+def load(directory: _saving.Directory, *, missing_ok: bool = False) -> int | None:
+    """Set all tables to what a checkpoint holds. Collective over all ranks.
+
+    The tables must have been created before, as they were when it was saved: they are found by
+    name, those of one name in the order of creation. The numbers of workers, servers and nodes may
+    differ. All of it is checked before anything changes.
+
+    Parameters
+    ----------
+    directory : path
+        A checkpoint, or a folder of them, of which the one saved last is taken.
+    missing_ok : bool, optional
+        Whether to return None if there is no checkpoint, for a job that may be the first.
+
+    Returns
+    -------
+    int or None
+        The step that it was saved with.
+
+    Raises
+    ------
+    CheckpointIOError
+        On all ranks, if there is no checkpoint or it cannot be read.
+    CheckpointCorruptError
+        On all ranks, if a file is not what was written. No table has changed.
+    MismatchError
+        If the tables are not those that were saved, or the ranks call it with different arguments.
+    StateError
+        If no session is open.
+    OperationTimeout, PeerLostError, AbortedError
+        As for `save`.
+
+    """
+    step: int | None = current().load(directory, missing_ok)
+    return step
+
+
 def shutdown() -> None:
     """Leave the parameter server. Collective: waits until all ranks have called it.
 
@@ -188,6 +294,8 @@ def shutdown() -> None:
 
     Raises
     ------
+    CheckpointIOError
+        If the save in the background failed.
     OperationTimeout, PeerLostError, AbortedError
         If the other ranks do not shut down too. The session is over nevertheless.
     ForkedError

@@ -8,6 +8,8 @@ nothing about Multiverso can still handle it (``except TimeoutError``).
 
 __all__ = [
     "AbortedError",
+    "CheckpointCorruptError",
+    "CheckpointIOError",
     "ForkedError",
     "InternalError",
     "LauncherError",
@@ -68,6 +70,55 @@ class LauncherError(MultiversoError, ImportError):
 
 class UnsupportedError(MultiversoError, NotImplementedError):
     """Not possible in this build or on this machine. The message says what is."""
+
+
+class CheckpointIOError(MultiversoError, OSError):
+    """A file of a checkpoint could not be written or read.
+
+    Attributes
+    ----------
+    errno : int or None
+        Why, as in `OSError`.
+    path : str or None
+        Which file; also as ``filename``.
+    bytes_written : int
+        How much of the file had been written before.
+
+    """
+
+    path: str | None = None
+    bytes_written: int = 0
+
+    def set_file(self, path: str, position: int, error_number: int) -> None:
+        """Note what the library says about the file."""
+        self.path = self.filename = path
+        self.bytes_written = position
+        self.errno = error_number or None
+
+    def __str__(self) -> str:
+        """Return the message, which names file and reason."""
+        return str(self.args[0]) if self.args else ""
+
+
+class CheckpointCorruptError(MultiversoError, ValueError):
+    """A file of a checkpoint is not what was written. Nothing has been loaded.
+
+    Attributes
+    ----------
+    path : str or None
+        Which file.
+    offset : int or None
+        The byte in it where the fault was seen.
+
+    """
+
+    path: str | None = None
+    offset: int | None = None
+
+    def set_file(self, path: str, position: int, error_number: int) -> None:
+        """Note what the library says about the file."""
+        self.path = path
+        self.offset = position
 
 
 class InternalError(MultiversoError, RuntimeError):

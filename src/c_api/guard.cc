@@ -10,14 +10,26 @@ std::string& Text() {
   return text;
 }
 
+FileFault& File() {
+  thread_local FileFault file;
+  return file;
+}
+
 }  // namespace
 
 int32_t Report(const Status& status) noexcept {
   if (status.ok() || status.pending()) return static_cast<int32_t>(status.code());
-  return Report(status.code(), status.text().c_str());
+  (void)Report(status.code(), status.text().c_str());
+  try {
+    if (status.file() != nullptr) File() = *status.file();
+  } catch (const std::exception&) {
+    File().path.clear();
+  }
+  return static_cast<int32_t>(status.code());
 }
 
 int32_t Report(Code code, const char* text) noexcept {
+  File().path.clear();
   // A text that cannot be stored is no reason to lose the code.
   try {
     Text() = text;
@@ -26,6 +38,8 @@ int32_t Report(Code code, const char* text) noexcept {
   }
   return static_cast<int32_t>(code);
 }
+
+const FileFault& LastFile() { return File(); }
 
 const char* LastError() { return Text().c_str(); }
 

@@ -15,6 +15,8 @@ int32_t Report(const Status& status) noexcept;
 // The same without making a Status, which takes memory.
 int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
+// Of the same error; an empty path if it is about no file.
+const FileFault& LastFile();
 
 // Runs `body`, which returns Status, and reports what came of it. Nothing is thrown past it.
 template <class Body>

@@ -33,6 +33,8 @@ MV_SAME(MV_ERR_TRANSPORT, kTransport);
 MV_SAME(MV_ERR_LAUNCHER, kLauncher);
 MV_SAME(MV_ERR_UNSUPPORTED, kUnsupported);
 MV_SAME(MV_ERR_INTERNAL, kInternal);
+MV_SAME(MV_ERR_CHECKPOINT_IO, kCheckpointIo);
+MV_SAME(MV_ERR_CHECKPOINT_CORRUPT, kCheckpointCorrupt);
 #undef MV_SAME
 static_assert(MV_ABI_VERSION == multiverso::kAbi);
 
@@ -86,10 +88,23 @@ const char* MV_StatusName(int32_t status) {
     MV_NAME(MV_ERR_LAUNCHER);
     MV_NAME(MV_ERR_UNSUPPORTED);
     MV_NAME(MV_ERR_INTERNAL);
+    MV_NAME(MV_ERR_CHECKPOINT_IO);
+    MV_NAME(MV_ERR_CHECKPOINT_CORRUPT);
     default:
       return "unknown";
   }
 #undef MV_NAME
+}
+
+int32_t MV_LastErrorFile(MV_FileError* error) {
+  // Not under Guard, which would forget the error.
+  if (error == nullptr || error->struct_size != sizeof(MV_FileError)) return MV_ERR_VALUE;
+  const multiverso::FileFault& file = multiverso::c_api::LastFile();
+  error->error_number = file.error_number;
+  error->reserved = 0;
+  error->position = file.position;
+  error->path = file.path.empty() ? nullptr : file.path.c_str();
+  return MV_OK;
 }
 
 const char* MV_LastError(void) { return multiverso::c_api::LastError(); }

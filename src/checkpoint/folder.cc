@@ -93,11 +93,15 @@ Result<std::string> CheckpointFolder::Begin(int64_t step, uint64_t id, Checkpoin
     name->number = names.value().back().number + 1;
     if (step < 0) name->step = names.value().back().step + 1;
   }
-  char mark[32];
-  std::snprintf(mark, sizeof(mark), "-%016" PRIx64, id);
-  const std::string saving = StrCat(path_, "/", kSaving, name->text(), mark);
+  const std::string saving = SavingPath(*name, id);
   MV_RETURN_IF_NOT_OK(files_->MakeFolder(saving));
   return saving;
+}
+
+std::string CheckpointFolder::SavingPath(const CheckpointName& name, uint64_t id) const {
+  char mark[32];
+  std::snprintf(mark, sizeof(mark), "-%016" PRIx64, id);
+  return StrCat(path_, "/", kSaving, name.text(), mark);
 }
 
 Status CheckpointFolder::Commit(const std::string& saving, const CheckpointName& name) {

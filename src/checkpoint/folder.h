@@ -43,6 +43,8 @@ class CheckpointFolder {
   // Makes a folder to write the next checkpoint in, and removes what killed saves have left.
   // `step` -1 stands for the one after the last. Returns the path of the folder.
   Result<std::string> Begin(int64_t step, uint64_t id, CheckpointName* name);
+  // That folder.
+  std::string SavingPath(const CheckpointName& name, uint64_t id) const;
   // Gives the folder its name.
   Status Commit(const std::string& saving, const CheckpointName& name);
   // Removes a folder that Begin made. As much as can be: nobody can be told what cannot.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -81,6 +82,14 @@ class Consistency {
     return Status::Ok();
   }
   virtual void CountAdd() {}
+
+  // ---- For checkpoints, while all workers are in the same collective call
+  // What has been added in complete rounds is applied.
+  virtual Status Settle(const WaitLimit& /*limit*/) { return Status::Ok(); }
+  // The adds of each worker, in worker order; with those of the job before.
+  virtual std::vector<uint64_t> Clocks() const = 0;
+  // The job before has made so many.
+  virtual void StartFrom(uint64_t rounds) = 0;
 
   // Bytes of shared memory that a table of that shape needs for it, on a node that has
   // `workers_here` of the workers; 0 in async mode. MemoryError if they cannot be addressed.

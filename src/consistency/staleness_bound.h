@@ -33,6 +33,8 @@ class StalenessBound final : public Consistency {
   void ComeTo(const Fence& /*fence*/) override {}
   Status Enter(bool add, const char* call, Progress* progress, const WaitLimit& limit) override;
   void CountAdd() override;
+  std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
+  void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
   // Waits until every other worker has made `adds` - staleness adds: when this one may make, or may

@@ -244,12 +244,22 @@ void SyncRounds::CopyRows(const int64_t* rows, int64_t count, char* out) const {
   }
 }
 
+uint64_t SyncRounds::CompleteRounds() const {
+  uint64_t rounds = 0;
+  for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
+  while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
+  return rounds;
+}
+
+Status SyncRounds::Settle(const WaitLimit& limit) {
+  const uint64_t rounds = CompleteRounds();
+  return rounds == 0 ? Status::Ok() : ReachAll(rounds - 1, "save", limit);
+}
+
 template <class Copy>
 Status SyncRounds::Snapshot(const WaitLimit& limit, Copy copy) {
   for (;;) {
-    uint64_t rounds = 0;
-    for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
-    while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
+    const uint64_t rounds = CompleteRounds();
     if (rounds > 0) MV_RETURN_IF_NOT_OK(ReachAll(rounds - 1, "get", limit));
     copy();
     std::atomic_thread_fence(std::memory_order_acquire);

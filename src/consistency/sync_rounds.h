@@ -40,6 +40,9 @@ class SyncRounds final : public Consistency {
                  const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
   void ComeTo(const Fence& fence) override { clocks_.ComeTo(fence); }
+  Status Settle(const WaitLimit& limit) override;
+  std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
+  void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
   // In shared memory: how many stripes of the block have been claimed and done, over all rounds.
@@ -82,6 +85,8 @@ class SyncRounds final : public Consistency {
   void CopyRows(const int64_t* rows, int64_t count, char* out) const;
   template <class Copy>
   Status GetWith(Progress* progress, const WaitLimit& limit, Copy copy);
+  // How many rounds have everybody's add.
+  uint64_t CompleteRounds() const;
   // For a worker that has finished: the state after the last complete round.
   template <class Copy>
   Status Snapshot(const WaitLimit& limit, Copy copy);

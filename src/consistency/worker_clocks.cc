@@ -36,7 +36,7 @@ int WorkerClocks::rank_of(int worker) const { return members_[static_cast<size_t
 bool WorkerClocks::is_here(int worker) const { return group_->is_local(rank_of(worker)); }
 
 std::string WorkerClocks::RoundName(uint64_t round) const {
-  return StrCat("round ", round, " of table '", name_, "'");
+  return StrCat("round ", rounds_before_ + round, " of table '", name_, "'");
 }
 
 bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
@@ -239,6 +239,18 @@ Status WorkerClocks::Disagree(const std::string& text) {
   const Status mismatch(Code::kMismatch, text);
   group_->Abort(mismatch);
   return mismatch;
+}
+
+std::vector<uint64_t> WorkerClocks::AllAdds() const {
+  std::vector<uint64_t> all;
+  for (int i = 0; i < workers(); ++i) all.push_back(rounds_before_ + adds(i));
+  return all;
+}
+
+void WorkerClocks::StartFrom(uint64_t rounds) {
+  uint64_t most = 0;
+  for (int i = 0; i < workers(); ++i) most = std::max(most, adds(i));
+  rounds_before_ = rounds - most;
 }
 
 void WorkerClocks::CountAdd() {

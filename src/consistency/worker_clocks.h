@@ -146,6 +146,11 @@ class WorkerClocks {
   template <class Done, class WaitsFor>
   Status Await(const char* call, const WaitLimit& limit, Done done, WaitsFor waits_for);
 
+  // The adds of all workers, counted from the first job that trained the table.
+  std::vector<uint64_t> AllAdds() const;
+  // Jobs before this one have made `rounds` rounds: only names and checkpoints show it.
+  void StartFrom(uint64_t rounds);
+
   // "round 5 of table 'w'", for messages.
   std::string RoundName(uint64_t round) const;
   int rank_of(int worker) const;
@@ -183,6 +188,7 @@ class WorkerClocks {
   // Of the turns that this worker has taken, and of those up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
+  uint64_t rounds_before_ = 0;  // modulo 2^64
 };
 
 template <class Done, class WaitsFor>

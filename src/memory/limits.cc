@@ -40,4 +40,19 @@ Status CheckFitsInMemory(int64_t bytes) {
                                       " bytes of memory and swap in all"));
 }
 
+Status CheckIsFree(int64_t bytes) {
+  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
+  std::FILE* file = std::fopen("/proc/meminfo", "re");
+  if (file == nullptr) return Status::Ok();
+  char line[128];
+  long long kilobytes = -1;  // NOLINT: for sscanf
+  while (kilobytes < 0 && std::fgets(line, sizeof(line), file) != nullptr) {
+    (void)std::sscanf(line, "MemAvailable: %lld kB", &kilobytes);
+  }
+  std::fclose(file);
+  if (kilobytes < 0 || bytes <= int64_t{kilobytes} * 1024) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ",
+                                      int64_t{kilobytes} * 1024, " are free on this machine"));
+}
+
 }  // namespace multiverso

@@ -15,6 +15,9 @@ int64_t MemoryCeiling();
 // any size and kill a rank when the pages are touched: far from the call that asked too much.
 Status CheckFitsInMemory(int64_t bytes);
 
+// MemoryError if so much is not free now: for memory that will be touched at once.
+Status CheckIsFree(int64_t bytes);
+
 }  // namespace multiverso
 
 #endif  // MULTIVERSO_MEMORY_LIMITS_H_

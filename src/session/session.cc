@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "session/saving.h"
 
 namespace multiverso {
 namespace {
@@ -31,10 +32,12 @@ class Meeting : public Operation {
 class ClosingMeeting final : public Meeting {
  public:
   // `was_over`: this rank knew before that the session had been given up. `rounds` may be null.
-  ClosingMeeting(NodeGroup* group, FenceCheck fence, RoundService* rounds, Instant deadline,
-                 bool was_over)
+  ClosingMeeting(NodeGroup* group, FenceCheck fence, RoundService* rounds,
+                 Checkpointing* checkpointing, Instant deadline, bool was_over)
       : Meeting(group, CallKind::kClose, std::move(fence), deadline),
         rounds_(rounds),
+        checkpointing_(checkpointing),
+        save_end_(checkpointing),
         was_over_(was_over) {}
   Status Step(const WaitLimit& limit) override {
     Status status;
@@ -44,6 +47,14 @@ class ClosingMeeting final : public Meeting {
     }
     // What this node has to pass on to others it does before it goes.
     if (has_met_ && rounds_ != nullptr) status = rounds_->Settle(limit);
+    // The failure of a save, when all have heard of it, is no reason to stay.
+    if (has_met_ && status.ok()) {
+      status = save_end_.Step(limit);
+      if (!status.ok() && !status.pending() && checkpointing_->job == nullptr) {
+        group_->Close();
+        return status;
+      }
+    }
     if (status.pending()) return status;
     if (status.ok()) {
       group_->Close();
@@ -56,6 +67,8 @@ class ClosingMeeting final : public Meeting {
 
  private:
   RoundService* rounds_;
+  Checkpointing* checkpointing_;
+  SaveEnd save_end_;
   bool was_over_;
   bool has_met_ = false;
 };
@@ -69,21 +82,58 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
       transport_(std::move(transport)),
       members_(std::move(members)),
       group_(std::move(group)),
-      service_(std::move(service)) {}
+      service_(std::move(service)) {
+  checkpointing_.files = options.files;
+  checkpointing_.group = group_.get();
+}
 
 Session::~Session() = default;
 
 std::unique_ptr<Operation> Session::StartBarrier() {
-  FenceCheck fence = ComeToFence(CallKind::kBarrier);
-  return std::make_unique<Meeting>(group_.get(), CallKind::kBarrier, std::move(fence),
-                                   NextDeadline());
+  return StartMeeting(CallKind::kBarrier);
+}
+
+std::unique_ptr<Operation> Session::StartMeeting(CallKind call) {
+  FenceCheck fence = ComeToFence(call);
+  return std::make_unique<Meeting>(group_.get(), call, std::move(fence), NextDeadline());
+}
+
+std::unique_ptr<Operation> Session::StartSave(const Wish& wish) {
+  auto fence = StartMeeting(CallKind::kSave);
+  return std::make_unique<Saving>(&checkpointing_, std::move(fence), wish, TablesHere(),
+                                  next_table_, options_.mode.mode, NextDiskDeadline());
+}
+
+std::unique_ptr<Operation> Session::StartSaveWait() {
+  auto fence = StartMeeting(CallKind::kSaveWait);
+  return std::make_unique<SaveWait>(&checkpointing_, std::move(fence), NextDiskDeadline());
+}
+
+std::unique_ptr<Loading> Session::StartLoad(const Wish& wish) {
+  auto fence = StartMeeting(CallKind::kLoad);
+  return std::make_unique<Loading>(&checkpointing_, std::move(fence), wish, TablesHere(),
+                                   next_table_, NextDiskDeadline());
+}
+
+Tables Session::TablesHere() {
+  const std::lock_guard<std::mutex> guard(tables_mutex_);
+  return tables_;
+}
+
+Instant Session::NextDiskDeadline() {
+  int64_t bytes = 0;
+  for (const auto& table : TablesHere()) {
+    bytes += table->spec().bytes() * (2 + table->state_slots());
+  }
+  return NextDeadline() + TimeForDisk(bytes);
 }
 
 std::unique_ptr<Operation> Session::StartClose() {
   const bool was_over = group_->AbortIsKnown();
   FenceCheck fence = ComeToFence(CallKind::kClose);
+  const Instant deadline = checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline();
   return std::make_unique<ClosingMeeting>(group_.get(), std::move(fence), table_context().rounds,
-                                          NextDeadline(), was_over);
+                                          &checkpointing_, deadline, was_over);
 }
 
 std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {

@@ -13,6 +13,9 @@
 #include "consistency/aggregation.h"
 #include "consistency/fence_check.h"
 #include "consistency/spanning_aggregation.h"
+#include "session/agreement.h"
+#include "session/checkpointing.h"
+#include "session/loading.h"
 #include "session/node_service.h"
 #include "table/table.h"
 #include "table/table_creation.h"
@@ -26,6 +29,7 @@ struct SessionOptions {
   ModeOptions mode;
   Role role = Role::kAll;
   std::chrono::milliseconds timeout{120000};
+  FileSystem* files = PosixFileSystem();  // of checkpoints
 };
 
 // Collective calls are made by one thread at a time; everything else is thread-safe.
@@ -50,6 +54,11 @@ class Session {
   std::unique_ptr<TableCreation> StartTable(TableSpec spec, const void* init_value);
   // In-place sum over the workers; `count` elements, as many and of the same type on each.
   std::unique_ptr<Operation> StartAggregate(DType dtype, void* data, int64_t count);
+  // Checkpoints; collective. A save in the background ends with StartSaveWait, the next save or
+  // load, or StartClose, which return its failure.
+  std::unique_ptr<Operation> StartSave(const Wish& wish);
+  std::unique_ptr<Operation> StartSaveWait();
+  std::unique_ptr<Loading> StartLoad(const Wish& wish);
   // This worker joins no further rounds of any table.
   void Finish();
   // Meets the others for the end. The session is of no use afterwards, whatever came of it.
@@ -65,6 +74,11 @@ class Session {
   // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
   // there is for each table to see, and for what is returned when all have met.
   FenceCheck ComeToFence(CallKind call);
+  // The meeting that a collective call of that kind begins with.
+  std::unique_ptr<Operation> StartMeeting(CallKind call);
+  Tables TablesHere();
+  // For a call that writes or reads all tables.
+  Instant NextDiskDeadline();
 
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
@@ -81,6 +95,7 @@ class Session {
   Attendance released_adds_;
   AggregationTurn next_aggregation_;
   std::unique_ptr<ChainLink> aggregate_link_;  // in a session that spans nodes, on leaders
+  Checkpointing checkpointing_;
 };
 
 }  // namespace multiverso

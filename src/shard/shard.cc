@@ -277,6 +277,31 @@ Status Shard::StoreRange(int64_t first, int64_t count, const void* values, Progr
       });
 }
 
+char* Shard::AreaAt(int64_t area) const {
+  if (area == 0) return storage_.parameters();
+  return storage_.state() + (area - 1) * storage_.state_stride();
+}
+
+Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
+                      const WaitLimit& limit) {
+  const int64_t element_bytes = layout_.row_bytes() / columns_;
+  return ForEachStripeOf<StripeUse::kReading>(
+      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+        std::memcpy(static_cast<char*>(out) + in_range, AreaAt(area) + at,
+                    static_cast<size_t>(elements * element_bytes));
+      });
+}
+
+Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
+                     Progress* progress, const WaitLimit& limit) {
+  const int64_t element_bytes = layout_.row_bytes() / columns_;
+  return ForEachStripeOf<StripeUse::kWriting>(
+      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+        std::memcpy(AreaAt(area) + at, static_cast<const char*>(values) + in_range,
+                    static_cast<size_t>(elements * element_bytes));
+      });
+}
+
 Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit, int worker) {
   const int64_t row_bytes = layout_.row_bytes();

@@ -85,6 +85,13 @@ class Shard {
   Status StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
                     const WaitLimit& limit);
 
+  // For checkpoints: the parameters (area 0) or state slot `area` - 1 as they are, past the updater.
+  int64_t state_slots() const { return storage_.state_slots(); }
+  Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
+                 const WaitLimit& limit);
+  Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
+                const WaitLimit& limit);
+
   // Rows by number within the shard, in the order given, checked by the caller. A row that is named
   // twice is updated twice; what else Updater::duplicates() asks for is up to the caller.
   Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
@@ -105,6 +112,7 @@ class Shard {
   Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress, const WaitLimit& limit,
                     Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);
+  char* AreaAt(int64_t area) const;
   // Copies the parameters out, under the lock or, if the updater need not know, without.
   void Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
   void Note(int64_t byte_offset, const void* values, int64_t count, int worker) const;

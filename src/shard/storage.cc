@@ -39,6 +39,7 @@ Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t stat
   storage.step_cells_offset_ = kLocksOffset + lock_bytes;  // whole cache lines
   storage.parameters_offset_ = RoundUp(storage.step_cells_offset_ + cell_bytes, kPage);
   storage.state_offset_ = RoundUp(storage.parameters_offset_ + layout.bytes(), kPage);
+  storage.state_slots_ = state_slots;
   storage.state_stride_ = RoundUp(layout.bytes(), kPage);
   storage.segment_bytes_ = storage.state_offset_ + state_slots * storage.state_stride_;
   return storage;

@@ -45,6 +45,7 @@ class ShardStorage {
   char* parameters() const { return parameters_; }
   char* state() const { return state_; }
   int64_t state_stride() const { return state_stride_; }
+  int64_t state_slots() const { return state_slots_; }
 
  private:
   int64_t segment_bytes_ = 0;
@@ -52,6 +53,7 @@ class ShardStorage {
   int64_t parameters_offset_ = 0;
   int64_t state_offset_ = 0;
   int64_t state_stride_ = 0;
+  int64_t state_slots_ = 0;
   Hyper* hyper_ = nullptr;
   Holders* holders_ = nullptr;
   StripeLock* locks_ = nullptr;

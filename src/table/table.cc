@@ -1,5 +1,6 @@
 #include "table/table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
@@ -227,6 +228,37 @@ TableRequest Table::HyperRequest(int32_t index, double value) const {
 
 bool Table::HasApplied(uint64_t rounds) const {
   return consistency_ == nullptr || consistency_->rounds_applied() >= rounds;
+}
+
+RowRange Table::RowsToSave() const {
+  const std::vector<int>& servers = partition_.servers();
+  const auto found = std::find(servers.begin(), servers.end(), context_.members->rank());
+  if (found == servers.end()) return RowRange();
+  return partition_.RowsOf(static_cast<size_t>(found - servers.begin()));
+}
+
+Status Table::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
+                      const WaitLimit& limit) {
+  const int64_t here = first - partition_.node_rows().first * spec_.num_col;
+  return shard_->CopyOut(area, here, count, out, progress, limit);
+}
+
+Status Table::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
+                     Progress* progress, const WaitLimit& limit) {
+  const int64_t here = first - partition_.node_rows().first * spec_.num_col;
+  return shard_->CopyIn(area, here, count, values, progress, limit);
+}
+
+Status Table::Settle(const WaitLimit& limit) {
+  return consistency_ == nullptr ? Status::Ok() : consistency_->Settle(limit);
+}
+
+std::vector<uint64_t> Table::Clocks() const {
+  return consistency_ == nullptr ? std::vector<uint64_t>() : consistency_->Clocks();
+}
+
+void Table::StartFrom(uint64_t rounds) {
+  if (consistency_ != nullptr) consistency_->StartFrom(rounds);
 }
 
 std::unique_ptr<Operation> Table::Start(const TableRequest& request, Instant deadline) {

@@ -17,6 +17,9 @@ enum class CallKind : uint32_t {
   kFillTable,
   kCollectiveGet,
   kAggregate,
+  kSave,
+  kSaveWait,
+  kLoad,
   kClose,
 };
 

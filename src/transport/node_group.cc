@@ -38,6 +38,12 @@ const char* NameOf(CallKind kind) {
       return "get(sync=True)";
     case CallKind::kAggregate:
       return "aggregate";
+    case CallKind::kSave:
+      return "save";
+    case CallKind::kSaveWait:
+      return "the end of a save";
+    case CallKind::kLoad:
+      return "load";
     case CallKind::kClose:
       return "shutdown";
   }

@@ -24,6 +24,8 @@ SCALARS = {
     "void*": ctypes.c_void_p,
     # Arrays of row ids pass by address, like the arrays of elements.
     "const int64_t*": ctypes.c_void_p,
+    "int64_t*": ctypes.POINTER(ctypes.c_int64),
+    "const void* const*": ctypes.POINTER(ctypes.c_void_p),
 }
 
 

@@ -29,15 +29,18 @@ PUBLIC = "include"
 PACKAGE_LAYERS = (
     ("_reasons", "_version", "errors"),
     ("_capi", "_launch"),
-    ("_arrays", "_options", "devices"),
+    ("_arrays", "_options", "_saving", "devices"),
     ("_row_ids", "_session", "_updaters"),
     ("_table",),
-    ("api", "tables"),
-    ("_overlap",),
+    ("api", "tables", "_checkpoint_files"),
+    ("_overlap", "_safetensors"),
+    ("checkpoint",),
     ("_tensor_sync",),
     ("_array_tensors", "_staging"),
     ("sync",),
     ("__init__",),
+    ("_commands",),
+    ("__main__",),
     ("jax_ext", "keras_ext", "lasagne_ext", "learn", "theano_ext", "torch_ext"),
 )
 

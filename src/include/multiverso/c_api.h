@@ -55,6 +55,8 @@ extern "C" {
 #define MV_ERR_LAUNCHER (-13)    /* no MPI, two MPIs, or a launcher of another MPI */
 #define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot do it; says what can */
 #define MV_ERR_INTERNAL (-15)    /* a bug in Multiverso */
+#define MV_ERR_CHECKPOINT_IO (-16)      /* a file could not be written or read; MV_LastErrorFile */
+#define MV_ERR_CHECKPOINT_CORRUPT (-17) /* a file is not what was written; MV_LastErrorFile */
 
 /* ---- Choices -------------------------------------------------------------------------------- */
 #define MV_MODE_ASYNC 0 /* each worker goes at its own speed */
@@ -105,6 +107,7 @@ extern "C" {
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
 typedef struct MV_ParamSyncHandle_* MV_ParamSync;
+typedef struct MV_CheckpointHandle_* MV_Checkpoint;
 
 /* ---- The library itself --------------------------------------------------------------------- */
 MV_EXPORT int32_t MV_AbiVersion(void);
@@ -115,6 +118,17 @@ MV_EXPORT const char* MV_BuildInfo(void);
 MV_EXPORT const char* MV_StatusName(int32_t status);
 /* What went wrong in the calling thread's last failing call. Valid until its next call. */
 MV_EXPORT const char* MV_LastError(void);
+
+typedef struct MV_FileError {
+  int64_t struct_size;  /* set by the caller to sizeof(MV_FileError) */
+  int32_t error_number; /* errno, or 0 */
+  int32_t reserved;
+  int64_t position; /* bytes of the file written before, or where in it the fault is */
+  const char* path; /* NULL if that error is about no file. Valid until the thread's next call */
+} MV_FileError;
+
+/* Which file the calling thread's last failing call was about. */
+MV_EXPORT int32_t MV_LastErrorFile(MV_FileError* error);
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
 /* Goes on with the calling thread's pending call for one more slice. MV_ERR_STATE without one. */
@@ -256,6 +270,96 @@ MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int6
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
 /* Not collective. The table stays. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
+
+/* ---- Checkpoints ---------------------------------------------------------------------------- */
+/* A checkpoint is a folder in a folder of checkpoints. docs/checkpoint-format.md says what is in
+ * it. All ranks see the same folder under the same path. */
+typedef struct MV_SaveOptions {
+  int64_t struct_size;   /* sizeof(MV_SaveOptions), set by MV_SaveOptionsInit */
+  const char* directory; /* of the checkpoints; made if it is not there */
+  int64_t step;          /* >= 0, whatever the caller counts; -1 for the one after the last */
+  int64_t keep;          /* checkpoints to keep, the new one among them; 0 for all */
+  int32_t background;    /* not 0: written behind, from a copy in memory */
+  int32_t reserved;      /* 0 */
+} MV_SaveOptions;
+
+/* Fills in the defaults: step -1, all are kept, in the foreground. */
+MV_EXPORT int32_t MV_SaveOptionsInit(MV_SaveOptions* options);
+/* Collective over all ranks. Saves all tables that all ranks have, their updaters' state,
+ * hyper-parameters and clocks, in one state: with every add before the call, and none after it.
+ * What fails on one rank fails on all. In the background, the failure is that of the next
+ * MV_SessionSave, MV_SessionSaveWait, MV_SessionLoad or MV_SessionClose. */
+MV_EXPORT int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options);
+/* Collective: until the save in the background is complete. */
+MV_EXPORT int32_t MV_SessionSaveWait(MV_Session session);
+
+/* Flag of load: that there is no checkpoint is no error; the step is -1 then. */
+#define MV_MISSING_OK 1
+
+/* Collective. Sets the tables, which must be those that were saved, to what the checkpoint holds,
+ * whatever number of ranks wrote it. `directory` is a checkpoint, or a folder of them, of which the
+ * one saved last is taken. Nothing changes unless all of it is whole. */
+MV_EXPORT int32_t MV_SessionLoad(MV_Session session, const char* directory, int32_t flags,
+                                 int64_t* step);
+/* The same with one table alone. A checkpoint of one table is loaded whatever its name. */
+MV_EXPORT int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options);
+MV_EXPORT int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64_t* step);
+
+/* Without a session: reading a checkpoint, by one thread at a time. */
+typedef struct MV_CheckpointDescription {
+  int64_t struct_size; /* set by the caller to sizeof(MV_CheckpointDescription) */
+  int64_t number;      /* in the order of saving */
+  int64_t step;
+  int64_t created; /* seconds since 1970 UTC */
+  int64_t num_tables;
+  int64_t num_files; /* of data */
+  int64_t num_workers;
+  int64_t bytes;       /* of all files */
+  int32_t mode;        /* MV_MODE_ */
+  int32_t reserved;    /* 0 */
+  const char* path;    /* these are valid until the checkpoint is closed */
+  const char* library; /* the version that wrote it */
+} MV_CheckpointDescription;
+
+typedef struct MV_CheckpointTable {
+  int64_t struct_size;          /* set by the caller to sizeof(MV_CheckpointTable) */
+  int32_t kind;                 /* MV_TABLE_ */
+  int32_t dtype;                /* MV_FLOAT32 ... */
+  int64_t num_row;
+  int64_t num_col;
+  int32_t updater;              /* MV_UPDATER_ */
+  int32_t slots;                /* of the updater's state, each of the table's size */
+  int32_t counting;             /* 0 no steps, 1 an int32 per row in MV_AREA_STEPS, 2 in `steps` */
+  int32_t reserved;             /* 0 */
+  int64_t steps;                /* updates of the table, if counting is 2 */
+  double hyper[MV_HYPER_COUNT]; /* by MV_HYPER_ */
+  const char* name;             /* valid until the checkpoint is closed */
+} MV_CheckpointTable;
+
+/* Areas of a table: 0 for the parameters, 1 + k for state slot k, and this for steps. */
+#define MV_AREA_STEPS 65536
+
+/* As MV_SessionLoad finds it. MV_ERR_CHECKPOINT_IO with ENOENT if there is none. All is checked but
+ * the data. */
+MV_EXPORT int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint);
+MV_EXPORT int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint,
+                                        MV_CheckpointDescription* description);
+MV_EXPORT int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
+                                             MV_CheckpointTable* description);
+/* The adds of each of the `count` workers. */
+MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
+                                      int64_t count);
+/* Checks up to `most_bytes` bytes of data, from where the last call ended. `left` receives how many
+ * there are still to check. */
+MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);
+/* An area of a table; `bytes` is its size. */
+MV_EXPORT int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
+                                    int64_t bytes);
+MV_EXPORT int32_t MV_CheckpointClose(MV_Checkpoint checkpoint);
+/* Writes a checkpoint of these tables. `areas` holds, table after table, where the parameters, each
+ * state slot and, if counting is 1, the steps are. */
+MV_EXPORT int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTable* tables,
+                                     int64_t num_tables, const void* const* areas);
 
 #ifdef __cplusplus
 } /* extern "C" */

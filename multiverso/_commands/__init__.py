@@ -1,0 +1,31 @@
+"""The command line: ``multiverso COMMAND``, or ``python -m multiverso COMMAND``.
+
+Each command is a module of its own with `add_parser`, which declares its arguments and sets
+``run``, a function from them to the exit code.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from multiverso._commands import verify
+from multiverso._version import __version__
+from multiverso.errors import MultiversoError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name; return its exit code, 2 if they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="multiverso", description="A parameter server for MPI jobs: its tools."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (verify,):
+        command.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except (MultiversoError, OSError) as error:
+        sys.stderr.write(f"multiverso: {error}\n")
+        code = 1
+    return code

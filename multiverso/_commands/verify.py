@@ -1,0 +1,53 @@
+"""``multiverso verify DIR``: whether checkpoints are what was written."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from multiverso.checkpoint import Checkpoint, saved_in
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "verify",
+        help="check every byte of checkpoints",
+        description="Reads a checkpoint, or all of a folder, compares every byte with the "
+        "checksums, and says what is in it. Exits with 1 if one is not whole.",
+    )
+    parser.add_argument("directory", type=Path, help="a checkpoint, or a folder of them")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify; return 0 if all is whole."""
+    code = 0
+    for path in saved_in(options.directory) or [options.directory]:
+        try:
+            with Checkpoint(path) as checkpoint:
+                sys.stdout.write(_describe(checkpoint))
+                checkpoint.verify()
+            sys.stdout.write("  whole\n")
+        except (CheckpointCorruptError, CheckpointIOError) as error:
+            sys.stdout.flush()
+            sys.stderr.write(f"multiverso: {error}\n")
+            code = 1
+    return code
+
+
+def _describe(checkpoint: Checkpoint) -> str:
+    tables, files = len(checkpoint.tables), checkpoint.num_files
+    lines = [
+        f"{checkpoint.path}: step {checkpoint.step}, {tables} table{'s' * (tables != 1)}, "
+        f"{checkpoint.num_bytes} bytes in {files} file{'s' * (files != 1)} of data, "
+        f"{checkpoint.mode} mode, saved {checkpoint.created:%Y-%m-%d %H:%M:%S} UTC "
+        f"by version {checkpoint.library}"
+    ]
+    for table in checkpoint.tables:
+        shape = " x ".join(map(str, table.shape))
+        options = "".join(f", {name} {value:g}" for name, value in table.options.items())
+        rounds = f", {max(table.clocks)} rounds" if any(table.clocks) else ""
+        lines.append(f"  {table.name!r}: {shape} {table.dtype}, {table.updater}{options}{rounds}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,148 @@
+// The part of the C API that saves and loads the tables of a session.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/pending.h"
+#include "c_api/registry.h"
+#include "multiverso/c_api.h"
+
+namespace multiverso::c_api {
+namespace {
+
+Result<std::string> FolderOf(const char* directory) {
+  if (directory == nullptr || directory[0] == '\0') {
+    return Status(Code::kValue, "directory: expected a path, received none");
+  }
+  std::string folder = directory;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  return folder;
+}
+
+Result<Wish> WishOf(const MV_SaveOptions* options) {
+  if (options == nullptr || options->struct_size != sizeof(MV_SaveOptions)) {
+    return Status(Code::kValue,
+                  StrCat("MV_SaveOptions.struct_size: expected ", sizeof(MV_SaveOptions)));
+  }
+  if (options->step < -1) {
+    return Status(Code::kValue, StrCat("step: expected 0 or more, received ", options->step));
+  }
+  if (options->keep < 0) {
+    return Status(Code::kValue, StrCat("keep: expected 1 or more, received ", options->keep));
+  }
+  const Result<std::string> folder = FolderOf(options->directory);
+  if (!folder.ok()) return folder.status();
+  Wish wish;
+  wish.folder = folder.value();
+  wish.step = options->step;
+  wish.keep = options->keep;
+  wish.flag = options->background != 0;
+  return wish;
+}
+
+Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
+  Result<Wish> wish = WishOf(options);
+  if (!wish.ok()) return wish.status();
+  wish->table = table;
+  auto together = UsingTogether(session);
+  if (!together.ok()) return together.status();
+  SessionEntry* const entry = together.value()->use.get();
+  return Drive(Call{entry->session->StartSave(wish.value()), entry->slice,
+                    [held = together.value()](const Status& status) { return status; }});
+}
+
+Status Load(MV_Session session, const char* directory, int32_t flags, int64_t table,
+            int64_t* step) {
+  if (step == nullptr) return Status(Code::kValue, "load: expected a step, received null");
+  if ((flags & ~MV_MISSING_OK) != 0) {
+    return Status(Code::kValue, StrCat("flags: expected 0 or MV_MISSING_OK, received ", flags));
+  }
+  const Result<std::string> folder = FolderOf(directory);
+  if (!folder.ok()) return folder.status();
+  Wish wish;
+  wish.folder = folder.value();
+  wish.flag = (flags & MV_MISSING_OK) != 0;
+  wish.table = table;
+  auto together = UsingTogether(session);
+  if (!together.ok()) return together.status();
+  SessionEntry* const entry = together.value()->use.get();
+  auto loading = entry->session->StartLoad(wish);
+  Loading* const loaded = loading.get();
+  return Drive(Call{std::move(loading), entry->slice,
+                    [held = together.value(), loaded, step](const Status& status) {
+                      if (status.ok()) *step = loaded->step();
+                      return status;
+                    }});
+}
+
+// The session of a table, and its number there.
+Status Find(MV_Table table, MV_Session* session, int64_t* number) {
+  const TableUse use = Using(table);
+  if (!use) return WhyStale("table");
+  *session = use->session->handle;
+  *number = use->table->id();
+  return Status::Ok();
+}
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_SaveOptionsInit(MV_SaveOptions* options) {
+  return Guard([&] {
+    if (options == nullptr) return Status(Code::kValue, "MV_SaveOptionsInit: received null");
+    *options = MV_SaveOptions{};
+    options->struct_size = sizeof(MV_SaveOptions);
+    options->step = -1;
+    return Status::Ok();
+  });
+}
+
+int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    return Save(session, options, -1);
+  });
+}
+
+int32_t MV_SessionSaveWait(MV_Session session) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    auto together = UsingTogether(session);
+    if (!together.ok()) return together.status();
+    SessionEntry* const entry = together.value()->use.get();
+    return Drive(Call{entry->session->StartSaveWait(), entry->slice,
+                      [held = together.value()](const Status& status) { return status; }});
+  });
+}
+
+int32_t MV_SessionLoad(MV_Session session, const char* directory, int32_t flags, int64_t* step) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    return Load(session, directory, flags, -1, step);
+  });
+}
+
+int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    MV_Session session = nullptr;
+    int64_t number = 0;
+    MV_RETURN_IF_NOT_OK(Find(table, &session, &number));
+    return Save(session, options, number);
+  });
+}
+
+int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64_t* step) {
+  return Guard([&]() -> Status {
+    MV_RETURN_IF_NOT_OK(CheckNothingPending());
+    MV_Session session = nullptr;
+    int64_t number = 0;
+    MV_RETURN_IF_NOT_OK(Find(table, &session, &number));
+    return Load(session, directory, flags, number, step);
+  });
+}

@@ -1,0 +1,262 @@
+// The part of the C API that reads and writes checkpoints without a session.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "c_api/guard.h"
+#include "c_api/pending.h"
+#include "c_api/registry.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/memory_save.h"
+#include "checkpoint/reader.h"
+#include "multiverso/c_api.h"
+#include "session/version.h"
+
+namespace multiverso::c_api {
+namespace {
+
+static_assert(MV_AREA_STEPS == kStepsArea);
+static_assert(MV_HYPER_COUNT <= kSavedHypers);
+
+// How long to wait for another thread's call before giving up on freeing what it uses.
+constexpr auto kLongestCall = std::chrono::minutes(2);
+
+struct CheckpointEntry {
+  std::unique_ptr<CheckpointReader> reader;
+  std::mutex mutex;  // one thread at a time reads
+  BlockProgress verified;
+};
+
+HandleTable<CheckpointEntry>& Checkpoints() {
+  // Never destroyed: a handle may be used while the process exits.
+  static auto* const checkpoints = new HandleTable<CheckpointEntry>;
+  return *checkpoints;
+}
+
+using CheckpointUse = HandleTable<CheckpointEntry>::Use;
+
+uintptr_t Number(MV_Checkpoint handle) { return reinterpret_cast<uintptr_t>(handle); }
+
+// Runs body(entry) on an open checkpoint, by one thread at a time.
+template <class Body>
+Status With(MV_Checkpoint checkpoint, Body body) {
+  const CheckpointUse use(&Checkpoints(), Number(checkpoint));
+  if (!use) return WhyStale("checkpoint");
+  const std::lock_guard<std::mutex> guard(use->mutex);
+  return body(use.get());
+}
+
+Status CheckTable(const CheckpointEntry* entry, int64_t table) {
+  const auto tables = static_cast<int64_t>(entry->reader->manifest().tables.size());
+  if (table >= 0 && table < tables) return Status::Ok();
+  return Status(Code::kIndex,
+                StrCat("table: expected 0 to ", tables - 1, ", received ", table));
+}
+
+Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
+  if (table.struct_size != sizeof(MV_CheckpointTable)) {
+    return Status(Code::kValue,
+                  StrCat("MV_CheckpointTable.struct_size: expected ", sizeof(MV_CheckpointTable)));
+  }
+  TableSpec spec;
+  spec.kind = table.kind;
+  spec.dtype = table.dtype;
+  spec.updater = table.updater;
+  spec.num_row = table.num_row;
+  spec.num_col = table.num_col;
+  std::memcpy(spec.hyper, table.hyper, sizeof(spec.hyper));
+  MV_RETURN_IF_NOT_OK(spec.Check());
+  if (table.name == nullptr || table.slots < 0 || table.counting < 0 || table.counting > 2) {
+    return Status(Code::kValue, "MV_CheckpointTable: expected a name, slots and a counting");
+  }
+  SavedTable saved;
+  saved.kind = static_cast<uint32_t>(table.kind);
+  saved.dtype = static_cast<uint32_t>(table.dtype);
+  saved.updater = static_cast<uint32_t>(table.updater);
+  saved.slots = static_cast<uint32_t>(table.slots);
+  saved.counting = static_cast<StepCounting>(table.counting);
+  saved.num_row = table.num_row;
+  saved.num_col = table.num_col;
+  saved.name = table.name;
+  std::memcpy(saved.hyper, table.hyper, sizeof(table.hyper));
+  return saved;
+}
+
+}  // namespace
+}  // namespace multiverso::c_api
+
+using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
+using namespace multiverso::c_api;  // NOLINT
+
+int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
+  return Guard([&]() -> Status {
+    if (directory == nullptr || directory[0] == '\0' || checkpoint == nullptr) {
+      return Status(Code::kValue, "MV_CheckpointOpen: expected a path, received none");
+    }
+    FileSystem* const files = PosixFileSystem();
+    const Result<std::string> found = CheckpointFolder(files, directory).Resolve();
+    if (!found.ok()) return found.status();
+    if (found.value().empty()) return IoFailure(directory, "find a checkpoint in", ENOENT);
+    auto reader = CheckpointReader::Open(files, found.value());
+    if (!reader.ok()) return reader.status();
+    auto entry = std::make_unique<CheckpointEntry>();
+    entry->reader = std::move(reader.value());
+    const uintptr_t handle = Checkpoints().Open(entry.get());
+    if (handle == 0) return Status(Code::kMemory, "too many checkpoints");
+    (void)entry.release();  // NOLINT: MV_CheckpointClose deletes it
+    *checkpoint = reinterpret_cast<MV_Checkpoint>(handle);
+    return Status::Ok();
+  });
+}
+
+int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint, MV_CheckpointDescription* description) {
+  return Guard([&]() -> Status {
+    if (description == nullptr || description->struct_size != sizeof(MV_CheckpointDescription)) {
+      return Status(Code::kValue, "MV_CheckpointDescription.struct_size: expected its size");
+    }
+    return With(checkpoint, [&](CheckpointEntry* entry) {
+      const Manifest& manifest = entry->reader->manifest();
+      description->number = manifest.number;
+      description->step = manifest.step;
+      description->created = manifest.created;
+      description->num_tables = static_cast<int64_t>(manifest.tables.size());
+      description->num_files = static_cast<int64_t>(manifest.files.size());
+      description->num_workers = manifest.workers;
+      description->bytes = entry->reader->file_bytes();
+      description->mode = static_cast<int32_t>(manifest.mode);
+      description->reserved = 0;
+      description->path = entry->reader->path().c_str();
+      description->library = manifest.library.c_str();
+      return Status::Ok();
+    });
+  });
+}
+
+int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
+                                   MV_CheckpointTable* description) {
+  return Guard([&]() -> Status {
+    if (description == nullptr || description->struct_size != sizeof(MV_CheckpointTable)) {
+      return Status(Code::kValue, "MV_CheckpointTable.struct_size: expected its size");
+    }
+    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+      MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+      const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
+      const auto number = static_cast<uint32_t>(table);
+      description->kind = static_cast<int32_t>(saved.kind);
+      description->dtype = static_cast<int32_t>(saved.dtype);
+      description->num_row = saved.num_row;
+      description->num_col = saved.num_col;
+      description->updater = static_cast<int32_t>(saved.updater);
+      description->slots = static_cast<int32_t>(saved.slots);
+      description->counting = static_cast<int32_t>(saved.counting);
+      description->reserved = 0;
+      description->steps =
+          static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
+      std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
+      description->name = saved.name.c_str();
+      return Status::Ok();
+    });
+  });
+}
+
+int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
+                            int64_t count) {
+  return Guard([&]() -> Status {
+    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+      MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+      const auto& saved = entry->reader->manifest().tables[static_cast<size_t>(table)].clocks;
+      if (count != static_cast<int64_t>(saved.size()) || (count > 0 && clocks == nullptr)) {
+        return Status(Code::kValue,
+                      StrCat("expected room for ", saved.size(), " clocks, received ", count));
+      }
+      for (size_t i = 0; i < saved.size(); ++i) clocks[i] = static_cast<int64_t>(saved[i]);
+      return Status::Ok();
+    });
+  });
+}
+
+int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left) {
+  return Guard([&]() -> Status {
+    if (left == nullptr || most_bytes < 1) {
+      return Status(Code::kValue, "MV_CheckpointVerify: expected at least 1 byte");
+    }
+    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+      const int64_t blocks = entry->reader->blocks();
+      const int64_t most = most_bytes / kBlockBytes + 1;
+      const int64_t end = std::min(blocks, entry->verified.done + most);
+      const WaitLimit no_limit = WaitLimit::Until(Instant::max());
+      MV_RETURN_IF_NOT_OK(entry->reader->Verify(end, &entry->verified, no_limit));
+      *left = (blocks - entry->verified.done) * kBlockBytes;
+      return Status::Ok();
+    });
+  });
+}
+
+int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
+                          int64_t bytes) {
+  return Guard([&]() -> Status {
+    return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
+      MV_RETURN_IF_NOT_OK(CheckTable(entry, table));
+      const SavedTable& saved = entry->reader->manifest().tables[static_cast<size_t>(table)];
+      if (area < 0 || area > MV_AREA_STEPS || !saved.has_area(static_cast<uint32_t>(area))) {
+        return Status(Code::kIndex, StrCat("area: the table has no area ", area));
+      }
+      const auto number = static_cast<uint32_t>(area);
+      const int64_t expected = saved.num_row * saved.row_bytes(number);
+      if (bytes != expected || out == nullptr) {
+        return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
+      }
+      const int64_t element_bytes = number == kStepsArea ? 4 : SizeOf(saved.type());
+      BlockProgress progress;
+      return entry->reader->Read(
+          static_cast<uint32_t>(table), number, 0, saved.num_row, &progress,
+          WaitLimit::Until(Instant::max()), [&](int64_t first, int64_t count, const char* data) {
+            std::memcpy(static_cast<char*>(out) + first * element_bytes, data,
+                        static_cast<size_t>(count * element_bytes));
+            return Status::Ok();
+          });
+    });
+  });
+}
+
+int32_t MV_CheckpointClose(MV_Checkpoint checkpoint) {
+  return Guard([&]() -> Status {
+    const std::unique_ptr<CheckpointEntry> entry(
+        Checkpoints().Close(Number(checkpoint), Clock::now() + kLongestCall));
+    if (entry != nullptr) return Status::Ok();
+    if (!CheckpointUse(&Checkpoints(), Number(checkpoint))) return WhyStale("checkpoint");
+    return Status(Code::kTimeout, "another thread is still reading the checkpoint");
+  });
+}
+
+int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTable* tables,
+                           int64_t num_tables, const void* const* areas) {
+  return Guard([&]() -> Status {
+    if (options == nullptr || options->struct_size != sizeof(MV_SaveOptions) ||
+        options->directory == nullptr || options->step < -1 || options->keep < 0 ||
+        num_tables < 0 || (num_tables > 0 && (tables == nullptr || areas == nullptr))) {
+      return Status(Code::kValue, "MV_CheckpointWrite: expected options and tables");
+    }
+    std::vector<MemoryTable> all;
+    size_t next = 0;
+    for (int64_t i = 0; i < num_tables; ++i) {
+      Result<SavedTable> record = RecordOf(tables[i]);
+      if (!record.ok()) return record.status();
+      MemoryTable table;
+      table.record = std::move(record.value());
+      table.steps = static_cast<uint64_t>(tables[i].steps);
+      for (uint32_t place = 0; place < table.record.num_areas(); ++place) {
+        table.areas.push_back(areas[next++]);
+      }
+      all.push_back(std::move(table));
+    }
+    return SaveMemory(PosixFileSystem(), options->directory, options->step, options->keep, all,
+                      kVersion);
+  });
+}

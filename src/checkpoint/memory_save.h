@@ -1,0 +1,28 @@
+// MemorySave: a checkpoint of what lies in this process's memory, without tables and ranks: what
+// other formats are converted to.
+#ifndef MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
+#define MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "checkpoint/file_system.h"
+#include "checkpoint/format.h"
+
+namespace multiverso {
+
+struct MemoryTable {
+  SavedTable record;
+  std::vector<const void*> areas;  // by place
+  uint64_t steps = 0;              // if the table counts per section
+};
+
+// Writes it into `folder`, and waits until it is there. As CheckpointFolder::Begin and Prune.
+Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
+                  const std::vector<MemoryTable>& tables, const std::string& library);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_

@@ -1,0 +1,118 @@
+#include "session/agreement.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/crc.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kTablesAtOnce = 8 * 320;
+
+struct Proposal {
+  uint32_t folder_crc = 0;
+  uint32_t flag = 0;
+  int64_t step = 0;
+  int64_t keep = 0;
+  int64_t table = 0;
+  char folder[128] = {};  // its end, for messages
+  unsigned char has[kTablesAtOnce / 8] = {};
+};
+
+static_assert(sizeof(Proposal) <= RankSlot::kMostBytes);
+
+Proposal Read(const Circle& circle, int rank) {
+  Proposal proposal;
+  std::memcpy(&proposal, circle.deposit(rank).data, sizeof(proposal));
+  return proposal;
+}
+
+bool Has(const Proposal& proposal, int64_t place) {
+  return (proposal.has[place / 8] >> (place % 8) & 1) != 0;
+}
+
+std::string Describe(const Proposal& wish) {
+  std::string text = StrCat("'", wish.folder, "'");
+  if (wish.table >= 0) text += StrCat(", table number ", wish.table);
+  if (wish.step >= 0) text += StrCat(", step ", wish.step);
+  if (wish.keep > 0) text += StrCat(", keep ", wish.keep);
+  return text + (wish.flag != 0 ? ", with the flag" : "");
+}
+
+bool IsSame(const Proposal& a, const Proposal& b) {
+  return a.folder_crc == b.folder_crc && a.flag == b.flag && a.step == b.step && a.keep == b.keep &&
+         a.table == b.table;
+}
+
+}  // namespace
+
+Agreement::Agreement(NodeGroup* group, CallKind kind, Wish wish, Tables tables, int64_t num_created)
+    : group_(group),
+      kind_(kind),
+      wish_(std::move(wish)),
+      tables_(std::move(tables)),
+      num_created_(num_created) {}
+
+void Agreement::Arrive() {
+  Proposal proposal;
+  const std::string& folder = wish_.folder;
+  proposal.folder_crc = Crc32c(folder.data(), static_cast<int64_t>(folder.size()));
+  proposal.flag = wish_.flag ? 1 : 0;
+  proposal.step = wish_.step;
+  proposal.keep = wish_.keep;
+  proposal.table = wish_.table;
+  constexpr size_t kMost = sizeof(proposal.folder) - 1;
+  CopyText(proposal.folder, folder.substr(folder.size() > kMost ? folder.size() - kMost : 0));
+  for (const auto& table : tables_) {
+    const int64_t place = table->id() - base_;
+    if (place < 0 || place >= kTablesAtOnce) continue;
+    proposal.has[place / 8] |= static_cast<unsigned char>(1U << (place % 8));
+  }
+  group_->everybody()->Arrive(kind_, &proposal, sizeof(proposal));
+}
+
+Status Agreement::Compare() const {
+  const Circle& circle = *group_->everybody();
+  const int first = circle.members().front();
+  const Proposal one = Read(circle, first);
+  for (const int rank : circle.members()) {
+    const Proposal other = Read(circle, rank);
+    if (IsSame(one, other)) continue;
+    return Status(Code::kMismatch,
+                  StrCat("the ranks did not make the same call: rank ", first, " called ",
+                         NameOf(kind_), " of ", Describe(one), ", rank ", rank, " of ",
+                         Describe(other)));
+  }
+  return Status::Ok();
+}
+
+Status Agreement::Step(const WaitLimit& limit) {
+  for (;;) {
+    if (!arrived_) Arrive();
+    arrived_ = true;
+    MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit));
+    arrived_ = false;
+    MV_RETURN_IF_NOT_OK(Compare());
+    for (const int rank : group_->everybody()->members()) {
+      const Proposal other = Read(*group_->everybody(), rank);
+      const auto lacks = [&](const std::shared_ptr<Table>& table) {
+        const int64_t place = table->id() - base_;
+        return place >= 0 && place < kTablesAtOnce && !Has(other, place);
+      };
+      tables_.erase(std::remove_if(tables_.begin(), tables_.end(), lacks), tables_.end());
+    }
+    base_ += kTablesAtOnce;
+    if (base_ >= num_created_) break;
+  }
+  if (wish_.table < 0) return Status::Ok();
+  const auto is_other = [&](const std::shared_ptr<Table>& table) {
+    return table->id() != wish_.table;
+  };
+  tables_.erase(std::remove_if(tables_.begin(), tables_.end(), is_other), tables_.end());
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,212 @@
+#include "session/loading.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "checkpoint/folder.h"
+#include "session/outcome.h"
+#include "session/table_record.h"
+
+namespace multiverso {
+
+Loading::Loading(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
+                 int64_t num_created, Instant deadline)
+    : Operation(deadline),
+      state_(state),
+      fence_(std::move(fence)),
+      last_(state),
+      wish_(wish),
+      agreement_(state->group, CallKind::kLoad, std::move(wish), std::move(tables), num_created) {}
+
+void Loading::Cancel(const std::string& reason) {
+  state_->group->Abort(Status(Code::kAborted, reason));
+}
+
+Status Loading::Step(const WaitLimit& limit) {
+  switch (phase_) {
+    case Phase::kFence:
+      MV_RETURN_IF_NOT_OK(fence_->Step(limit));
+      phase_ = Phase::kLast;
+      [[fallthrough]];
+    case Phase::kLast:
+      MV_RETURN_IF_NOT_OK(last_.Step(limit));
+      phase_ = Phase::kAgree;
+      [[fallthrough]];
+    case Phase::kAgree:
+      MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
+      phase_ = Phase::kSettle;
+      [[fallthrough]];
+    case Phase::kSettle:
+      MV_RETURN_IF_NOT_OK(Settle(limit));
+      FindAndArrive();
+      phase_ = Phase::kFound;
+      [[fallthrough]];
+    case Phase::kFound:
+      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(TakeFinding());
+      if (step_ < 0) return Status::Ok();
+      phase_ = Phase::kVerify;
+      [[fallthrough]];
+    case Phase::kVerify: {
+      const Status status = OpenAndVerify(limit);
+      if (status.pending()) return status;
+      ArriveWith(circle(), CallKind::kLoad, status, wish_.folder);
+      phase_ = Phase::kVerified;
+      [[fallthrough]];
+    }
+    case Phase::kVerified:
+      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
+      phase_ = Phase::kApply;
+      [[fallthrough]];
+    case Phase::kApply: {
+      const Status status = Apply(limit);
+      if (status.pending()) return status;
+      ArriveWith(circle(), CallKind::kLoad, status, wish_.folder);
+      phase_ = Phase::kApplied;
+      [[fallthrough]];
+    }
+    case Phase::kApplied:
+      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      return FirstFailure(*circle(), wish_.folder);
+  }
+  return Status(Code::kInternal, "a load in no phase");
+}
+
+Status Loading::Settle(const WaitLimit& limit) {
+  // What has been added before must not come on top of what is loaded.
+  const Tables& tables = agreement_.tables();
+  for (; settled_ < tables.size(); ++settled_) {
+    MV_RETURN_IF_NOT_OK(tables[settled_]->Settle(limit));
+  }
+  return Status::Ok();
+}
+
+void Loading::FindAndArrive() {
+  Status status;
+  Tidings tidings;
+  if (members().rank() == members().master_rank()) {
+    const CheckpointFolder folder(state_->files, wish_.folder);
+    const Result<std::string> found = folder.Resolve();
+    status = found.status();
+    if (found.ok() && found.value().empty()) {
+      if (!wish_.flag) status = IoFailure(wish_.folder, "find a checkpoint in", ENOENT);
+    } else if (found.ok()) {
+      // All of it is read by every rank; here it is about which one it is.
+      auto reader = CheckpointReader::Open(state_->files, found.value());
+      status = reader.status();
+      if (reader.ok()) {
+        reader_ = std::move(reader.value());
+        const Manifest& manifest = reader_->manifest();
+        const bool is_folder = found.value() == wish_.folder;
+        std::memcpy(&tidings.value[0], &manifest.id, sizeof(manifest.id));
+        tidings.value[1] = manifest.step;
+        tidings.value[2] = manifest.number;
+        tidings.value[3] = is_folder ? 2 : 1;
+      }
+    }
+  }
+  ArriveWith(circle(), CallKind::kLoad, status, wish_.folder, tidings);
+}
+
+Status Loading::TakeFinding() {
+  MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
+  const Tidings tidings = TidingsOf(*circle(), members().master_rank());
+  if (tidings.value[3] == 0) return Status::Ok();
+  std::memcpy(&id_, &tidings.value[0], sizeof(id_));
+  step_ = tidings.value[1];
+  found_ = tidings.value[3] == 2 ? wish_.folder
+                                 : CheckpointFolder(state_->files, wish_.folder)
+                                       .PathOf(CheckpointName{tidings.value[2], step_});
+  return Status::Ok();
+}
+
+Status Loading::OpenAndVerify(const WaitLimit& limit) {
+  if (reader_ == nullptr) {
+    auto reader = CheckpointReader::Open(state_->files, found_);
+    if (!reader.ok()) return reader.status();
+    reader_ = std::move(reader.value());
+  }
+  if (places_.empty()) {
+    if (reader_->manifest().id != id_) {
+      return Corrupt(StrCat(found_, "/", kManifestName), 24,
+                     "this rank sees another checkpoint than the master");
+    }
+    MV_RETURN_IF_NOT_OK(MatchTables());
+  }
+  const int64_t blocks = reader_->blocks();
+  const int64_t rank = members().rank();
+  const int64_t begin = blocks * rank / members().size();
+  verified_.done = std::max(verified_.done, begin);
+  return reader_->Verify(blocks * (rank + 1) / members().size(), &verified_, limit);
+}
+
+Status Loading::MatchTables() {
+  const Tables& tables = agreement_.tables();
+  const std::vector<SavedTable>& saved = reader_->manifest().tables;
+  std::vector<bool> is_taken(saved.size());
+  for (const auto& table : tables) {
+    const std::string name = table->spec().name;
+    size_t place = 0;
+    while (place < saved.size() && (is_taken[place] || saved[place].name != name)) ++place;
+    // A checkpoint of one table is loaded into whichever table is named.
+    if (place == saved.size() && wish_.table >= 0 && saved.size() == 1) place = 0;
+    if (place == saved.size()) {
+      return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",
+                                            table->spec().Describe(), ", received none"));
+    }
+    MV_RETURN_IF_NOT_OK(CheckFits(saved[place], *table));
+    is_taken[place] = true;
+    places_.push_back(static_cast<uint32_t>(place));
+  }
+  const auto left = std::find(is_taken.begin(), is_taken.end(), false);
+  if (wish_.table >= 0 || left == is_taken.end()) return Status::Ok();
+  const SavedTable& extra = saved[static_cast<size_t>(left - is_taken.begin())];
+  return Status(Code::kMismatch,
+                StrCat("the checkpoint ", found_, " does not fit: it has a table '", extra.name,
+                       "', which this session has not"));
+}
+
+Status Loading::Apply(const WaitLimit& limit) {
+  for (; applied_ < agreement_.tables().size(); ++applied_, applied_areas_ = 0) {
+    const SavedTable& saved = reader_->manifest().tables[places_[applied_]];
+    for (; applied_areas_ < saved.num_areas(); ++applied_areas_, in_area_ = BlockProgress()) {
+      MV_RETURN_IF_NOT_OK(ApplyArea(applied_, saved.area(applied_areas_), limit));
+    }
+    MV_RETURN_IF_NOT_OK(ApplyRest(applied_));
+  }
+  return Status::Ok();
+}
+
+Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) {
+  Table* const table = agreement_.tables()[number].get();
+  const bool is_slot = area >= kFirstSlotArea && area != kStepsArea;
+  // Of updaters that keep state for each worker, in a job with fewer workers.
+  if (is_slot && area > static_cast<uint32_t>(table->state_slots())) return Status::Ok();
+  const RowRange rows = table->partition().node_rows();
+  const int64_t here = static_cast<int64_t>(members().node_ranks().size());
+  const int64_t place = members().local_rank();
+  return reader_->Read(places_[number], area, rows.first + rows.count() * place / here,
+                       rows.first + rows.count() * (place + 1) / here, &in_area_, limit,
+                       [&](int64_t first, int64_t count, const char* data) {
+                         Progress progress;
+                         return table->CopyIn(area, first, count, data, &progress, limit);
+                       });
+}
+
+Status Loading::ApplyRest(size_t number) {
+  Table* const table = agreement_.tables()[number].get();
+  const SavedTable& saved = reader_->manifest().tables[places_[number]];
+  for (int32_t i = 0; i < kHyperCount; ++i) {
+    if (CheckHyper(i, saved.hyper[i]).ok()) MV_RETURN_IF_NOT_OK(table->SetHyper(i, saved.hyper[i]));
+  }
+  uint64_t rounds = 0;
+  for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);
+  table->StartFrom(rounds);
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,73 @@
+// Loading: the call that sets the tables to what a checkpoint holds.
+//
+// The ranks agree on what is to be loaded; the master finds the checkpoint; every rank reads what
+// the files say of themselves and compares it with the tables, and then checks its share of all
+// blocks. They meet. Only if everything is whole do they go on: the ranks of each node divide the
+// rows of the node among them, read them and put them into the tables. So nothing changes unless
+// the checkpoint is whole, and it does not matter how many ranks wrote it.
+#ifndef MULTIVERSO_SESSION_LOADING_H_
+#define MULTIVERSO_SESSION_LOADING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/operation.h"
+#include "checkpoint/reader.h"
+#include "session/agreement.h"
+#include "session/checkpointing.h"
+
+namespace multiverso {
+
+class Loading final : public Operation {
+ public:
+  // With wish.flag it is no error if there is no checkpoint.
+  Loading(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
+          int64_t num_created, Instant deadline);
+
+  Status Step(const WaitLimit& limit) override;
+  void Cancel(const std::string& reason) override;
+
+  // After Step returned ok: the checkpoint's step; -1 if there was none.
+  int64_t step() const { return step_; }
+
+ private:
+  enum class Phase { kFence, kLast, kAgree, kSettle, kFound, kVerify, kVerified, kApply, kApplied };
+
+  Circle* circle() const { return state_->group->everybody(); }
+  const Membership& members() const { return state_->group->members(); }
+
+  Status Settle(const WaitLimit& limit);
+  // Finds the checkpoint, on the master, and says so.
+  void FindAndArrive();
+  Status TakeFinding();
+  Status OpenAndVerify(const WaitLimit& limit);
+  // Which of the checkpoint's tables is which.
+  Status MatchTables();
+  Status Apply(const WaitLimit& limit);
+  Status ApplyArea(size_t table, uint32_t area, const WaitLimit& limit);
+  // What is of the whole table.
+  Status ApplyRest(size_t table);
+
+  Checkpointing* state_;
+  std::unique_ptr<Operation> fence_;
+  SaveEnd last_;
+  Wish wish_;
+  Agreement agreement_;
+  Phase phase_ = Phase::kFence;
+  size_t settled_ = 0;
+  std::string found_;
+  uint64_t id_ = 0;
+  int64_t step_ = -1;
+  std::unique_ptr<CheckpointReader> reader_;
+  std::vector<uint32_t> places_;  // of the tables in the checkpoint
+  BlockProgress verified_;
+  size_t applied_ = 0;      // tables
+  uint32_t applied_areas_ = 0;  // of the table in work
+  BlockProgress in_area_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_LOADING_H_

@@ -1,0 +1,69 @@
+#include "session/outcome.h"
+
+#include <cstring>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+struct Outcome {
+  int32_t code = 0;
+  int32_t error_number = 0;
+  int64_t position = 0;
+  Tidings tidings;
+  char path[160] = {};
+  char text[296] = {};
+};
+
+static_assert(sizeof(Outcome) <= RankSlot::kMostBytes);
+
+// Stands for the folder where a text begins with its path: no text of an error has it.
+constexpr char kHere = '\x01';
+
+std::string WithoutFolder(const std::string& text, const std::string& folder) {
+  if (folder.empty() || text.compare(0, folder.size(), folder) != 0) return text;
+  return kHere + text.substr(folder.size());
+}
+
+std::string WithFolder(const std::string& text, const std::string& folder) {
+  return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
+}
+
+Outcome Read(const Circle& circle, int rank) {
+  Outcome outcome;
+  std::memcpy(&outcome, circle.deposit(rank).data, sizeof(outcome));
+  return outcome;
+}
+
+}  // namespace
+
+void ArriveWith(Circle* circle, CallKind kind, const Status& status, const std::string& folder,
+                const Tidings& tidings) {
+  Outcome outcome;
+  outcome.code = static_cast<int32_t>(status.code());
+  outcome.tidings = tidings;
+  CopyText(outcome.text, WithoutFolder(status.text(), folder));
+  if (const FileFault* fault = status.file()) {
+    outcome.error_number = fault->error_number;
+    outcome.position = fault->position;
+    CopyText(outcome.path, WithoutFolder(fault->path, folder));
+  }
+  circle->Arrive(kind, &outcome, sizeof(outcome));
+}
+
+Status FirstFailure(const Circle& circle, const std::string& folder) {
+  for (const int rank : circle.members()) {
+    const Outcome outcome = Read(circle, rank);
+    if (outcome.code == 0) continue;
+    return Status(static_cast<Code>(outcome.code),
+                  StrCat("rank ", rank, ": ", WithFolder(outcome.text, folder)),
+                  FileFault{WithFolder(outcome.path, folder), outcome.error_number,
+                            outcome.position});
+  }
+  return Status::Ok();
+}
+
+Tidings TidingsOf(const Circle& circle, int rank) { return Read(circle, rank).tidings; }
+
+}  // namespace multiverso

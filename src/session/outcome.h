@@ -1,0 +1,31 @@
+// Outcome: how a rank fared in a step of a collective call, as it brings it to the next meeting, so
+// that what fails on one rank fails on all, with the same error.
+#ifndef MULTIVERSO_SESSION_OUTCOME_H_
+#define MULTIVERSO_SESSION_OUTCOME_H_
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "transport/circle.h"
+
+namespace multiverso {
+
+// What the rank that decides something tells the others, besides how it fared.
+struct Tidings {
+  int64_t value[4] = {};
+};
+
+// Arrives with it. What lies in `folder` is told without its path, which all ranks know.
+void ArriveWith(Circle* circle, CallKind kind, const Status& status, const std::string& folder,
+                const Tidings& tidings = Tidings());
+
+// The first failure that somebody brought to the meeting just held, in rank order; the same on all
+// ranks.
+Status FirstFailure(const Circle& circle, const std::string& folder);
+// What that rank brought.
+Tidings TidingsOf(const Circle& circle, int rank);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_OUTCOME_H_

@@ -1,0 +1,274 @@
+#include "session/saving.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "checkpoint/folder.h"
+#include "memory/limits.h"
+#include "session/outcome.h"
+#include "session/table_record.h"
+#include "session/version.h"
+
+namespace multiverso {
+namespace {
+
+// Copied between two looks at the clock.
+constexpr int64_t kCopiedAtOnce = int64_t{4} << 20;
+constexpr int64_t kCacheLine = 64;
+
+// The copies of all sections, one after the other.
+class CopySource final : public BlockSource {
+ public:
+  CopySource(const char* data, const std::vector<Section>& sections) : data_(data) {
+    int64_t at = 0;
+    for (const Section& section : sections) {
+      offsets_.push_back(at);
+      at += RoundUp(section.bytes, kCacheLine);
+    }
+  }
+  Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
+                            char* /*room*/) override {
+    return data_ + offsets_[section] + offset;
+  }
+
+ private:
+  const char* data_;
+  std::vector<int64_t> offsets_;
+};
+
+// The tables themselves.
+class TableSource final : public BlockSource {
+ public:
+  TableSource(Tables tables, std::vector<Section> sections, Instant deadline)
+      : tables_(std::move(tables)), sections_(std::move(sections)), deadline_(deadline) {}
+
+  Result<const char*> Fetch(size_t number, int64_t offset, int64_t bytes, char* room) override {
+    const Section& section = sections_[number];
+    MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, room,
+                                    WaitLimit::Until(deadline_)));
+    return static_cast<const char*>(room);
+  }
+
+ private:
+  Tables tables_;
+  std::vector<Section> sections_;
+  Instant deadline_;
+};
+
+}  // namespace
+
+Saving::Saving(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
+               int64_t num_created, Mode mode, Instant deadline)
+    : Operation(deadline),
+      state_(state),
+      fence_(std::move(fence)),
+      last_(state),
+      end_(state),
+      wish_(wish),
+      agreement_(state->group, CallKind::kSave, std::move(wish), std::move(tables), num_created),
+      mode_(mode) {}
+
+void Saving::Cancel(const std::string& reason) {
+  // Others may be waiting for this rank's file.
+  state_->job.reset();
+  state_->group->Abort(Status(Code::kAborted, reason));
+}
+
+Status Saving::Step(const WaitLimit& limit) {
+  switch (phase_) {
+    case Phase::kFence:
+      MV_RETURN_IF_NOT_OK(fence_->Step(limit));
+      phase_ = Phase::kLast;
+      [[fallthrough]];
+    case Phase::kLast:
+      MV_RETURN_IF_NOT_OK(last_.Step(limit));
+      phase_ = Phase::kAgree;
+      [[fallthrough]];
+    case Phase::kAgree:
+      MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
+      phase_ = Phase::kSettle;
+      [[fallthrough]];
+    case Phase::kSettle:
+      MV_RETURN_IF_NOT_OK(Settle(limit));
+      PrepareAndArrive();
+      phase_ = Phase::kPrepared;
+      [[fallthrough]];
+    case Phase::kPrepared:
+      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(TakePreparations());
+      phase_ = Phase::kCopy;
+      [[fallthrough]];
+    case Phase::kCopy: {
+      Status status = wish_.flag ? Copy(limit) : Status::Ok();
+      if (status.pending()) return status;
+      if (status.ok()) status = StartJob();
+      ArriveWith(circle(), CallKind::kSave, status, wish_.folder);
+      phase_ = Phase::kStarted;
+      [[fallthrough]];
+    }
+    case Phase::kStarted: {
+      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      const Status failure = FirstFailure(*circle(), wish_.folder);
+      if (!failure.ok()) {
+        state_->job.reset();
+        if (is_master()) CheckpointFolder(state_->files, wish_.folder).Abandon(saving_);
+        return failure;
+      }
+      if (wish_.flag) return Status::Ok();
+      phase_ = Phase::kEnd;
+      [[fallthrough]];
+    }
+    case Phase::kEnd:
+      return end_.Step(limit);
+  }
+  return Status(Code::kInternal, "a save in no phase");
+}
+
+Status Saving::Settle(const WaitLimit& limit) {
+  const Tables& tables = agreement_.tables();
+  for (; settled_ < tables.size(); ++settled_) {
+    MV_RETURN_IF_NOT_OK(tables[settled_]->Settle(limit));
+  }
+  return Status::Ok();
+}
+
+void Saving::PrepareAndArrive() {
+  Status status;
+  Tidings tidings;
+  if (is_master()) {
+    std::random_device random;
+    id_ = (uint64_t{random()} << 32) | random();
+    CheckpointName name;
+    auto saving = CheckpointFolder(state_->files, wish_.folder).Begin(wish_.step, id_, &name);
+    status = saving.status();
+    if (saving.ok()) saving_ = saving.value();
+    std::memcpy(&tidings.value[0], &id_, sizeof(id_));
+    tidings.value[1] = name.number;
+    tidings.value[2] = name.step;
+    tidings.value[3] = std::chrono::duration_cast<std::chrono::seconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  }
+  ArriveWith(circle(), CallKind::kSave, status, wish_.folder, tidings);
+}
+
+Status Saving::TakePreparations() {
+  MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
+  const Tidings tidings = TidingsOf(*circle(), members().master_rank());
+  std::memcpy(&id_, &tidings.value[0], sizeof(id_));
+  name_ = CheckpointName{tidings.value[1], tidings.value[2]};
+  created_ = tidings.value[3];
+  saving_ = CheckpointFolder(state_->files, wish_.folder).SavingPath(name_, id_);
+  ListSections();
+  return Status::Ok();
+}
+
+void Saving::ListSections() {
+  const Tables& tables = agreement_.tables();
+  for (size_t i = 0; i < tables.size(); ++i) {
+    const SavedTable record = RecordOf(*tables[i]);
+    const RowRange rows = tables[i]->RowsToSave();
+    if (rows.count() == 0) continue;
+    for (uint32_t place = 0; place < record.num_areas(); ++place) {
+      Section section;
+      section.table = static_cast<uint32_t>(i);
+      section.area = record.area(place);
+      section.first_row = rows.first;
+      section.rows = rows.count();
+      section.steps = StepsOfRows(tables[i].get(), rows);
+      section.bytes = section.rows * record.row_bytes(section.area);
+      sections_.push_back(section);
+    }
+  }
+}
+
+Status Saving::MakeRoomForCopy() {
+  int64_t bytes = 0;
+  for (const Section& section : sections_) bytes += RoundUp(section.bytes, kCacheLine);
+  if (bytes <= state_->copy.bytes()) return Status::Ok();
+  state_->copy = Segment();
+  Status status = CheckIsFree(bytes);
+  if (status.ok()) {
+    Result<Segment> made = Segment::CreatePrivate(bytes);
+    status = made.status();
+    if (made.ok()) state_->copy = std::move(made.value());
+  }
+  return status.In("a copy of the tables, to write from in the background");
+}
+
+Status Saving::Copy(const WaitLimit& limit) {
+  if (!has_room_) MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
+  has_room_ = true;
+  for (; copied_ < sections_.size(); ++copied_, copied_in_section_ = 0) {
+    const Section& section = sections_[copied_];
+    Table* const table = agreement_.tables()[section.table].get();
+    while (copied_in_section_ < section.bytes) {
+      const int64_t bytes = std::min(kCopiedAtOnce, section.bytes - copied_in_section_);
+      MV_RETURN_IF_NOT_OK(CopySection(table, section, copied_in_section_, bytes,
+                                      state_->copy.data() + copied_bytes_ + copied_in_section_, limit));
+      copied_in_section_ += bytes;
+      if (copied_in_section_ < section.bytes && Clock::now() >= limit.slice_end) return Status::Pending();
+    }
+    copied_bytes_ += RoundUp(section.bytes, kCacheLine);
+  }
+  return Status::Ok();
+}
+
+Status Saving::StartJob() {
+  SavePlan plan;
+  plan.folder = wish_.folder;
+  plan.saving = saving_;
+  plan.name = name_;
+  plan.deadline = deadline();
+  plan.sections = sections_;
+  plan.keep = wish_.keep;
+  plan.commits = is_master();
+  plan.manifest = MakeManifest();
+  // The servers' files, in rank order; also of one that has no rows.
+  std::vector<int> writers;
+  for (int rank = 0; rank < members().size(); ++rank) {
+    if (WritesFile(members(), rank)) writers.push_back(rank);
+  }
+  const auto mine = std::find(writers.begin(), writers.end(), members().rank());
+  if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());
+  plan.num_files = static_cast<uint32_t>(writers.size());
+  NodeGroup* const group = state_->group;
+  plan.why_never = [group, writers](uint32_t file) {
+    const std::string gone = group->WhyGone(writers[file]);
+    if (gone.empty()) return Status::Ok();
+    return Status(Code::kPeerLost, StrCat(group->members().NameRank(writers[file]), " ", gone,
+                                          " before it had written its rows"));
+  };
+  std::unique_ptr<BlockSource> source;
+  if (wish_.flag) {
+    source = std::make_unique<CopySource>(state_->copy.data(), sections_);
+  } else {
+    source = std::make_unique<TableSource>(agreement_.tables(), sections_, deadline());
+  }
+  auto job = SaveJob::Start(state_->files, std::move(plan), std::move(source));
+  if (job.ok()) state_->job = std::move(job.value());
+  return job.status();
+}
+
+Manifest Saving::MakeManifest() const {
+  Manifest manifest;
+  manifest.id = id_;
+  manifest.number = name_.number;
+  manifest.step = name_.step;
+  manifest.mode = static_cast<uint32_t>(mode_);
+  manifest.workers = static_cast<uint32_t>(members().num_workers());
+  manifest.created = created_;
+  manifest.library = kVersion;
+  for (const auto& table : agreement_.tables()) {
+    manifest.tables.push_back(RecordOf(*table));
+    manifest.tables.back().clocks = table->Clocks();
+  }
+  return manifest;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,72 @@
+// Saving: the call that writes a checkpoint.
+//
+// The ranks agree on what is to be saved; the master makes a folder to write in, and the workers
+// apply what has been added; they meet: from here on the tables stand still. Then each rank's
+// SaveJob writes the rows that the rank owns, straight from the tables, and the call ends when the
+// checkpoint is complete. In the background, each rank copies its rows to memory instead and the
+// ranks meet again, which ends the call, while the jobs write from the copies.
+#ifndef MULTIVERSO_SESSION_SAVING_H_
+#define MULTIVERSO_SESSION_SAVING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/operation.h"
+#include "session/agreement.h"
+#include "session/checkpointing.h"
+
+namespace multiverso {
+
+class Saving final : public Operation {
+ public:
+  // `fence` is the meeting of all ranks that the call begins with. `mode` goes into the manifest.
+  Saving(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
+         int64_t num_created, Mode mode, Instant deadline);
+
+  Status Step(const WaitLimit& limit) override;
+  void Cancel(const std::string& reason) override;
+
+ private:
+  enum class Phase { kFence, kLast, kAgree, kSettle, kPrepared, kCopy, kStarted, kEnd };
+
+  Circle* circle() const { return state_->group->everybody(); }
+  const Membership& members() const { return state_->group->members(); }
+  bool is_master() const { return members().rank() == members().master_rank(); }
+
+  Status Settle(const WaitLimit& limit);
+  // Makes the folder, on the master, and says so.
+  void PrepareAndArrive();
+  // Takes over what the master has decided.
+  Status TakePreparations();
+  // Which rows this rank saves.
+  void ListSections();
+  Status MakeRoomForCopy();
+  Status Copy(const WaitLimit& limit);
+  Status StartJob();
+  Manifest MakeManifest() const;
+
+  Checkpointing* state_;
+  std::unique_ptr<Operation> fence_;
+  SaveEnd last_;  // of the save before
+  SaveEnd end_;
+  Wish wish_;
+  Agreement agreement_;
+  Mode mode_;
+  Phase phase_ = Phase::kFence;
+  size_t settled_ = 0;  // tables
+  std::string saving_;
+  CheckpointName name_;
+  uint64_t id_ = 0;
+  int64_t created_ = 0;
+  std::vector<Section> sections_;
+  bool has_room_ = false;
+  size_t copied_ = 0;       // sections
+  int64_t copied_in_section_ = 0;  // bytes of the section in work
+  int64_t copied_bytes_ = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_SAVING_H_
