@@ -1,0 +1,190 @@
+#include "checkpoint/format.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "base/crc.h"
+
+namespace multiverso {
+namespace {
+
+Manifest SomeManifest() {
+  Manifest manifest;
+  manifest.id = 0x0123456789abcdefU;
+  manifest.number = 3;
+  manifest.step = 300;
+  manifest.mode = 1;
+  manifest.workers = 2;
+  manifest.created = 1'700'000'000;
+  manifest.library = "1.2.3";
+  SavedTable table;
+  table.kind = 1;
+  table.dtype = 1;
+  table.slots = 2;
+  table.num_row = 1000;
+  table.num_col = 700;
+  table.counting = StepCounting::kPerRow;
+  table.name = "w";
+  table.hyper[0] = 0.5;
+  table.clocks = {7, 8};
+  manifest.tables = {table};
+  manifest.files = {SavedFile{8192, 5}};
+  return manifest;
+}
+
+DataHeader SomeHeader(const Manifest& manifest) {
+  DataHeader header;
+  header.id = manifest.id;
+  for (const uint32_t area : {0U, 1U, 2U, kStepsArea}) {
+    Section section;
+    section.area = area;
+    section.rows = 1000;
+    section.bytes = 1000 * manifest.tables[0].row_bytes(area);
+    header.sections.push_back(section);
+  }
+  EXPECT_TRUE(LayOut(&header));
+  return header;
+}
+
+std::string WithCrc(std::string bytes) {
+  const uint32_t crc = Crc32c(bytes.data(), static_cast<int64_t>(bytes.size()) - 4);
+  std::memcpy(bytes.data() + bytes.size() - 4, &crc, 4);
+  return bytes;
+}
+
+template <class T>
+std::string With(std::string bytes, size_t at, T value) {
+  std::memcpy(bytes.data() + at, &value, sizeof(value));
+  return bytes;
+}
+
+void ExpectCorrupt(const Status& status, const std::string& part = "") {
+  EXPECT_EQ(status.code(), Code::kCheckpointCorrupt) << status.text();
+  EXPECT_NE(status.text().find(part), std::string::npos) << status.text();
+  ASSERT_NE(status.file(), nullptr);
+  EXPECT_EQ(status.file()->path, "the file");
+}
+
+TEST(Manifest, ComesBackAsItWas) {
+  const std::string bytes = EncodeManifest(SomeManifest());
+  const Result<Manifest> manifest = DecodeManifest(bytes, "the file");
+  ASSERT_TRUE(manifest.ok()) << manifest.status().text();
+  EXPECT_EQ(EncodeManifest(manifest.value()), bytes);
+  EXPECT_EQ(manifest.value().step, 300);
+  EXPECT_EQ(manifest.value().library, "1.2.3");
+  EXPECT_EQ(manifest.value().tables[0].name, "w");
+  EXPECT_EQ(manifest.value().tables[0].clocks, (std::vector<uint64_t>{7, 8}));
+  EXPECT_EQ(manifest.value().tables[0].num_areas(), 4U);
+}
+
+TEST(Manifest, EveryFlippedBitAndEveryTruncationIsSeen) {
+  const std::string bytes = EncodeManifest(SomeManifest());
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    std::string flipped = bytes;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));
+    ExpectCorrupt(DecodeManifest(flipped, "the file").status());
+  }
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    ExpectCorrupt(DecodeManifest(bytes.substr(0, size), "the file").status());
+  }
+  ExpectCorrupt(DecodeManifest(bytes + "x", "the file").status());
+}
+
+TEST(Manifest, SaysWhatElseAFileIs) {
+  const std::string pickle("\x80\x04\x95 and more", 12);
+  ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
+  const std::string bytes = EncodeManifest(SomeManifest());
+  ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, 8, uint32_t{2})), "the file").status(),
+                "expected version 1 of the format, received version 2");
+}
+
+// With a right checksum: from somebody who means it.
+TEST(Manifest, HostileNumbersAreRefused) {
+  const std::string bytes = EncodeManifest(SomeManifest());
+  const auto refuse = [&](size_t at, auto value) {
+    ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, at, value)), "the file").status());
+  };
+  for (const uint32_t huge : {0xffffffffU, 0x80000000U, 100000U}) {
+    refuse(12, huge);       // tables
+    refuse(48, huge);       // files
+    refuse(56, huge);       // workers
+    refuse(96, huge);       // kind
+    refuse(96 + 4, huge);   // dtype
+    refuse(96 + 12, huge);  // slots
+    refuse(96 + 32, huge);  // counting
+  }
+  for (const int64_t wrong : {int64_t{-1}, INT64_MIN, INT64_MAX}) {
+    refuse(16, wrong);       // bytes
+    refuse(96 + 16, wrong);  // rows
+    refuse(96 + 24, wrong);  // columns
+  }
+  refuse(32, int64_t{-1});  // number
+  refuse(40, int64_t{-1});  // step
+  refuse(96 + 16, int64_t{1} << 50);
+  refuse(96 + 40 + 63, 'x');  // a name without an end
+}
+
+TEST(DataHeader, ComesBackAsItWas) {
+  Manifest manifest = SomeManifest();
+  const DataHeader header = SomeHeader(manifest);
+  const std::string bytes = EncodeDataHeader(header);
+  manifest.files[0].header_crc = HeaderCrcOf(bytes);
+  EXPECT_EQ(static_cast<int64_t>(bytes.size()), header.header_bytes);
+  const auto length = HeaderBytesOf(bytes.substr(0, 64), header.file_bytes, "the file");
+  ASSERT_TRUE(length.ok()) << length.status().text();
+  EXPECT_EQ(length.value(), header.header_bytes);
+  const auto read = DecodeDataHeader(bytes, header.file_bytes, manifest, 0, "the file");
+  ASSERT_TRUE(read.ok()) << read.status().text();
+  EXPECT_EQ(EncodeDataHeader(read.value()), bytes);
+  // 5.6 MB in blocks of 1 MiB, three times, and one for the steps.
+  EXPECT_EQ(header.checksums, 6 * 3 + 1);
+  for (const Section& section : header.sections) EXPECT_EQ(section.offset % kDataAlignment, 0);
+}
+
+TEST(DataHeader, OneOfAnotherFileOrCheckpointIsRefused) {
+  Manifest manifest = SomeManifest();
+  manifest.files.push_back(manifest.files[0]);
+  const DataHeader header = SomeHeader(manifest);
+  const std::string bytes = EncodeDataHeader(header);
+  const auto decode = [&](uint32_t index) {
+    return DecodeDataHeader(bytes, header.file_bytes, manifest, index, "the file").status();
+  };
+  ExpectCorrupt(decode(1), "expected file 1 of this checkpoint, received file 0");
+  ExpectCorrupt(decode(0), "not the one that the manifest names");
+  manifest.id = 1;
+  ExpectCorrupt(decode(0), "of another");
+}
+
+TEST(DataHeader, HostileNumbersAreRefused) {
+  Manifest manifest = SomeManifest();
+  const DataHeader header = SomeHeader(manifest);
+  const std::string bytes = EncodeDataHeader(header);
+  const auto read = [&](const std::string& changed) -> Status {
+    manifest.files[0].header_crc = HeaderCrcOf(changed);
+    const auto length = HeaderBytesOf(changed.substr(0, 64), header.file_bytes, "the file");
+    if (!length.ok()) return length.status();
+    if (length.value() != static_cast<int64_t>(changed.size())) {
+      return Status(Code::kCheckpointCorrupt, "another length", FileFault{"the file", 0, 0});
+    }
+    return DecodeDataHeader(changed, header.file_bytes, manifest, 0, "the file").status();
+  };
+  ASSERT_TRUE(read(bytes).ok());
+  // Any 4 or 8 bytes of the header, set to what overflows most easily.
+  for (size_t at = 8; at + 8 <= 64 + 4 * 56; at += 4) {
+    for (const uint32_t value : {0xffffffffU, 0x7fffffffU, 0x80000000U}) {
+      const std::string changed = WithCrc(With(bytes, at, value));
+      // The count of steps is anybody's.
+      const bool is_steps = at >= 64 && (at - 64) % 56 >= 48;
+      if (!is_steps) ExpectCorrupt(read(changed));
+    }
+    const std::string changed = WithCrc(With(bytes, at, uint64_t{0x7fffffffffffffffU}));
+    const bool has_steps = at >= 64 && (at - 64) % 56 >= 44;
+    if (!has_steps) ExpectCorrupt(read(changed));
+  }
+}
+
+}  // namespace
+}  // namespace multiverso

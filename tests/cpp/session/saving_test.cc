@@ -1,0 +1,300 @@
+#include "session/saving.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "session/loading.h"
+#include "support/checkpoints.h"
+#include "support/jobs.h"
+
+namespace multiverso::testing {
+namespace {
+
+Wish To(const std::string& folder, int64_t step = -1, bool flag = false) {
+  Wish wish;
+  wish.folder = folder;
+  wish.step = step;
+  wish.flag = flag;
+  return wish;
+}
+
+Status Save(Session* session, const Wish& wish) {
+  return RunToEnd(session->StartSave(wish).get());
+}
+
+Status Load(Session* session, const Wish& wish, int64_t* step = nullptr) {
+  const auto loading = session->StartLoad(wish);
+  const Status status = RunToEnd(loading.get());
+  if (step != nullptr) *step = loading->step();
+  return status;
+}
+
+std::vector<float> Count(int64_t size, float from = 0.0F) {
+  std::vector<float> values(static_cast<size_t>(size));
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+// Of the whole table, wherever its rows lie.
+std::vector<float> Read(Session* session, Table* table) {
+  if (!table->spans_nodes()) return Values<float>(table);
+  std::vector<float> out(static_cast<size_t>(table->spec().count()));
+  TableRequest request;
+  request.kind = RequestKind::kGet;
+  request.out = out.data();
+  const Status status = Call(session, table, request);
+  EXPECT_TRUE(status.ok()) << status.text();
+  return out;
+}
+
+// Runs body(session, rank) with that file system for each rank, in that mode.
+template <class Body>
+void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, const Body& body) {
+  const auto hub = std::make_shared<ThreadHub>(ranks);
+  OnThreads(ranks, [&](int rank) {
+    SessionOptions options = OptionsOf(Role::kAll);
+    options.mode.mode = mode;
+    if (!files.empty()) options.files = files[static_cast<size_t>(rank)];
+    auto session = OpenSession(hub, rank, options);
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    body(session.value().get(), rank);
+    const Status status = RunToEnd(session.value()->StartClose().get());
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+}
+
+constexpr int64_t kRows = 1001;
+
+// Two tables whose values say which rows they are.
+void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
+  const auto array = Count(kRows);
+  const auto matrix = Count(kRows * 3, 0.5F);
+  ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
+  auto second = Create(session, MatrixOf(kRows, 3), matrix.data());
+  ASSERT_TRUE(second.ok());
+  ASSERT_TRUE(second.value()->SetHyper(kLearningRate, 0.125).ok());
+  ASSERT_TRUE(Barrier(session).ok());
+  const Status status = Save(session, To(folder, step, background));
+  ASSERT_TRUE(status.ok()) << status.text();
+}
+
+void LoadSome(Session* session, const std::string& folder, int64_t step) {
+  auto array = Create(session, ArrayOf(kRows));
+  auto matrix = Create(session, MatrixOf(kRows, 3));
+  ASSERT_TRUE(array.ok() && matrix.ok());
+  int64_t loaded = 0;
+  const Status status = Load(session, To(folder), &loaded);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(loaded, step);
+  EXPECT_EQ(Read(session, array.value()), Count(kRows));
+  EXPECT_EQ(Read(session, matrix.value()), Count(kRows * 3, 0.5F));
+  EXPECT_EQ(matrix.value()->GetHyper(kLearningRate), 0.125);
+  ASSERT_TRUE(Barrier(session).ok());
+}
+
+TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(4), [&](Session* session, int) { SaveSome(session, folder.path(), 11); });
+  for (const int ranks : {1, 2, 3, 4}) {
+    RunJob(AllOf(ranks), [&](Session* session, int) { LoadSome(session, folder.path(), 11); });
+  }
+  RunSpanningJob(AllOf(3), 1, 2, 1,
+                 [&](Session* session, int) { LoadSome(session, folder.path(), 11); });
+  RunSpanningJob(AllOf(4), 2, 2, 2, [&](Session* session, int) {
+    LoadSome(session, folder.path(), 11);
+    ASSERT_TRUE(Save(session, To(folder.path(), 12)).ok());
+  });
+  EXPECT_TRUE(Verify(folder / "000002-step-12").ok());
+  const Roles roles = {Role::kServer, Role::kAll, Role::kServer, Role::kWorker};
+  RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int) {
+    ASSERT_TRUE(Create(session, ArrayOf(kRows)).ok());
+    ASSERT_TRUE(Create(session, MatrixOf(kRows, 3)).ok());
+    ASSERT_TRUE(Load(session, To(folder.path())).ok());
+    ASSERT_TRUE(Save(session, To(folder.path(), 13)).ok());
+  });
+  RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
+}
+
+TEST(Saving, EachRowIsSavedOnceByItsServer) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(3), [&](Session* session, int) { SaveSome(session, folder.path(), 0); });
+  auto reader = CheckpointReader::Open(PosixFileSystem(), folder / "000001-step-0");
+  ASSERT_TRUE(reader.ok()) << reader.status().text();
+  EXPECT_EQ(reader.value()->manifest().files.size(), 3U);
+  EXPECT_EQ(reader.value()->manifest().workers, 3U);
+}
+
+TEST(Saving, InTheBackgroundItIsTheStateOfTheCall) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(3), [&](Session* session, int) {
+    SaveSome(session, folder.path(), 1, /*background=*/true);
+    auto third = Create(session, ArrayOf(kRows));
+    ASSERT_TRUE(third.ok());
+    for (int i = 0; i < 20; ++i) Add(third.value(), Count(kRows));
+    // The next save waits for the last.
+    ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
+    Add(third.value(), Count(kRows));
+    const Status status = RunToEnd(session->StartSaveWait().get());
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+  std::filesystem::remove_all(folder / "000002-step-2");
+  RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 1); });
+}
+
+TEST(Saving, ShutdownWaitsForTheBackground) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1, true); });
+  EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
+}
+
+TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
+  const TemporaryFolder folder;
+  FaultyFileSystem full;
+  const std::vector<FileSystem*> files = {PosixFileSystem(), &full};
+  RunJobWith(2, files, Mode::kAsync, [&](Session* session, int) {
+    SaveSome(session, folder.path(), 1);
+    for (const bool background : {false, true}) {
+      full.FailAt(2, ENOSPC);
+      ASSERT_TRUE(Barrier(session).ok());
+      Status status = Save(session, To(folder.path(), 2, background));
+      if (background) {
+        EXPECT_TRUE(status.ok());
+        status = RunToEnd(session->StartSaveWait().get());
+      }
+      EXPECT_EQ(status.code(), Code::kCheckpointIo);
+      EXPECT_TRUE(Contains(status, "rank 1: ")) << status.text();
+      ASSERT_NE(status.file(), nullptr);
+      EXPECT_EQ(status.file()->error_number, ENOSPC);
+      EXPECT_TRUE(Contains(status, folder.path() + "/.saving-000002-step-2"));
+      EXPECT_EQ(status.file()->path.compare(0, folder.path().size(), folder.path()), 0);
+      ASSERT_TRUE(Barrier(session).ok());
+      EXPECT_TRUE(Leftovers(folder.path()).empty());
+    }
+    full.FailAt(-1, 0);
+    ASSERT_TRUE(Barrier(session).ok());
+    EXPECT_TRUE(Save(session, To(folder.path(), 3)).ok());
+  });
+  EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
+  EXPECT_TRUE(Verify(folder / "000002-step-3").ok());
+}
+
+TEST(Saving, DifferentWishesAreAMismatch) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(2), [&](Session* session, int rank) {
+    ASSERT_TRUE(Create(session, ArrayOf(4)).ok());
+    const Status folders = Save(session, To(folder / (rank == 0 ? "a" : "b")));
+    EXPECT_EQ(folders.code(), Code::kMismatch);
+    EXPECT_TRUE(Contains(folders, "/a'")) << folders.text();
+    EXPECT_TRUE(Contains(folders, "/b'")) << folders.text();
+    EXPECT_EQ(Save(session, To(folder.path(), rank)).code(), Code::kMismatch);
+    EXPECT_TRUE(Save(session, To(folder.path())).ok());
+  });
+}
+
+TEST(Saving, TableThatARankHasReleasedIsLeftOut) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(2), [&](Session* session, int rank) {
+    auto gone = Create(session, ArrayOf(4));
+    ASSERT_TRUE(Create(session, ArrayOf(5)).ok());
+    if (rank == 1) session->ReleaseTable(gone.value());
+    ASSERT_TRUE(Save(session, To(folder.path(), 0)).ok());
+  });
+  auto reader = CheckpointReader::Open(PosixFileSystem(), folder / "000001-step-0");
+  ASSERT_TRUE(reader.ok()) << reader.status().text();
+  ASSERT_EQ(reader.value()->manifest().tables.size(), 1U);
+  EXPECT_EQ(reader.value()->manifest().tables[0].name, "table 1");
+}
+
+TEST(Saving, RoundsOfSyncModeAreApplied) {
+  const TemporaryFolder folder;
+  RunJobWith(3, {}, Mode::kSync, [&](Session* session, int) {
+    auto table = Create(session, ArrayOf(100));
+    ASSERT_TRUE(table.ok());
+    // Staged, and no get that would make anybody apply it.
+    Add(table.value(), Count(100));
+    ASSERT_TRUE(Save(session, To(folder.path(), 4)).ok());
+    Add(table.value(), Count(100));
+    ASSERT_TRUE(Load(session, To(folder.path())).ok());
+    std::vector<float> expected = Count(100);
+    for (float& value : expected) value *= 3;
+    EXPECT_EQ(Values<float>(table.value()), expected);
+    EXPECT_EQ(table.value()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
+  });
+}
+
+TEST(Loading, CorruptOnOneRankIsCorruptOnAllAndChangesNothing) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
+  const std::string path = folder / "000001-step-1/shard-00001.mv";
+  std::string bytes = ReadAll(path);
+  bytes[bytes.size() - 5000] = static_cast<char>(bytes[bytes.size() - 5000] ^ 1);
+  WriteAll(path, bytes);
+  RunJob(AllOf(3), [&](Session* session, int) {
+    auto array = Create(session, ArrayOf(kRows));
+    auto matrix = Create(session, MatrixOf(kRows, 3));
+    const Status status = Load(session, To(folder.path()));
+    EXPECT_EQ(status.code(), Code::kCheckpointCorrupt);
+    ASSERT_NE(status.file(), nullptr);
+    EXPECT_EQ(status.file()->path, path);
+    EXPECT_EQ(Values<float>(array.value()), std::vector<float>(kRows));
+    EXPECT_EQ(Values<float>(matrix.value()), std::vector<float>(kRows * 3));
+    ASSERT_TRUE(Barrier(session).ok());
+  });
+}
+
+TEST(Loading, WhatIsNotThereIsAnErrorUnlessItMayBeMissing) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(2), [&](Session* session, int) {
+    const Status status = Load(session, To(folder / "none"));
+    EXPECT_EQ(status.code(), Code::kCheckpointIo);
+    EXPECT_EQ(status.file()->error_number, ENOENT);
+    int64_t step = 0;
+    EXPECT_TRUE(Load(session, To(folder / "none", -1, /*flag=*/true), &step).ok());
+    EXPECT_EQ(step, -1);
+  });
+}
+
+TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
+  const TemporaryFolder folder;
+  RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
+  RunJob(AllOf(2), [&](Session* session, int) {
+    auto array = Create(session, ArrayOf(kRows));
+    Status status = Load(session, To(folder.path()));
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_TRUE(Contains(status, "it has a table 'table 1'")) << status.text();
+    // One alone can be loaded.
+    Wish wish = To(folder.path());
+    wish.table = array.value()->id();
+    ASSERT_TRUE(Load(session, wish).ok());
+    EXPECT_EQ(Values<float>(array.value()), Count(kRows));
+    ASSERT_TRUE(Create(session, MatrixOf(kRows, 4)).ok());
+    status = Load(session, To(folder.path()));
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_TRUE(Contains(status, "matrix 'table 1' of 1001 x 4 float32")) << status.text();
+    EXPECT_TRUE(Contains(status, "1001 x 3")) << status.text();
+    ASSERT_TRUE(Create(session, ArrayOf(3)).ok());
+  });
+}
+
+TEST(Loading, TablesOfOneNameAreMatchedInOrder) {
+  const TemporaryFolder folder;
+  TableSpec spec = ArrayOf(6);
+  CopyText(spec.name, "w");
+  RunJob(AllOf(2), [&](Session* session, int) {
+    ASSERT_TRUE(Create(session, spec, Count(6, 1.0F).data()).ok());
+    ASSERT_TRUE(Create(session, spec, Count(6, 2.0F).data()).ok());
+    ASSERT_TRUE(Save(session, To(folder.path(), 1)).ok());
+  });
+  RunJob(AllOf(1), [&](Session* session, int) {
+    auto first = Create(session, spec);
+    auto second = Create(session, spec);
+    ASSERT_TRUE(Load(session, To(folder.path())).ok());
+    EXPECT_EQ(Values<float>(first.value()), Count(6, 1.0F));
+    EXPECT_EQ(Values<float>(second.value()), Count(6, 2.0F));
+  });
+}
+
+}  // namespace
+}  // namespace multiverso::testing

@@ -1,0 +1,228 @@
+// Folders of checkpoints in tests, and a file system in which any step can fail or be the last.
+#ifndef MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
+#define MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/file_system.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/memory_save.h"
+#include "checkpoint/reader.h"
+
+namespace multiverso::testing {
+
+// A folder that goes with everything in it at the end of the scope.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name =
+        (std::filesystem::temp_directory_path() / "multiverso-test-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) std::abort();
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string ReadAll(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+inline void WriteAll(const std::string& path, const std::string& bytes) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+// The names of what is in a folder and does not belong to a whole checkpoint.
+inline std::vector<std::string> Leftovers(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name[0] == '.') names.push_back(name);
+  }
+  return names;
+}
+
+// Counts the steps that change something. Step number `at` fails with `error_number`, or, if that
+// is 0, it and all after it do nothing: as if the process had been killed before it. Of a write
+// the first half is made.
+class FaultyFileSystem final : public FileSystem {
+ public:
+  void FailAt(int64_t at, int error_number) {
+    steps_ = 0;
+    at_ = at;
+    error_number_ = error_number;
+  }
+  int64_t steps() const { return steps_; }
+
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    const Status status = Step(path);
+    if (!status.ok()) return status;
+    auto file = real_->Create(path);
+    if (!file.ok()) return file.status();
+    return std::unique_ptr<WritableFile>(
+        std::make_unique<FaultyFile>(this, path, std::move(file.value())));
+  }
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    return real_->Open(path);
+  }
+  Result<EntryKind> Look(const std::string& path) override { return real_->Look(path); }
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    return real_->List(path);
+  }
+  Status MakeFolders(const std::string& path) override {
+    MV_RETURN_IF_NOT_OK(Step(path));
+    return real_->MakeFolders(path);
+  }
+  Status MakeFolder(const std::string& path) override {
+    MV_RETURN_IF_NOT_OK(Step(path));
+    return real_->MakeFolder(path);
+  }
+  Status Rename(const std::string& from, const std::string& to) override {
+    MV_RETURN_IF_NOT_OK(Step(from));
+    return real_->Rename(from, to);
+  }
+  Status SyncFolder(const std::string& path) override {
+    MV_RETURN_IF_NOT_OK(Step(path));
+    return real_->SyncFolder(path);
+  }
+  Status Remove(const std::string& path) override {
+    MV_RETURN_IF_NOT_OK(Step(path));
+    return real_->Remove(path);
+  }
+
+ private:
+  class FaultyFile final : public WritableFile {
+   public:
+    FaultyFile(FaultyFileSystem* files, std::string path, std::unique_ptr<WritableFile> real)
+        : files_(files), path_(std::move(path)), real_(std::move(real)) {}
+    Status Write(const void* data, int64_t bytes) override {
+      const bool was_dead = files_->is_dead();
+      const Status status = files_->Step(path_, written_);
+      if (!status.ok() && !was_dead) (void)real_->Write(data, bytes / 2);
+      MV_RETURN_IF_NOT_OK(status);
+      written_ += bytes;
+      return real_->Write(data, bytes);
+    }
+    Status Sync() override {
+      MV_RETURN_IF_NOT_OK(files_->Step(path_, written_));
+      return real_->Sync();
+    }
+
+   private:
+    FaultyFileSystem* files_;
+    std::string path_;
+    std::unique_ptr<WritableFile> real_;
+    int64_t written_ = 0;
+  };
+
+  bool is_dead() const { return error_number_ == 0 && at_ >= 0 && steps_ > at_; }
+  Status Step(const std::string& path, int64_t written = 0) {
+    const int64_t step = steps_++;
+    if (at_ < 0 || step < at_ || (step > at_ && error_number_ != 0)) return Status::Ok();
+    return IoFailure(path, "go on", error_number_ == 0 ? EINTR : error_number_, written);
+  }
+
+  FileSystem* real_ = PosixFileSystem();
+  std::atomic<int64_t> steps_{0};
+  int64_t at_ = -1;
+  int error_number_ = 0;
+};
+
+// An array and a matrix, whose values all are functions of `seed`.
+struct SomeTables {
+  explicit SomeTables(float seed, int64_t size = 300'000)
+      : array(static_cast<size_t>(size)), slot(array.size()), matrix(35), steps{1, 2, 3, 4, 5} {
+    for (size_t i = 0; i < array.size(); ++i) {
+      array[i] = seed + static_cast<float>(i % 1000);
+      slot[i] = -array[i];
+    }
+    for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = seed * 2 + static_cast<double>(i);
+  }
+
+  std::vector<MemoryTable> tables() const {
+    MemoryTable one;
+    one.record.name = "w";
+    one.record.slots = 1;
+    one.record.num_row = static_cast<int64_t>(array.size());
+    one.record.num_col = 1;
+    one.record.counting = StepCounting::kPerSection;
+    one.steps = 17;
+    one.areas = {array.data(), slot.data()};
+    MemoryTable other;
+    other.record.name = "m";
+    other.record.kind = 1;
+    other.record.dtype = 1;
+    other.record.num_row = 5;
+    other.record.num_col = 7;
+    other.record.counting = StepCounting::kPerRow;
+    other.record.hyper[0] = 0.25;
+    other.areas = {matrix.data(), steps};
+    return {one, other};
+  }
+
+  std::vector<float> array;
+  std::vector<float> slot;
+  std::vector<double> matrix;
+  uint32_t steps[5];
+};
+
+inline Status SaveTo(FileSystem* files, const std::string& folder, const SomeTables& tables,
+                     int64_t step = -1, int64_t keep = 0) {
+  return SaveMemory(files, folder, step, keep, tables.tables(), "1.2.3");
+}
+
+inline const WaitLimit kNoLimit = WaitLimit::Until(Instant::max());
+
+// Opens a checkpoint and reads all of it.
+inline Status Verify(const std::string& path) {
+  auto reader = CheckpointReader::Open(PosixFileSystem(), path);
+  if (!reader.ok()) return reader.status();
+  BlockProgress progress;
+  return reader.value()->Verify(reader.value()->blocks(), &progress, kNoLimit);
+}
+
+// Rows first to end - 1 of an area.
+template <class T>
+std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area, int64_t first,
+                        int64_t end) {
+  const SavedTable& saved = reader->manifest().tables[table];
+  const int64_t in_row = saved.row_bytes(area) / static_cast<int64_t>(sizeof(T));
+  std::vector<T> out(static_cast<size_t>((end - first) * in_row));
+  BlockProgress progress;
+  const Status status =
+      reader->Read(table, area, first, end, &progress, kNoLimit,
+                   [&](int64_t at, int64_t count, const char* data) {
+                     const auto* const values = reinterpret_cast<const T*>(data);
+                     std::copy(values, values + count, out.begin() + (at - first * in_row));
+                     return Status::Ok();
+                   });
+  EXPECT_TRUE(status.ok()) << status.text();
+  return out;
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
