@@ -158,7 +158,7 @@ Status Loading::MatchTables() {
       return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",
                                             table->spec().Describe(), ", received none"));
     }
-    MV_RETURN_IF_NOT_OK(CheckFits(saved[place], *table));
+    MV_RETURN_IF_NOT_OK(CheckFits(found_, saved[place], *table));
     is_taken[place] = true;
     places_.push_back(static_cast<uint32_t>(place));
   }
@@ -172,36 +172,48 @@ Status Loading::MatchTables() {
 
 Status Loading::Apply(const WaitLimit& limit) {
   for (; applied_ < agreement_.tables().size(); ++applied_, applied_areas_ = 0) {
+    // Of updaters that keep state for each worker, in a job with more workers or fewer.
     const SavedTable& saved = reader_->manifest().tables[places_[applied_]];
-    for (; applied_areas_ < saved.num_areas(); ++applied_areas_, in_area_ = BlockProgress()) {
-      MV_RETURN_IF_NOT_OK(ApplyArea(applied_, saved.area(applied_areas_), limit));
+    const auto slots = static_cast<uint32_t>(agreement_.tables()[applied_]->state_slots());
+    const uint32_t areas = saved.num_areas() - saved.slots + slots;
+    for (; applied_areas_ < areas; ++applied_areas_, in_area_ = BlockProgress()) {
+      const uint32_t area = applied_areas_ <= slots ? applied_areas_ : kStepsArea;
+      MV_RETURN_IF_NOT_OK(ApplyArea(applied_, area, limit));
     }
-    MV_RETURN_IF_NOT_OK(ApplyRest(applied_));
+    MV_RETURN_IF_NOT_OK(ApplyRest(applied_, limit));
   }
   return Status::Ok();
 }
 
+RowRange Loading::MyRows(const Table& table) const {
+  const RowRange rows = table.partition().node_rows();
+  const auto here = static_cast<int64_t>(members().node_ranks().size());
+  const int64_t place = members().local_rank();
+  return RowRange{rows.first + rows.count() * place / here,
+                  rows.first + rows.count() * (place + 1) / here};
+}
+
 Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) {
   Table* const table = agreement_.tables()[number].get();
-  const bool is_slot = area >= kFirstSlotArea && area != kStepsArea;
-  // Of updaters that keep state for each worker, in a job with fewer workers.
-  if (is_slot && area > static_cast<uint32_t>(table->state_slots())) return Status::Ok();
-  const RowRange rows = table->partition().node_rows();
-  const int64_t here = static_cast<int64_t>(members().node_ranks().size());
-  const int64_t place = members().local_rank();
-  return reader_->Read(places_[number], area, rows.first + rows.count() * place / here,
-                       rows.first + rows.count() * (place + 1) / here, &in_area_, limit,
+  const SavedTable& saved = reader_->manifest().tables[places_[number]];
+  // A worker more than there were then is as if it had been given the parameters just now.
+  const uint32_t from = saved.has_area(area) ? area : kParameterArea;
+  const RowRange rows = MyRows(*table);
+  return reader_->Read(places_[number], from, rows.first, rows.end, &in_area_, limit,
                        [&](int64_t first, int64_t count, const char* data) {
-                         Progress progress;
-                         return table->CopyIn(area, first, count, data, &progress, limit);
+                         return LoadPart(table, area, first, count, data, limit);
                        });
 }
 
-Status Loading::ApplyRest(size_t number) {
+Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {
   Table* const table = agreement_.tables()[number].get();
   const SavedTable& saved = reader_->manifest().tables[places_[number]];
+  const RowRange rows = MyRows(*table);
+  MV_RETURN_IF_NOT_OK(LoadStepsOfSection(
+      table, rows, reader_->StepsOf(places_[number], rows.first, rows.end), limit));
   for (int32_t i = 0; i < kHyperCount; ++i) {
-    if (CheckHyper(i, saved.hyper[i]).ok()) MV_RETURN_IF_NOT_OK(table->SetHyper(i, saved.hyper[i]));
+    const bool has = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
+    if (has) MV_RETURN_IF_NOT_OK(table->SetHyper(i, saved.hyper[i]));
   }
   uint64_t rounds = 0;
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);

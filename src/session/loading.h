@@ -48,7 +48,9 @@ class Loading final : public Operation {
   Status Apply(const WaitLimit& limit);
   Status ApplyArea(size_t table, uint32_t area, const WaitLimit& limit);
   // What is of the whole table.
-  Status ApplyRest(size_t table);
+  Status ApplyRest(size_t table, const WaitLimit& limit);
+  // Of this node's, those that this rank loads.
+  RowRange MyRows(const Table& table) const;
 
   Checkpointing* state_;
   std::unique_ptr<Operation> fence_;

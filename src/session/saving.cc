@@ -104,7 +104,8 @@ Status Saving::Step(const WaitLimit& limit) {
       phase_ = Phase::kCopy;
       [[fallthrough]];
     case Phase::kCopy: {
-      Status status = wish_.flag ? Copy(limit) : Status::Ok();
+      Status status = ListSections(limit);
+      if (status.ok() && wish_.flag) status = Copy(limit);
       if (status.pending()) return status;
       if (status.ok()) status = StartJob();
       ArriveWith(circle(), CallKind::kSave, status, wish_.folder);
@@ -164,27 +165,33 @@ Status Saving::TakePreparations() {
   name_ = CheckpointName{tidings.value[1], tidings.value[2]};
   created_ = tidings.value[3];
   saving_ = CheckpointFolder(state_->files, wish_.folder).SavingPath(name_, id_);
-  ListSections();
   return Status::Ok();
 }
 
-void Saving::ListSections() {
+Status Saving::ListSections(const WaitLimit& limit) {
+  if (has_sections_) return Status::Ok();
+  std::vector<Section> sections;
   const Tables& tables = agreement_.tables();
   for (size_t i = 0; i < tables.size(); ++i) {
     const SavedTable record = RecordOf(*tables[i]);
-    const RowRange rows = tables[i]->RowsToSave();
+    const RowRange rows = tables[i]->partition().RowsSavedBy(members().rank());
     if (rows.count() == 0) continue;
+    uint64_t steps = 0;
+    MV_RETURN_IF_NOT_OK(StepsOfSection(tables[i].get(), rows, &steps, limit));
     for (uint32_t place = 0; place < record.num_areas(); ++place) {
       Section section;
       section.table = static_cast<uint32_t>(i);
       section.area = record.area(place);
       section.first_row = rows.first;
       section.rows = rows.count();
-      section.steps = StepsOfRows(tables[i].get(), rows);
+      section.steps = steps;
       section.bytes = section.rows * record.row_bytes(section.area);
-      sections_.push_back(section);
+      sections.push_back(section);
     }
   }
+  sections_ = std::move(sections);
+  has_sections_ = true;
+  return Status::Ok();
 }
 
 Status Saving::MakeRoomForCopy() {
@@ -229,10 +236,14 @@ Status Saving::StartJob() {
   plan.keep = wish_.keep;
   plan.commits = is_master();
   plan.manifest = MakeManifest();
-  // The servers' files, in rank order; also of one that has no rows.
+  // A file of each rank that saves rows, in rank order.
   std::vector<int> writers;
   for (int rank = 0; rank < members().size(); ++rank) {
-    if (WritesFile(members(), rank)) writers.push_back(rank);
+    const auto saves = [&](const std::shared_ptr<Table>& table) {
+      return table->partition().RowsSavedBy(rank).count() > 0;
+    };
+    const Tables& tables = agreement_.tables();
+    if (std::any_of(tables.begin(), tables.end(), saves)) writers.push_back(rank);
   }
   const auto mine = std::find(writers.begin(), writers.end(), members().rank());
   if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());

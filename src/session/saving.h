@@ -40,8 +40,8 @@ class Saving final : public Operation {
   void PrepareAndArrive();
   // Takes over what the master has decided.
   Status TakePreparations();
-  // Which rows this rank saves.
-  void ListSections();
+  // Which rows this rank saves, and how often they have been updated.
+  Status ListSections(const WaitLimit& limit);
   Status MakeRoomForCopy();
   Status Copy(const WaitLimit& limit);
   Status StartJob();
@@ -61,6 +61,7 @@ class Saving final : public Operation {
   uint64_t id_ = 0;
   int64_t created_ = 0;
   std::vector<Section> sections_;
+  bool has_sections_ = false;
   bool has_room_ = false;
   size_t copied_ = 0;       // sections
   int64_t copied_in_section_ = 0;  // bytes of the section in work

@@ -1,13 +1,17 @@
 #include "session/table_record.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "base/text.h"
+#include "checkpoint/file_system.h"
 
 namespace multiverso {
 namespace {
 
 static_assert(kHyperCount <= kSavedHypers);
+constexpr int64_t kStepBytes = 4;
 
 // In the words of TableSpec::Describe.
 std::string Describe(const SavedTable& saved) {
@@ -22,6 +26,13 @@ std::string Describe(const SavedTable& saved) {
   return spec.Describe();
 }
 
+StepCounting CountingOf(const Table& table) {
+  if (!table.updater().counts_steps()) return StepCounting::kNone;
+  // The rows of an array are always updated together.
+  return table.spec().kind == static_cast<int32_t>(TableKind::kMatrix) ? StepCounting::kPerRow
+                                                                       : StepCounting::kPerSection;
+}
+
 }  // namespace
 
 SavedTable RecordOf(const Table& table) {
@@ -31,6 +42,7 @@ SavedTable RecordOf(const Table& table) {
   saved.dtype = static_cast<uint32_t>(spec.dtype);
   saved.updater = static_cast<uint32_t>(spec.updater);
   saved.slots = static_cast<uint32_t>(table.state_slots());
+  saved.counting = CountingOf(table);
   saved.num_row = spec.num_row;
   saved.num_col = spec.num_col;
   saved.name = spec.name;
@@ -38,29 +50,64 @@ SavedTable RecordOf(const Table& table) {
   return saved;
 }
 
-bool WritesFile(const Membership& members, int rank) { return members.is_server(rank); }
-
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    const WaitLimit& limit) {
   const TableSpec& spec = table->spec();
-  const int64_t element_bytes = SizeOf(spec.type());
   Progress progress;
+  if (section.area == kStepsArea) {
+    const int64_t first = section.first_row + offset / kStepBytes;
+    return table->CopyStepsOut(RowRange{first, first + bytes / kStepBytes}, 1,
+                               reinterpret_cast<uint32_t*>(out), &progress, limit);
+  }
+  const int64_t element_bytes = SizeOf(spec.type());
   return table->CopyOut(section.area, section.first_row * spec.num_col + offset / element_bytes,
                         bytes / element_bytes, out, &progress, limit);
 }
 
-uint64_t StepsOfRows(Table* /*table*/, RowRange /*rows*/) { return 0; }
+Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit) {
+  *steps = 0;
+  if (CountingOf(*table) != StepCounting::kPerSection) return Status::Ok();
+  uint32_t most = 0;
+  Progress progress;
+  MV_RETURN_IF_NOT_OK(table->CopyStepsOut(rows, rows.count(), &most, &progress, limit));
+  *steps = most;
+  return Status::Ok();
+}
 
-Status CheckFits(const SavedTable& saved, const Table& table) {
+Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
+                const WaitLimit& limit) {
+  Progress progress;
+  if (area != kStepsArea) return table->CopyIn(area, first, count, data, &progress, limit);
+  return table->CopyStepsIn(RowRange{first, first + count}, 1,
+                            reinterpret_cast<const uint32_t*>(data), &progress, limit);
+}
+
+Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit) {
+  if (CountingOf(*table) != StepCounting::kPerSection || rows.count() == 0) return Status::Ok();
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+  const auto counted = static_cast<uint32_t>(std::min(steps, kMost));
+  Progress progress;
+  return table->CopyStepsIn(rows, rows.count(), &counted, &progress, limit);
+}
+
+Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table) {
   const TableSpec& spec = table.spec();
-  if (static_cast<int64_t>(saved.kind) == spec.kind &&
-      static_cast<int64_t>(saved.dtype) == spec.dtype &&
-      static_cast<int64_t>(saved.updater) == spec.updater && saved.num_row == spec.num_row &&
-      saved.num_col == spec.num_col) {
-    return Status::Ok();
+  const bool slots_vary = table.updater().notes_gets();  // with the number of workers
+  if (static_cast<int64_t>(saved.kind) != spec.kind ||
+      static_cast<int64_t>(saved.dtype) != spec.dtype ||
+      static_cast<int64_t>(saved.updater) != spec.updater || saved.num_row != spec.num_row ||
+      saved.num_col != spec.num_col) {
+    return Status(Code::kMismatch, StrCat("the checkpoint ", path, " does not fit: expected ",
+                                          spec.Describe(), ", received ", Describe(saved)));
   }
-  return Status(Code::kMismatch, StrCat("the checkpoint does not fit: expected ", spec.Describe(),
-                                        ", received ", Describe(saved)));
+  if (saved.counting != CountingOf(table) ||
+      (!slots_vary && static_cast<int64_t>(saved.slots) != table.state_slots())) {
+    return Corrupt(path, 0, StrCat("no ", spec.Describe(), " has ", saved.slots,
+                                   " state slots and counts its updates like that"));
+  }
+  const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
+  if (hypers.ok()) return hypers;
+  return Corrupt(path, 0, StrCat("table '", saved.name, "': ", hypers.text()));
 }
 
 }  // namespace multiverso

@@ -91,6 +91,12 @@ class Shard {
                  const WaitLimit& limit);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
+  // How often rows have been updated, for Updater::counts_steps(): a number for each
+  // `rows_per_step` of them. Where they differ it is the largest.
+  Status CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
+                      Progress* progress, const WaitLimit& limit);
+  Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step,
+                     const uint32_t* steps, Progress* progress, const WaitLimit& limit);
 
   // Rows by number within the shard, in the order given, checked by the caller. A row that is named
   // twice is updated twice; what else Updater::duplicates() asks for is up to the caller.
@@ -111,6 +117,10 @@ class Shard {
   template <StripeUse kFor, class Body>
   Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress, const WaitLimit& limit,
                     Body body);
+  // Calls body(first row, count, index of their step) for runs of the rows under each lock.
+  template <StripeUse kFor, class Body>
+  Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
+                     const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);
   char* AreaAt(int64_t area) const;
   // Copies the parameters out, under the lock or, if the updater need not know, without.

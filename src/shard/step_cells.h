@@ -44,7 +44,16 @@ class StepCells {
   template <class Body>
   void Count(int64_t first, int64_t count, Body body) const;
 
+  // For checkpoints: the most updates that any of these elements has had, of which there is at least
+  // one; and that the cells which hold any of them have had `steps`.
+  uint32_t Most(int64_t first, int64_t count) const;
+  void Set(int64_t first, int64_t count, uint32_t steps) const;
+
  private:
+  // Of the element's cell.
+  int64_t PlaceOf(int64_t element) const {
+    return element / row_ * pieces_ + element % row_ / piece_;
+  }
   static int64_t CountIn(StepCell* cell, int64_t elements, int64_t cell_elements);
 
   int64_t elements_ = 0;
@@ -64,6 +73,18 @@ inline int64_t StepCells::CountIn(StepCell* cell, int64_t elements, int64_t cell
   }
   cell->part = static_cast<uint32_t>(part);
   return step;
+}
+
+inline uint32_t StepCells::Most(int64_t first, int64_t count) const {
+  uint32_t most = 0;
+  const int64_t last = PlaceOf(first + count - 1);
+  for (int64_t i = PlaceOf(first); i <= last; ++i) most = std::max(most, cells_[i].steps);
+  return most;
+}
+
+inline void StepCells::Set(int64_t first, int64_t count, uint32_t steps) const {
+  const int64_t last = PlaceOf(first + count - 1);
+  for (int64_t i = PlaceOf(first); i <= last; ++i) cells_[i] = StepCell{steps, 0};
 }
 
 template <class Body>

@@ -36,6 +36,12 @@ RowRange Partition::RowsOf(size_t place) const {
   return RowRange{first, first + narrow_rows_ + (number < wide_ ? 1 : 0)};
 }
 
+RowRange Partition::RowsSavedBy(int rank) const {
+  const auto found = std::find(servers_.begin(), servers_.end(), rank);
+  return found == servers_.end() ? RowRange()
+                                 : RowsOf(static_cast<size_t>(found - servers_.begin()));
+}
+
 size_t Partition::OwnerOf(int64_t row) const {
   const int64_t in_wide = wide_ * (narrow_rows_ + 1);
   if (row < in_wide) return static_cast<size_t>(row / (narrow_rows_ + 1));

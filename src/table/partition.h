@@ -35,6 +35,8 @@ class Partition {
   RowRange RowsOf(size_t place) const;
   // The place of the server that owns a row of the table.
   size_t OwnerOf(int64_t row) const;
+  // What that rank writes into a checkpoint: every row is written by one rank, that has it.
+  RowRange RowsSavedBy(int rank) const;
   // Of this rank's node; empty if it has no servers.
   RowRange node_rows() const { return node_rows_; }
 

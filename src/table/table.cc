@@ -1,6 +1,5 @@
 #include "table/table.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
@@ -230,13 +229,6 @@ bool Table::HasApplied(uint64_t rounds) const {
   return consistency_ == nullptr || consistency_->rounds_applied() >= rounds;
 }
 
-RowRange Table::RowsToSave() const {
-  const std::vector<int>& servers = partition_.servers();
-  const auto found = std::find(servers.begin(), servers.end(), context_.members->rank());
-  if (found == servers.end()) return RowRange();
-  return partition_.RowsOf(static_cast<size_t>(found - servers.begin()));
-}
-
 Status Table::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit) {
   const int64_t here = first - partition_.node_rows().first * spec_.num_col;
@@ -247,6 +239,18 @@ Status Table::CopyIn(int64_t area, int64_t first, int64_t count, const void* val
                      Progress* progress, const WaitLimit& limit) {
   const int64_t here = first - partition_.node_rows().first * spec_.num_col;
   return shard_->CopyIn(area, here, count, values, progress, limit);
+}
+
+Status Table::CopyStepsOut(RowRange rows, int64_t rows_per_step, uint32_t* steps,
+                           Progress* progress, const WaitLimit& limit) {
+  return shard_->CopyStepsOut(rows.first - partition_.node_rows().first, rows.count(),
+                              rows_per_step, steps, progress, limit);
+}
+
+Status Table::CopyStepsIn(RowRange rows, int64_t rows_per_step, const uint32_t* steps,
+                          Progress* progress, const WaitLimit& limit) {
+  return shard_->CopyStepsIn(rows.first - partition_.node_rows().first, rows.count(),
+                             rows_per_step, steps, progress, limit);
 }
 
 Status Table::Settle(const WaitLimit& limit) {

@@ -133,14 +133,16 @@ class Table {
   Status Operate(Chunk* chunk, Progress* progress, const WaitLimit& limit);
 
   // ---- For checkpoints
-  // The rows that this rank saves: each row is saved by one rank.
-  RowRange RowsToSave() const;
   int64_t state_slots() const { return shard_->state_slots(); }
   // Shard::CopyOut and CopyIn, counted from the table's first element; of this node's rows.
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                  const WaitLimit& limit);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
+  Status CopyStepsOut(RowRange rows, int64_t rows_per_step, uint32_t* steps, Progress* progress,
+                      const WaitLimit& limit);
+  Status CopyStepsIn(RowRange rows, int64_t rows_per_step, const uint32_t* steps,
+                     Progress* progress, const WaitLimit& limit);
   // As in Consistency. No clocks without rounds, and on ranks that are no workers.
   Status Settle(const WaitLimit& limit);
   std::vector<uint64_t> Clocks() const;
