@@ -117,6 +117,97 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
 }
 
+TableSpec With(TableSpec spec, UpdaterKind updater) {
+  spec.updater = static_cast<int32_t>(updater);
+  SetDefaults(updater, spec.hyper);
+  return spec;
+}
+
+// An array of several stripes, and a matrix whose rows are in two pieces for those who count steps.
+constexpr int64_t kLong = 40'000;
+constexpr int64_t kColumns = StepCells::kMostBytes / 4 + 5;
+
+struct Trained {
+  Trained(Session* session, UpdaterKind updater) {
+    auto one = Create(session, With(ArrayOf(kLong), updater));
+    auto other = Create(session, With(MatrixOf(5, kColumns), updater));
+    EXPECT_TRUE(one.ok() && other.ok());
+    array = one.value();
+    matrix = other.value();
+  }
+
+  // What follows depends on the updater's state and on how often each row has been updated.
+  void Train() const {
+    Add(array, Count(kLong, 1.0F));
+    Add(matrix, Count(5 * kColumns, 1.0F));
+    const int64_t rows[] = {4, 1};
+    const std::vector<float> delta = Count(2 * kColumns, -3.0F);
+    Progress progress;
+    const Status status = matrix->AddRows(rows, 2, delta.data(), &progress, Patiently());
+    EXPECT_TRUE(status.ok()) << status.text();
+  }
+
+  Table* array;
+  Table* matrix;
+};
+
+TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
+  for (const UpdaterKind updater : {UpdaterKind::kMomentum, UpdaterKind::kAdam,
+                                    UpdaterKind::kAdadelta, UpdaterKind::kDcasgd}) {
+    const TemporaryFolder folder;
+    std::vector<float> array;
+    std::vector<float> matrix;
+    RunJob(AllOf(3), [&](Session* session, int rank) {
+      const Trained tables(session, updater);
+      if (rank == 0) {
+        tables.Train();
+        Values<float>(tables.array);
+        tables.Train();
+      }
+      ASSERT_TRUE(Save(session, To(folder.path(), 1)).ok());
+      if (rank == 0) {
+        tables.Train();
+        array = Values<float>(tables.array);
+        matrix = Values<float>(tables.matrix);
+      }
+    });
+    // Also where the tables had gone somewhere else, and with one worker more.
+    for (const int ranks : {1, 2, 4}) {
+      RunJob(AllOf(ranks), [&](Session* session, int rank) {
+        const Trained tables(session, updater);
+        tables.Train();
+        ASSERT_TRUE(Barrier(session).ok());
+        ASSERT_TRUE(Load(session, To(folder.path())).ok());
+        if (rank == 0) {
+          tables.Train();
+          EXPECT_EQ(Values<float>(tables.array), array);
+          EXPECT_EQ(Values<float>(tables.matrix), matrix);
+        }
+      });
+    }
+  }
+}
+
+TEST(Saving, WorkerMoreThanThereWereHasNoDelay) {
+  const TemporaryFolder folder;
+  const TableSpec spec = With(ArrayOf(9), UpdaterKind::kDcasgd);
+  const std::vector<float> ones(9, 1.0F);
+  RunJob(AllOf(1), [&](Session* session, int) {
+    ASSERT_TRUE(Create(session, spec, Count(9).data()).ok());
+    ASSERT_TRUE(Save(session, To(folder.path(), 1)).ok());
+  });
+  RunJob(AllOf(2), [&](Session* session, int rank) {
+    auto table = Create(session, spec);
+    ASSERT_TRUE(table.ok());
+    ASSERT_TRUE(Load(session, To(folder.path())).ok());
+    if (rank != 1) return;
+    Add(table.value(), ones);
+    std::vector<float> expected = Count(9);
+    for (float& value : expected) value -= static_cast<float>(spec.hyper[kLearningRate]);
+    EXPECT_EQ(Values<float>(table.value()), expected);
+  });
+}
+
 TEST(Saving, EachRowIsSavedOnceByItsServer) {
   const TemporaryFolder folder;
   RunJob(AllOf(3), [&](Session* session, int) { SaveSome(session, folder.path(), 0); });

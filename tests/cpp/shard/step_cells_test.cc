@@ -21,6 +21,7 @@ class Counted {
 
   const StripeLayout& layout() const { return layout_; }
   int64_t cells() const { return cells_.count(); }
+  const StepCells& cells_at() const { return cells_; }
 
   // Counts an update, and checks that the runs cover it, in order, with the right steps and as long
   // as they can be. The number of runs.
@@ -117,6 +118,21 @@ TEST(StepCells, CountStopsAtItsEnd) {
   for (int i = 0; i < 2; ++i) {
     cells.Count(0, 1, [](int64_t, int64_t, int64_t step) { EXPECT_EQ(step, int64_t{1} << 32); });
   }
+}
+
+TEST(StepCells, AreReadAndSetForCheckpoints) {
+  // Rows of two pieces.
+  const int64_t columns = StepCells::kMostBytes / 4 + 1;
+  Counted matrix(3, columns, /*row_by_row=*/true);
+  matrix.Update(columns, columns);
+  matrix.Update(columns, columns);
+  EXPECT_EQ(matrix.cells_at().Most(0, columns), 0U);
+  EXPECT_EQ(matrix.cells_at().Most(columns, columns), 2U);
+  EXPECT_EQ(matrix.cells_at().Most(0, 3 * columns), 2U);
+  matrix.cells_at().Set(2 * columns, columns, 7);
+  EXPECT_EQ(matrix.cells_at().Most(columns, columns), 2U);
+  EXPECT_EQ(matrix.cells_at().Most(2 * columns, 1), 7U);
+  EXPECT_EQ(matrix.cells_at().Most(3 * columns - 1, 1), 7U);
 }
 
 TEST(StepCells, ThereMayBeNone) { EXPECT_EQ(StepCells().count(), 0); }
