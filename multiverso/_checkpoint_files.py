@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from multiverso import _arrays, _capi, _saving
 from multiverso._capi import call, lib
-from multiverso._table import UPDATERS
+from multiverso._updaters import UPDATERS
 
 _NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
 _MODES: Final = {_capi.MV_MODE_ASYNC: "async", _capi.MV_MODE_SYNC: "sync"}

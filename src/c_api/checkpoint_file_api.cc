@@ -55,8 +55,7 @@ Status With(MV_Checkpoint checkpoint, Body body) {
 Status CheckTable(const CheckpointEntry* entry, int64_t table) {
   const auto tables = static_cast<int64_t>(entry->reader->manifest().tables.size());
   if (table >= 0 && table < tables) return Status::Ok();
-  return Status(Code::kIndex,
-                StrCat("table: expected 0 to ", tables - 1, ", received ", table));
+  return Status(Code::kIndex, StrCat("table: expected 0 to ", tables - 1, ", received ", table));
 }
 
 Result<SavedTable> RecordOf(const MV_CheckpointTable& table) {
@@ -156,8 +155,7 @@ int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
       description->slots = static_cast<int32_t>(saved.slots);
       description->counting = static_cast<int32_t>(saved.counting);
       description->reserved = 0;
-      description->steps =
-          static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
+      description->steps = static_cast<int64_t>(entry->reader->StepsOf(number, 0, saved.num_row));
       std::memcpy(description->hyper, saved.hyper, sizeof(description->hyper));
       description->name = saved.name.c_str();
       return Status::Ok();
@@ -214,13 +212,13 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
       }
       const int64_t element_bytes = number == kStepsArea ? 4 : SizeOf(saved.type());
       BlockProgress progress;
-      return entry->reader->Read(
-          static_cast<uint32_t>(table), number, 0, saved.num_row, &progress,
-          WaitLimit::Until(Instant::max()), [&](int64_t first, int64_t count, const char* data) {
-            std::memcpy(static_cast<char*>(out) + first * element_bytes, data,
-                        static_cast<size_t>(count * element_bytes));
-            return Status::Ok();
-          });
+      return entry->reader->Read(static_cast<uint32_t>(table), number, 0, saved.num_row, &progress,
+                                 WaitLimit::Until(Instant::max()),
+                                 [&](int64_t first, int64_t count, const char* data) {
+                                   std::memcpy(static_cast<char*>(out) + first * element_bytes,
+                                               data, static_cast<size_t>(count * element_bytes));
+                                   return Status::Ok();
+                                 });
     });
   });
 }

@@ -41,8 +41,9 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   Result<DataHeader> decoded = DecodeDataHeader(header, bytes, manifest, index, path);
   if (!decoded.ok()) return decoded.status();
   if (bytes != manifest.files[index].bytes) {
-    return Corrupt(path, bytes, StrCat("expected a file of ", manifest.files[index].bytes,
-                                       " bytes, received ", bytes));
+    return Corrupt(
+        path, bytes,
+        StrCat("expected a file of ", manifest.files[index].bytes, " bytes, received ", bytes));
   }
   // One more than there are blocks: their own.
   std::vector<uint32_t> checksums(static_cast<size_t>(decoded->checksums) + 1);

@@ -101,7 +101,7 @@ class Posix final : public FileSystem {
     // Not to wait for the other end of what may be a pipe.
     const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return IoFailure(path, "open", errno);
-    struct stat about {};
+    struct stat about{};
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
       const int why = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
       close(fd);
@@ -112,7 +112,7 @@ class Posix final : public FileSystem {
   }
 
   Result<EntryKind> Look(const std::string& path) override {
-    struct stat about {};
+    struct stat about{};
     if (stat(path.c_str(), &about) != 0) {
       if (errno == ENOENT || errno == ENOTDIR) return EntryKind::kNone;
       return IoFailure(path, "look at", errno);
@@ -144,7 +144,7 @@ class Posix final : public FileSystem {
     }
     if (mkdir(path.c_str(), kFolderMode) == 0) return Status::Ok();
     const int why = errno;
-    struct stat about {};
+    struct stat about{};
     if (why == EEXIST && stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
       return Status::Ok();
     }

@@ -37,8 +37,7 @@ bool CheckpointName::Parse(const std::string& text, CheckpointName* name) {
   const size_t middle = text.find(kStep);
   if (middle == std::string::npos || middle == 0) return false;
   return ParseNumber(text.substr(0, middle), &name->number) &&
-         ParseNumber(text.substr(middle + sizeof(kStep) - 1), &name->step) &&
-         name->text() == text;
+         ParseNumber(text.substr(middle + sizeof(kStep) - 1), &name->step) && name->text() == text;
 }
 
 Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
@@ -49,9 +48,8 @@ Result<std::vector<CheckpointName>> CheckpointFolder::List() const {
     CheckpointName name;
     if (CheckpointName::Parse(entry, &name)) names.push_back(name);
   }
-  std::sort(names.begin(), names.end(), [](const CheckpointName& a, const CheckpointName& b) {
-    return a.number < b.number;
-  });
+  std::sort(names.begin(), names.end(),
+            [](const CheckpointName& a, const CheckpointName& b) { return a.number < b.number; });
   return names;
 }
 
@@ -64,8 +62,7 @@ Result<std::string> CheckpointFolder::Resolve() const {
     const auto file = files_->Open(path_);
     if (!file.ok()) return file.status();
     begin.resize(static_cast<size_t>(std::min<int64_t>(file.value()->bytes(), 16)));
-    MV_RETURN_IF_NOT_OK(
-        file.value()->Read(0, begin.data(), static_cast<int64_t>(begin.size())));
+    MV_RETURN_IF_NOT_OK(file.value()->Read(0, begin.data(), static_cast<int64_t>(begin.size())));
     MV_RETURN_IF_NOT_OK(DecodeManifest(begin, path_).status());
     return Corrupt(path_, 0, "expected the folder of a checkpoint, received a file");
   }

@@ -40,8 +40,9 @@ Status CheckBegin(const std::string& bytes, const char* magic, const char* what,
   ByteReader in(bytes, kMagicBytes);
   const auto version = in.Get<uint32_t>();
   if (version != kFormatVersion) {
-    return Corrupt(path, kMagicBytes, StrCat("expected version ", kFormatVersion,
-                                             " of the format, received version ", version));
+    return Corrupt(
+        path, kMagicBytes,
+        StrCat("expected version ", kFormatVersion, " of the format, received version ", version));
   }
   return Status::Ok();
 }
@@ -75,7 +76,6 @@ std::string WhyNoTable(const SavedTable& table) {
   }
   return "";
 }
-
 
 }  // namespace
 
@@ -133,8 +133,9 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
   if (!CheckedMultiply(tables * 8, manifest.workers, &clock_bytes) || clock_bytes > size ||
       kManifestBytes + tables * kTableBytes + clock_bytes + files * kFileBytes + kCrcBytes !=
           size) {
-    return Corrupt(path, 12, StrCat(tables, " tables, ", files, " files and ", manifest.workers,
-                                    " workers do not make ", size, " bytes"));
+    return Corrupt(path, 12,
+                   StrCat(tables, " tables, ", files, " files and ", manifest.workers,
+                          " workers do not make ", size, " bytes"));
   }
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
   // From here on it is what somebody wrote, but that may be somebody with bad intent.
@@ -240,8 +241,9 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
   header.id = in.Get<uint64_t>();
   header.index = in.Get<uint32_t>();
   if (header.id != manifest.id || header.index != index) {
-    return Corrupt(path, 24, StrCat("expected file ", index, " of this checkpoint, received file ",
-                                    header.index, header.id == manifest.id ? "" : " of another"));
+    return Corrupt(path, 24,
+                   StrCat("expected file ", index, " of this checkpoint, received file ",
+                          header.index, header.id == manifest.id ? "" : " of another"));
   }
   if (HeaderCrcOf(bytes) != manifest.files[index].header_crc) {
     return Corrupt(path, static_cast<int64_t>(bytes.size()) - kCrcBytes,
@@ -259,8 +261,8 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     const bool has_table = section.table < manifest.tables.size();
     const SavedTable no_table;
     const SavedTable& table = has_table ? manifest.tables[section.table] : no_table;
-    if (!has_table || !table.has_area(section.area) || section.rows < 1 || section.first_row < 0 || section.rows > table.num_row ||
-        section.first_row > table.num_row - section.rows) {
+    if (!has_table || !table.has_area(section.area) || section.rows < 1 || section.first_row < 0 ||
+        section.rows > table.num_row || section.first_row > table.num_row - section.rows) {
       return Corrupt(path, kDataPreludeBytes + i * kSectionBytes,
                      StrCat("section ", i, " is of no rows of a table in the manifest"));
     }
@@ -270,8 +272,9 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
   // What is where follows from this; so if the whole header is as it would have been written, the
   // rest of it is right too.
   if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {
-    return Corrupt(path, 0, StrCat("the sections do not lie where they must, in a file of ",
-                                   file_bytes, " bytes; expected ", header.file_bytes));
+    return Corrupt(path, 0,
+                   StrCat("the sections do not lie where they must, in a file of ", file_bytes,
+                          " bytes; expected ", header.file_bytes));
   }
   return header;
 }

@@ -27,8 +27,8 @@ constexpr int64_t kMostHeaderBytes = int64_t{256} << 20;
 
 // What a section is of.
 constexpr uint32_t kParameterArea = 0;
-constexpr uint32_t kFirstSlotArea = 1;     // state slot k is area 1 + k
-constexpr uint32_t kStepsArea = 0x10000;   // one uint32 per row
+constexpr uint32_t kFirstSlotArea = 1;    // state slot k is area 1 + k
+constexpr uint32_t kStepsArea = 0x10000;  // one uint32 per row
 constexpr uint32_t kMostSlots = 0x10000 - 1;
 
 // How a table counts its updates.
@@ -70,7 +70,7 @@ struct Manifest {
   int64_t step = 0;
   uint32_t mode = 0;
   uint32_t workers = 0;
-  int64_t created = 0;   // seconds since 1970 UTC
+  int64_t created = 0;  // seconds since 1970 UTC
   std::string library;  // version that wrote it, at most 23 bytes
   std::vector<SavedTable> tables;
   std::vector<SavedFile> files;

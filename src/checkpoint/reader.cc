@@ -47,6 +47,7 @@ Status CheckpointReader::ReadManifest() {
 }
 
 Status CheckpointReader::OpenData() {
+  int64_t longest = 0;
   for (uint32_t i = 0; i < manifest_.files.size(); ++i) {
     auto file = DataFile::Open(files_, StrCat(path_, "/", DataFileName(i)), manifest_, i);
     if (!file.ok()) return file.status();
@@ -54,8 +55,10 @@ Status CheckpointReader::OpenData() {
     for (const Section& section : data_.back()->header().sections) {
       places_.push_back(Place{data_.back().get(), &section});
       blocks_ += section.blocks();
+      longest = std::max(longest, section.padded_bytes());
     }
   }
+  buffer_.resize(static_cast<size_t>(std::min(longest, kBlockBytes)));
   std::sort(places_.begin(), places_.end(), [](const Place& one, const Place& other) {
     const Section& a = *one.section;
     const Section& b = *other.section;
@@ -76,8 +79,9 @@ Status CheckpointReader::CheckCoverage() {
                           place->section->area == table.area(number) &&
                           place->section->first_row == row;
         if (!fits) {
-          return Corrupt(path, 0, StrCat("row ", row, " of table '", table.name, "', area ",
-                                         table.area(number), ", is in no file or in two"));
+          return Corrupt(path, 0,
+                         StrCat("row ", row, " of table '", table.name, "', area ",
+                                table.area(number), ", is in no file or in two"));
         }
         row += place->section->rows;
         ++place;
@@ -146,7 +150,8 @@ uint64_t CheckpointReader::StepsOf(uint32_t table, int64_t first_row, int64_t en
   uint64_t steps = 0;
   for (const Place& place : places_) {
     const Section& section = *place.section;
-    const bool is_here = section.first_row < end_row && first_row < section.first_row + section.rows;
+    const bool is_here =
+        section.first_row < end_row && first_row < section.first_row + section.rows;
     if (section.table == table && section.area == kParameterArea && is_here) {
       steps = std::max(steps, section.steps);
     }

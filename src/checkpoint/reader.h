@@ -54,8 +54,7 @@ class CheckpointReader {
     const Section* section;
   };
 
-  CheckpointReader(FileSystem* files, std::string path)
-      : files_(files), path_(std::move(path)), buffer_(static_cast<size_t>(kBlockBytes)) {}
+  CheckpointReader(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
 
   Status ReadManifest();
   Status OpenData();
@@ -68,7 +67,7 @@ class CheckpointReader {
   std::vector<std::unique_ptr<DataFile>> data_;
   std::vector<Place> places_;  // by table, area and first row
   int64_t blocks_ = 0;
-  std::vector<char> buffer_;
+  std::vector<char> buffer_;  // for a block
 };
 
 }  // namespace multiverso

@@ -81,10 +81,9 @@ Status Agreement::Compare() const {
   for (const int rank : circle.members()) {
     const Proposal other = Read(circle, rank);
     if (IsSame(one, other)) continue;
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", first, " called ",
-                         NameOf(kind_), " of ", Describe(one), ", rank ", rank, " of ",
-                         Describe(other)));
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
+                                          " called ", NameOf(kind_), " of ", Describe(one),
+                                          ", rank ", rank, " of ", Describe(other)));
   }
   return Status::Ok();
 }

@@ -19,10 +19,10 @@ namespace multiverso {
 // What must be the same on all ranks.
 struct Wish {
   std::string folder;
-  int64_t step = -1;     // of a save; -1 for the one after the last
-  int64_t keep = 0;      // of a save; 0 for all
-  bool flag = false;     // a save in the background; a load of what may be missing
-  int64_t table = -1;    // its number, if it is about one table
+  int64_t step = -1;   // of a save; -1 for the one after the last
+  int64_t keep = 0;    // of a save; 0 for all
+  bool flag = false;   // a save in the background; a load of what may be missing
+  int64_t table = -1;  // its number, if it is about one table
 };
 
 using Tables = std::vector<std::shared_ptr<Table>>;

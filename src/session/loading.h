@@ -65,7 +65,7 @@ class Loading final : public Operation {
   std::unique_ptr<CheckpointReader> reader_;
   std::vector<uint32_t> places_;  // of the tables in the checkpoint
   BlockProgress verified_;
-  size_t applied_ = 0;      // tables
+  size_t applied_ = 0;          // tables
   uint32_t applied_areas_ = 0;  // of the table in work
   BlockProgress in_area_;
 };

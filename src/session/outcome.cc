@@ -56,10 +56,10 @@ Status FirstFailure(const Circle& circle, const std::string& folder) {
   for (const int rank : circle.members()) {
     const Outcome outcome = Read(circle, rank);
     if (outcome.code == 0) continue;
-    return Status(static_cast<Code>(outcome.code),
-                  StrCat("rank ", rank, ": ", WithFolder(outcome.text, folder)),
-                  FileFault{WithFolder(outcome.path, folder), outcome.error_number,
-                            outcome.position});
+    return Status(
+        static_cast<Code>(outcome.code),
+        StrCat("rank ", rank, ": ", WithFolder(outcome.text, folder)),
+        FileFault{WithFolder(outcome.path, folder), outcome.error_number, outcome.position});
   }
   return Status::Ok();
 }

@@ -217,9 +217,11 @@ Status Saving::Copy(const WaitLimit& limit) {
     while (copied_in_section_ < section.bytes) {
       const int64_t bytes = std::min(kCopiedAtOnce, section.bytes - copied_in_section_);
       MV_RETURN_IF_NOT_OK(CopySection(table, section, copied_in_section_, bytes,
-                                      state_->copy.data() + copied_bytes_ + copied_in_section_, limit));
+                                      state_->copy.data() + copied_bytes_ + copied_in_section_,
+                                      limit));
       copied_in_section_ += bytes;
-      if (copied_in_section_ < section.bytes && Clock::now() >= limit.slice_end) return Status::Pending();
+      if (copied_in_section_ < section.bytes && Clock::now() >= limit.slice_end)
+        return Status::Pending();
     }
     copied_bytes_ += RoundUp(section.bytes, kCacheLine);
   }

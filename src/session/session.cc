@@ -89,9 +89,7 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 
 Session::~Session() = default;
 
-std::unique_ptr<Operation> Session::StartBarrier() {
-  return StartMeeting(CallKind::kBarrier);
-}
+std::unique_ptr<Operation> Session::StartBarrier() { return StartMeeting(CallKind::kBarrier); }
 
 std::unique_ptr<Operation> Session::StartMeeting(CallKind call) {
   FenceCheck fence = ComeToFence(call);

@@ -102,8 +102,9 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
   }
   if (saved.counting != CountingOf(table) ||
       (!slots_vary && static_cast<int64_t>(saved.slots) != table.state_slots())) {
-    return Corrupt(path, 0, StrCat("no ", spec.Describe(), " has ", saved.slots,
-                                   " state slots and counts its updates like that"));
+    return Corrupt(path, 0,
+                   StrCat("no ", spec.Describe(), " has ", saved.slots,
+                          " state slots and counts its updates like that"));
   }
   const Status hypers = CheckHypers(spec.updater_kind(), saved.hyper);
   if (hypers.ok()) return hypers;

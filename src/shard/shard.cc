@@ -303,40 +303,40 @@ Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* val
 template <StripeUse kFor, class Body>
 Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step,
                           Progress* progress, const WaitLimit& limit, Body body) {
-  return ForEachStripeOf<kFor>(
-      first_row * columns_, count * columns_, progress, limit,
-      [&](int64_t at, int64_t in_range, int64_t elements) {
-        int64_t row = at / layout_.row_bytes();
-        int64_t in_rows = in_range / layout_.row_bytes();
-        const int64_t end = row + elements / columns_;
-        while (row < end) {
-          const int64_t index = in_rows / rows_per_step;
-          const int64_t rows = std::min(end - row, (index + 1) * rows_per_step - in_rows);
-          body(row, rows, index);
-          row += rows;
-          in_rows += rows;
-        }
-      });
+  return ForEachStripeOf<kFor>(first_row * columns_, count * columns_, progress, limit,
+                               [&](int64_t at, int64_t in_range, int64_t elements) {
+                                 int64_t row = at / layout_.row_bytes();
+                                 int64_t in_rows = in_range / layout_.row_bytes();
+                                 const int64_t end = row + elements / columns_;
+                                 while (row < end) {
+                                   const int64_t index = in_rows / rows_per_step;
+                                   const int64_t rows =
+                                       std::min(end - row, (index + 1) * rows_per_step - in_rows);
+                                   body(row, rows, index);
+                                   row += rows;
+                                   in_rows += rows;
+                                 }
+                               });
 }
 
-Status Shard::CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step,
-                           uint32_t* steps, Progress* progress, const WaitLimit& limit) {
+Status Shard::CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
+                           Progress* progress, const WaitLimit& limit) {
   if (progress->done == 0) std::fill_n(steps, DivideUp(count, rows_per_step), 0U);
   return ForEachStep<StripeUse::kReading>(
       first_row, count, rows_per_step, progress, limit,
       [&](int64_t row, int64_t rows, int64_t index) {
-        steps[index] = std::max(steps[index],
-                                storage_.step_cells().Most(row * columns_, rows * columns_));
+        steps[index] =
+            std::max(steps[index], storage_.step_cells().Most(row * columns_, rows * columns_));
       });
 }
 
 Status Shard::CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step,
                           const uint32_t* steps, Progress* progress, const WaitLimit& limit) {
-  return ForEachStep<StripeUse::kWriting>(
-      first_row, count, rows_per_step, progress, limit,
-      [&](int64_t row, int64_t rows, int64_t index) {
-        storage_.step_cells().Set(row * columns_, rows * columns_, steps[index]);
-      });
+  return ForEachStep<StripeUse::kWriting>(first_row, count, rows_per_step, progress, limit,
+                                          [&](int64_t row, int64_t rows, int64_t index) {
+                                            storage_.step_cells().Set(
+                                                row * columns_, rows * columns_, steps[index]);
+                                          });
 }
 
 Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,

@@ -85,7 +85,8 @@ class Shard {
   Status StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
                     const WaitLimit& limit);
 
-  // For checkpoints: the parameters (area 0) or state slot `area` - 1 as they are, past the updater.
+  // For checkpoints: the parameters (area 0) or state slot `area` - 1 as they are, past the
+  // updater.
   int64_t state_slots() const { return storage_.state_slots(); }
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                  const WaitLimit& limit);
@@ -95,8 +96,8 @@ class Shard {
   // `rows_per_step` of them. Where they differ it is the largest.
   Status CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
                       Progress* progress, const WaitLimit& limit);
-  Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step,
-                     const uint32_t* steps, Progress* progress, const WaitLimit& limit);
+  Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step, const uint32_t* steps,
+                     Progress* progress, const WaitLimit& limit);
 
   // Rows by number within the shard, in the order given, checked by the caller. A row that is named
   // twice is updated twice; what else Updater::duplicates() asks for is up to the caller.

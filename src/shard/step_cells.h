@@ -44,8 +44,8 @@ class StepCells {
   template <class Body>
   void Count(int64_t first, int64_t count, Body body) const;
 
-  // For checkpoints: the most updates that any of these elements has had, of which there is at least
-  // one; and that the cells which hold any of them have had `steps`.
+  // For checkpoints: the most updates that any of these elements has had, of which there is at
+  // least one; and that the cells which hold any of them have had `steps`.
   uint32_t Most(int64_t first, int64_t count) const;
   void Set(int64_t first, int64_t count, uint32_t steps) const;
 

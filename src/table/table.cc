@@ -249,8 +249,8 @@ Status Table::CopyStepsOut(RowRange rows, int64_t rows_per_step, uint32_t* steps
 
 Status Table::CopyStepsIn(RowRange rows, int64_t rows_per_step, const uint32_t* steps,
                           Progress* progress, const WaitLimit& limit) {
-  return shard_->CopyStepsIn(rows.first - partition_.node_rows().first, rows.count(),
-                             rows_per_step, steps, progress, limit);
+  return shard_->CopyStepsIn(rows.first - partition_.node_rows().first, rows.count(), rows_per_step,
+                             steps, progress, limit);
 }
 
 Status Table::Settle(const WaitLimit& limit) {

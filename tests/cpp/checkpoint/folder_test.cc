@@ -34,8 +34,8 @@ TEST(CheckpointFolder, CheckpointsAreNumberedAndTheLastIsFound) {
   std::vector<std::string> names;
   const auto listed = folder.List();
   for (const CheckpointName& name : listed.value()) names.push_back(name.text());
-  EXPECT_EQ(names, (std::vector<std::string>{"000001-step-100", "000002-step-100",
-                                             "000003-step-20", "000004-step-21"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"000001-step-100", "000002-step-100", "000003-step-20",
+                                             "000004-step-21"}));
   EXPECT_EQ(folder.Resolve().value(), folder.path() + "/000004-step-21");
   const std::string second = folder.path() + "/000002-step-100";
   EXPECT_EQ(CheckpointFolder(PosixFileSystem(), second).Resolve().value(), second);

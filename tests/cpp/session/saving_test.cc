@@ -20,9 +20,7 @@ Wish To(const std::string& folder, int64_t step = -1, bool flag = false) {
   return wish;
 }
 
-Status Save(Session* session, const Wish& wish) {
-  return RunToEnd(session->StartSave(wish).get());
-}
+Status Save(Session* session, const Wish& wish) { return RunToEnd(session->StartSave(wish).get()); }
 
 Status Load(Session* session, const Wish& wish, int64_t* step = nullptr) {
   const auto loading = session->StartLoad(wish);
@@ -65,14 +63,24 @@ void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, con
   });
 }
 
+TableSpec With(TableSpec spec, UpdaterKind updater) {
+  spec.updater = static_cast<int32_t>(updater);
+  SetDefaults(updater, spec.hyper);
+  return spec;
+}
+
 constexpr int64_t kRows = 1001;
+
+TableSpec SomeMatrix(int64_t columns = 3) {
+  return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
+}
 
 // Two tables whose values say which rows they are.
 void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
   const auto array = Count(kRows);
   const auto matrix = Count(kRows * 3, 0.5F);
   ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
-  auto second = Create(session, MatrixOf(kRows, 3), matrix.data());
+  auto second = Create(session, SomeMatrix(), matrix.data());
   ASSERT_TRUE(second.ok());
   ASSERT_TRUE(second.value()->SetHyper(kLearningRate, 0.125).ok());
   ASSERT_TRUE(Barrier(session).ok());
@@ -82,7 +90,7 @@ void SaveSome(Session* session, const std::string& folder, int64_t step, bool ba
 
 void LoadSome(Session* session, const std::string& folder, int64_t step) {
   auto array = Create(session, ArrayOf(kRows));
-  auto matrix = Create(session, MatrixOf(kRows, 3));
+  auto matrix = Create(session, SomeMatrix());
   ASSERT_TRUE(array.ok() && matrix.ok());
   int64_t loaded = 0;
   const Status status = Load(session, To(folder), &loaded);
@@ -110,17 +118,11 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   const Roles roles = {Role::kServer, Role::kAll, Role::kServer, Role::kWorker};
   RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int) {
     ASSERT_TRUE(Create(session, ArrayOf(kRows)).ok());
-    ASSERT_TRUE(Create(session, MatrixOf(kRows, 3)).ok());
+    ASSERT_TRUE(Create(session, SomeMatrix()).ok());
     ASSERT_TRUE(Load(session, To(folder.path())).ok());
     ASSERT_TRUE(Save(session, To(folder.path(), 13)).ok());
   });
   RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
-}
-
-TableSpec With(TableSpec spec, UpdaterKind updater) {
-  spec.updater = static_cast<int32_t>(updater);
-  SetDefaults(updater, spec.hyper);
-  return spec;
 }
 
 // An array of several stripes, and a matrix whose rows are in two pieces for those who count steps.
@@ -152,8 +154,8 @@ struct Trained {
 };
 
 TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
-  for (const UpdaterKind updater : {UpdaterKind::kMomentum, UpdaterKind::kAdam,
-                                    UpdaterKind::kAdadelta, UpdaterKind::kDcasgd}) {
+  for (const UpdaterKind updater :
+       {UpdaterKind::kMomentum, UpdaterKind::kAdam, UpdaterKind::kAdadelta, UpdaterKind::kDcasgd}) {
     const TemporaryFolder folder;
     std::vector<float> array;
     std::vector<float> matrix;
@@ -324,7 +326,7 @@ TEST(Loading, CorruptOnOneRankIsCorruptOnAllAndChangesNothing) {
   WriteAll(path, bytes);
   RunJob(AllOf(3), [&](Session* session, int) {
     auto array = Create(session, ArrayOf(kRows));
-    auto matrix = Create(session, MatrixOf(kRows, 3));
+    auto matrix = Create(session, SomeMatrix());
     const Status status = Load(session, To(folder.path()));
     EXPECT_EQ(status.code(), Code::kCheckpointCorrupt);
     ASSERT_NE(status.file(), nullptr);
@@ -360,7 +362,7 @@ TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
     wish.table = array.value()->id();
     ASSERT_TRUE(Load(session, wish).ok());
     EXPECT_EQ(Values<float>(array.value()), Count(kRows));
-    ASSERT_TRUE(Create(session, MatrixOf(kRows, 4)).ok());
+    ASSERT_TRUE(Create(session, SomeMatrix(4)).ok());
     status = Load(session, To(folder.path()));
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "matrix 'table 1' of 1001 x 4 float32")) << status.text();

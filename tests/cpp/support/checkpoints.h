@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,8 +28,7 @@ namespace multiverso::testing {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name =
-        (std::filesystem::temp_directory_path() / "multiverso-test-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "multiverso-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
   }
@@ -151,6 +152,56 @@ class FaultyFileSystem final : public FileSystem {
   int error_number_ = 0;
 };
 
+// Some files are not what they are, but these bytes.
+class OverlaidFileSystem final : public FileSystem {
+ public:
+  void Overlay(const std::string& path, std::string bytes) { over_[path] = std::move(bytes); }
+  void Clear() { over_.clear(); }
+
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return real_->Create(path);
+  }
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    const auto found = over_.find(path);
+    if (found == over_.end()) return real_->Open(path);
+    return std::unique_ptr<ReadableFile>(std::make_unique<Bytes>(path, &found->second));
+  }
+  Result<EntryKind> Look(const std::string& path) override { return real_->Look(path); }
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    return real_->List(path);
+  }
+  Status MakeFolders(const std::string& path) override { return real_->MakeFolders(path); }
+  Status MakeFolder(const std::string& path) override { return real_->MakeFolder(path); }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return real_->Rename(from, to);
+  }
+  Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
+  Status Remove(const std::string& path) override { return real_->Remove(path); }
+
+ private:
+  class Bytes final : public ReadableFile {
+   public:
+    Bytes(std::string path, const std::string* bytes) : path_(std::move(path)), bytes_(bytes) {}
+    const std::string& path() const override { return path_; }
+    int64_t bytes() const override { return static_cast<int64_t>(bytes_->size()); }
+    Status Read(int64_t offset, void* out, int64_t count) override {
+      if (offset < 0 || count < 0 || count > bytes() || offset > bytes() - count) {
+        ADD_FAILURE() << count << " bytes at " << offset << " of " << bytes();
+        return Corrupt(path_, offset, "the file ends here");
+      }
+      std::memcpy(out, bytes_->data() + offset, static_cast<size_t>(count));
+      return Status::Ok();
+    }
+
+   private:
+    std::string path_;
+    const std::string* bytes_;
+  };
+
+  FileSystem* real_ = PosixFileSystem();
+  std::map<std::string, std::string> over_;
+};
+
 // An array and a matrix, whose values all are functions of `seed`.
 struct SomeTables {
   explicit SomeTables(float seed, int64_t size = 300'000)
@@ -197,8 +248,8 @@ inline Status SaveTo(FileSystem* files, const std::string& folder, const SomeTab
 inline const WaitLimit kNoLimit = WaitLimit::Until(Instant::max());
 
 // Opens a checkpoint and reads all of it.
-inline Status Verify(const std::string& path) {
-  auto reader = CheckpointReader::Open(PosixFileSystem(), path);
+inline Status Verify(const std::string& path, FileSystem* files = PosixFileSystem()) {
+  auto reader = CheckpointReader::Open(files, path);
   if (!reader.ok()) return reader.status();
   BlockProgress progress;
   return reader.value()->Verify(reader.value()->blocks(), &progress, kNoLimit);

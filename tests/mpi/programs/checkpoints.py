@@ -1,0 +1,127 @@
+"""Ranks that save and load; ``checkpoints.py NAME FOLDER ...`` runs one of the functions below."""
+
+import hashlib
+import os
+import resource
+import signal
+import sys
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+SIZE = 100_003
+
+
+def _mode(mode):
+    return {"sync": {"sync": True}, "stale": {"staleness": 2}}.get(mode, {})
+
+
+def _tables():
+    """Create an array that all workers add to, and two tables whose updaters count steps."""
+    return (
+        mv.ArrayTableHandler(SIZE, name="sum"),
+        mv.ArrayTableHandler(SIZE, updater="adam", name="adam"),
+        mv.MatrixTableHandler(301, 77, updater="adam", name="rows", dtype="float64"),
+    )
+
+
+def _digest_after(tables):
+    """Train on, on the master alone, and report a digest of what the tables are then."""
+    if mv.is_master_worker():
+        tables[1].add(np.linspace(-1, 1, SIZE))
+        tables[2].add(np.ones((3, 77)), [1, 150, 300])
+        values = b"".join(table.get().tobytes() for table in tables)
+        worker.report(digest=hashlib.sha256(values).hexdigest())
+
+
+def save(folder, mode, background):
+    """Train, save, train on."""
+    with mv.session(**_mode(mode)):
+        tables = _tables()
+        rounds = mode in ("sync", "stale")
+        for step in range(3):
+            tables[0].add(np.full(SIZE, (mv.worker_id() + 1) * 10**step))
+            # In rounds, everybody adds: the sum of these is the same for any number of workers.
+            if mv.is_master_worker() or rounds:
+                scale = 1.0 if mv.is_master_worker() else 0.0
+                tables[1].add(scale * np.linspace(1, 2, SIZE))
+                tables[2].add(np.full((2, 77), scale), [step, 300])
+        mv.save(folder, step=17, background=background == "background")
+        if not rounds:
+            _digest_after(tables)
+        mv.wait_for_save()
+        worker.report(workers=mv.num_workers())
+
+
+def load(folder, mode):
+    """Load, and report what is there, now and after more training."""
+    with mv.session(**_mode(mode)):
+        tables = _tables()
+        worker.report(step=mv.load(folder))
+        sums = tables[0].get()
+        worker.report(sum=float(sums[0]), same=bool((sums == sums[0]).all()))
+        if mode == "async":
+            mv.barrier()
+            _digest_after(tables)
+        mv.barrier()
+
+
+def goes_on(folder):
+    """Go on from the last checkpoint, if any, and save again and again until somebody kills it."""
+    worker.begin()
+    with mv.session():
+        up = mv.ArrayTableHandler(50_021, name="up")
+        down = mv.MatrixTableHandler(101, 33, updater="sgd", learning_rate=1.0, name="down")
+        step = mv.load(folder, missing_ok=True) or 0
+        whole = (up.get() == step).all() and (down.get() == -step).all()
+        mv.barrier()
+        worker.report(step=step, whole=bool(whole))
+        worker.announce("busy")
+        while True:
+            step += 1
+            if mv.is_master_worker():
+                up.add(np.ones(50_021))
+                down.add(np.ones((101, 33)))
+            mv.save(folder, step=step, keep=3, background=step % 2 == 0)
+
+
+def full_on_one(folder):
+    """Save where one rank cannot write as much as it would have to."""
+    with mv.session():
+        table = mv.ArrayTableHandler(1_000_000, np.ones(1_000_000))
+        if worker.RANK == worker.SIZE - 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        worker.report_call(mv.save, folder)
+        worker.report(whole=bool((table.get() == 1).all()))
+        mv.barrier()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+        mv.save(folder, step=2)
+
+
+def dies_before(folder):
+    """Save while the last rank is gone."""
+    worker.shield()
+    worker.begin()
+    mv.init()
+    table = mv.ArrayTableHandler(1000, np.ones(1000))
+    mv.save(folder, step=1)
+    if worker.RANK == worker.SIZE - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    worker.report_call(mv.save, folder)
+    del table
+    os._exit(0)
+
+
+def different(folder):
+    """Save to different folders."""
+    with mv.session():
+        table = mv.ArrayTableHandler(10)
+        worker.report_call(mv.save, os.path.join(folder, str(worker.RANK)))
+        mv.save(folder, step=1)
+        del table
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

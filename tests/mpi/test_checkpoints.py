@@ -1,0 +1,105 @@
+"""Checkpoints of several ranks: loaded by jobs of other sizes, and whole whoever is killed when."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+import launch
+from multiverso import checkpoint as checkpoints
+
+#: How many jobs are killed while they save.
+KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "5"))
+
+
+def run(*arguments, np, per_node=None, **options):
+    nodes = {} if per_node is None else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    return launch.run("checkpoints.py", *map(str, arguments), np=np, **nodes, **options)
+
+
+def check_loads(folder, mode, saved, jobs):
+    expected = 111 * sum(range(1, saved[0]["workers"] + 1))
+    for np, per_node in jobs:
+        loaded = run("load", folder, mode, np=np, per_node=per_node).check().reports
+        for rank in range(np):
+            assert loaded[rank]["step"] == 17
+            assert loaded[rank]["sum"] == expected
+            assert loaded[rank]["same"]
+        assert loaded[0].get("digest") == saved[0].get("digest")
+
+
+@pytest.mark.parametrize(
+    ("np", "per_node", "how"),
+    [(4, None, "foreground"), (1, None, "background"), (3, 2, "background")],
+)
+def test_job_of_any_size_goes_on(np, per_node, how, tmp_path):
+    saved = run("save", tmp_path, "async", how, np=np, per_node=per_node).check().reports
+    checkpoints.verify(tmp_path)
+    check_loads(tmp_path, "async", saved, [(2, 1), (3, None)])
+
+
+@pytest.mark.parametrize("mode", ["sync", "stale"])
+def test_rounds_are_whole(mode, tmp_path):
+    saved = run("save", tmp_path, mode, "background", np=3).check().reports
+    check_loads(tmp_path, mode, saved, [(2, None)])
+    with checkpoints.Checkpoint(tmp_path) as opened:
+        assert [table.clocks for table in opened.tables] == [(3, 3, 3)] * 3
+        assert [table.steps for table in opened.tables] == [0, 3 if mode == "sync" else 9, 0]
+        assert opened.read_steps("rows")[300] == (3 if mode == "sync" else 9)
+
+
+def test_killed_at_any_moment_the_old_or_the_new_is_whole(tmp_path):
+    seed = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
+    draw = random.Random(seed)
+    last = 0
+    for number in range(KILLS):
+        np = 2 + number % 2
+        with launch.Job("checkpoints.py", "goes_on", str(tmp_path), np=np) as job:
+            job.wait_for("busy")
+            time.sleep(draw.random() * 0.3)
+            job.signal(draw.randrange(np), signal.SIGKILL)
+            result = job.finish().check_clean()
+        for rank in range(np):
+            why = f"MULTIVERSO_TEST_SEED={seed}\n{result.output}"
+            assert result.reports[rank]["whole"], why
+            assert result.reports[rank]["step"] == last, why
+        for path in checkpoints.saved_in(tmp_path):
+            with checkpoints.Checkpoint(path) as opened:
+                opened.verify()
+                assert (opened.read("up") == opened.step).all()
+                assert (opened.read("down") == -opened.step).all()
+                last = opened.step
+
+
+def test_failure_of_one_rank_is_everybodys(tmp_path):
+    result = run("full_on_one", tmp_path, np=3).check()
+    for rank in range(3):
+        kind, message = result.reports[rank]["error"]
+        assert kind == "CheckpointIOError"
+        assert "rank 2" in message
+        assert str(tmp_path) in message
+        assert result.reports[rank]["whole"]
+    assert [path.name for path in tmp_path.iterdir()] == ["000001-step-2"]
+    checkpoints.verify(tmp_path)
+
+
+def test_rank_that_died_before_is_named(tmp_path):
+    result = run("dies_before", tmp_path, np=3)
+    assert not result.timed_out
+    for rank in range(2):
+        kind, message = result.reports[rank]["error"]
+        assert kind in ("PeerLostError", "AbortedError")
+        assert "rank 2" in message
+    assert [path.name for path in checkpoints.saved_in(tmp_path)] == ["000001-step-1"]
+    checkpoints.verify(tmp_path)
+
+
+def test_different_folders_are_a_mismatch(tmp_path):
+    result = run("different", tmp_path, np=2).check()
+    for rank in range(2):
+        kind, message = result.reports[rank]["error"]
+        assert kind == "MismatchError"
+        assert f"{tmp_path}/0" in message
+        assert f"{tmp_path}/1" in message
