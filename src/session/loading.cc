@@ -196,13 +196,26 @@ RowRange Loading::MyRows(const Table& table) const {
 Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) {
   Table* const table = agreement_.tables()[number].get();
   const SavedTable& saved = reader_->manifest().tables[places_[number]];
-  // A worker more than there were then is as if it had been given the parameters just now.
-  const uint32_t from = saved.has_area(area) ? area : kParameterArea;
   const RowRange rows = MyRows(*table);
-  return reader_->Read(places_[number], from, rows.first, rows.end, &in_area_, limit,
+  // Of a worker more than there were then.
+  if (!saved.has_area(area)) return ClearArea(table, area, rows, limit);
+  return reader_->Read(places_[number], area, rows.first, rows.end, &in_area_, limit,
                        [&](int64_t first, int64_t count, const char* data) {
                          return LoadPart(table, area, first, count, data, limit);
                        });
+}
+
+Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit) {
+  const TableSpec& spec = table->spec();
+  const int64_t elements = rows.count() * spec.num_col;
+  const int64_t at_once = kBlockBytes / SizeOf(spec.type());
+  const std::vector<char> zeros(static_cast<size_t>(kBlockBytes));
+  for (; in_area_.done * at_once < elements; ++in_area_.done) {
+    const int64_t first = in_area_.done * at_once;
+    MV_RETURN_IF_NOT_OK(LoadPart(table, area, rows.first * spec.num_col + first,
+                                 std::min(at_once, elements - first), zeros.data(), limit));
+  }
+  return Status::Ok();
 }
 
 Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {

@@ -47,6 +47,8 @@ class Loading final : public Operation {
   Status MatchTables();
   Status Apply(const WaitLimit& limit);
   Status ApplyArea(size_t table, uint32_t area, const WaitLimit& limit);
+  // Makes it what it is in a new table.
+  Status ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit);
   // What is of the whole table.
   Status ApplyRest(size_t table, const WaitLimit& limit);
   // Of this node's, those that this rank loads.

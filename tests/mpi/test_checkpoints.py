@@ -11,7 +11,7 @@ import launch
 from multiverso import checkpoint as checkpoints
 
 #: How many jobs are killed while they save.
-KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "5"))
+KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "3"))
 
 
 def run(*arguments, np, per_node=None, **options):

@@ -55,8 +55,9 @@ extern "C" {
 #define MV_ERR_LAUNCHER (-13)    /* no MPI, two MPIs, or a launcher of another MPI */
 #define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot do it; says what can */
 #define MV_ERR_INTERNAL (-15)    /* a bug in Multiverso */
-#define MV_ERR_CHECKPOINT_IO (-16)      /* a file could not be written or read; MV_LastErrorFile */
-#define MV_ERR_CHECKPOINT_CORRUPT (-17) /* a file is not what was written; MV_LastErrorFile */
+/* With MV_LastErrorFile: */
+#define MV_ERR_CHECKPOINT_IO (-16)      /* a file could not be written or read */
+#define MV_ERR_CHECKPOINT_CORRUPT (-17) /* a file is not what was written */
 
 /* ---- Choices -------------------------------------------------------------------------------- */
 #define MV_MODE_ASYNC 0 /* each worker goes at its own speed */
@@ -322,9 +323,9 @@ typedef struct MV_CheckpointDescription {
 } MV_CheckpointDescription;
 
 typedef struct MV_CheckpointTable {
-  int64_t struct_size;          /* set by the caller to sizeof(MV_CheckpointTable) */
-  int32_t kind;                 /* MV_TABLE_ */
-  int32_t dtype;                /* MV_FLOAT32 ... */
+  int64_t struct_size; /* set by the caller to sizeof(MV_CheckpointTable) */
+  int32_t kind;        /* MV_TABLE_ */
+  int32_t dtype;       /* MV_FLOAT32 ... */
   int64_t num_row;
   int64_t num_col;
   int32_t updater;              /* MV_UPDATER_ */
@@ -353,13 +354,14 @@ MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, i
  * there are still to check. */
 MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);
 /* An area of a table; `bytes` is its size. */
-MV_EXPORT int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area, void* out,
-                                    int64_t bytes);
+MV_EXPORT int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
+                                    void* out, int64_t bytes);
 MV_EXPORT int32_t MV_CheckpointClose(MV_Checkpoint checkpoint);
 /* Writes a checkpoint of these tables. `areas` holds, table after table, where the parameters, each
  * state slot and, if counting is 1, the steps are. */
-MV_EXPORT int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTable* tables,
-                                     int64_t num_tables, const void* const* areas);
+MV_EXPORT int32_t MV_CheckpointWrite(const MV_SaveOptions* options,
+                                     const MV_CheckpointTable* tables, int64_t num_tables,
+                                     const void* const* areas);
 
 #ifdef __cplusplus
 } /* extern "C" */
