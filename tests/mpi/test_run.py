@@ -1,0 +1,81 @@
+"""``python -m multiverso SCRIPT`` and ``multiverso run``: how jobs end, and begin again."""
+
+import signal
+import sys
+
+import pytest
+
+import launch
+
+SCRIPT = str(launch.PROGRAMS / "runs.py")
+
+#: Under this number its process is known to the harness, as if it were a rank.
+RUN = 999
+
+
+@pytest.fixture
+def run_command(tmp_path):
+    """Return what makes a program that is started like mpirun, and is ``multiverso run``."""
+
+    def make(*options):
+        path = tmp_path / "mpirun"
+        path.write_text(
+            f"#!{sys.executable}\n"
+            "import os, sys\n"
+            f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUN}'), 'w') as file:\n"
+            "    file.write(str(os.getpid()))\n"
+            f"command = [sys.executable, '-m', 'multiverso', 'run', *{options!r}]\n"
+            # After -np N come python, -X, faulthandler and the script.
+            "os.execv(sys.executable, command + sys.argv[1:3] + sys.argv[6:])\n",
+            "utf-8",
+        )
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def check_failed(result, how):
+    result.check_clean()
+    assert result.returncode == (3 if how == "exit" else 1), result.output
+    if how == "raise":
+        assert "ValueError: bad batch 17" in result.output
+        assert 'runs.py", line' in result.output
+        assert "runpy" not in result.output
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_script_that_fails_ends_the_job(how):
+    check_failed(launch.run("module.py", SCRIPT, "fails", how, np=3), how)
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_run_has_the_exit_code_of_the_rank_that_failed(how, run_command):
+    check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
+
+
+def test_run_starts_again_from_the_last_checkpoint(run_command, tmp_path):
+    mpirun = run_command("--restarts", "3")
+    result = launch.run("runs.py", "resumes", str(tmp_path / "saved"), np=2, mpirun=mpirun)
+    result.check()
+    assert "restart 2 of 3" in result.output
+    assert "restart 3 of 3" not in result.output
+    for rank in range(2):
+        assert result.reports[rank] == {"first": 2, "whole": True}
+
+
+def test_run_gives_up_after_the_last_restart(run_command):
+    mpirun = run_command("--restarts", "1")
+    result = launch.run("runs.py", "fails", "raise", np=2, mpirun=mpirun)
+    check_failed(result, "raise")
+    assert result.output.count("bad batch 17") == 2
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_leaves_nothing(signum, run_command):
+    with launch.Job("runs.py", "works", np=2, mpirun=run_command("--restarts", "2")) as job:
+        job.wait_for("busy")
+        job.signal(RUN, signum)
+        result = job.finish().check_clean()
+    assert result.returncode == 128 + signum, result.output
+    assert "restart" not in result.output
