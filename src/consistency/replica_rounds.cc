@@ -130,21 +130,24 @@ Status ReplicaRounds::WaitUntilApplied(uint64_t rounds, const char* call, const 
       });
 }
 
-template <class Copy>
-Status ReplicaRounds::Snapshot(const WaitLimit& limit, Copy copy) {
-  constexpr char kCall[] = "get";
+Status ReplicaRounds::WaitUntilComplete(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
   // What the others had done before they came to a fence where this worker was too is to be known.
   MV_RETURN_IF_NOT_OK(clocks_.Await(
-      kCall, limit, [&] { return clocks_.AllAtMyFence(); },
+      call, limit, [&] { return clocks_.AllAtMyFence(); },
       [&](int worker) {
         return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
       }));
+  uint64_t rounds = 0;
+  for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
+  while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
+  return rounds > 0 ? WaitUntilApplied(rounds, call, limit) : Status::Ok();
+}
+
+template <class Copy>
+Status ReplicaRounds::Snapshot(const WaitLimit& limit, Copy copy) {
   for (;;) {
-    uint64_t rounds = 0;
-    for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
-    while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
-    if (rounds > 0) MV_RETURN_IF_NOT_OK(WaitUntilApplied(rounds, kCall, limit));
+    MV_RETURN_IF_NOT_OK(WaitUntilComplete("get", limit));
     const uint64_t before = rounds_applied();
     copy();
     std::atomic_thread_fence(std::memory_order_acquire);

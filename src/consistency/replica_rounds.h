@@ -37,6 +37,9 @@ class ReplicaRounds final : public Consistency {
   uint64_t rounds_applied() const override {
     return memory_.words()->applied.load(std::memory_order_acquire);
   }
+  Status Settle(const WaitLimit& limit) override { return WaitUntilComplete("save", limit); }
+  std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
+  void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
   // Takes the turn of an add and waits for a buffer to stage it in.
@@ -46,6 +49,8 @@ class ReplicaRounds final : public Consistency {
   void Describe(bool is_rows, int buffer, int64_t count);
   void CountAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
+  // Until the rounds are applied that were complete at the last fence, and those known since.
+  Status WaitUntilComplete(const char* call, const WaitLimit& limit);
   void CopyRows(const int64_t* rows, int64_t count, char* out) const;
   template <class Copy>
   Status GetWith(Progress* progress, const WaitLimit& limit, Copy copy);

@@ -9,16 +9,17 @@ Partition::Partition(const Membership& members, int64_t num_row, bool replicated
   if (replicated) {
     servers_ = members.worker_leaders();
     if (members.num_workers_here() > 0) node_rows_ = RowRange{0, num_row};
-    return;
+  } else {
+    for (int rank = 0; rank < members.size(); ++rank) {
+      if (members.is_server(rank)) servers_.push_back(rank);
+    }
+    std::stable_sort(servers_.begin(), servers_.end(),
+                     [&](int a, int b) { return members.node_of(a) < members.node_of(b); });
   }
-  for (int rank = 0; rank < members.size(); ++rank) {
-    if (members.is_server(rank)) servers_.push_back(rank);
-  }
-  std::stable_sort(servers_.begin(), servers_.end(),
-                   [&](int a, int b) { return members.node_of(a) < members.node_of(b); });
   const auto servers = static_cast<int64_t>(servers_.size());
   narrow_rows_ = num_row / servers;
   wide_ = num_row % servers;
+  if (replicated) return;
   bool any = false;
   for (size_t place = 0; place < servers_.size(); ++place) {
     if (members.node_of(servers_[place]) != members.node()) continue;
@@ -30,7 +31,10 @@ Partition::Partition(const Membership& members, int64_t num_row, bool replicated
 }
 
 RowRange Partition::RowsOf(size_t place) const {
-  if (replicated_) return RowRange{0, num_row_};
+  return replicated_ ? RowRange{0, num_row_} : PartOf(place);
+}
+
+RowRange Partition::PartOf(size_t place) const {
   const auto number = static_cast<int64_t>(place);
   const int64_t first = number * narrow_rows_ + std::min(number, wide_);
   return RowRange{first, first + narrow_rows_ + (number < wide_ ? 1 : 0)};
@@ -39,7 +43,7 @@ RowRange Partition::RowsOf(size_t place) const {
 RowRange Partition::RowsSavedBy(int rank) const {
   const auto found = std::find(servers_.begin(), servers_.end(), rank);
   return found == servers_.end() ? RowRange()
-                                 : RowsOf(static_cast<size_t>(found - servers_.begin()));
+                                 : PartOf(static_cast<size_t>(found - servers_.begin()));
 }
 
 size_t Partition::OwnerOf(int64_t row) const {

@@ -35,16 +35,20 @@ class Partition {
   RowRange RowsOf(size_t place) const;
   // The place of the server that owns a row of the table.
   size_t OwnerOf(int64_t row) const;
-  // What that rank writes into a checkpoint: every row is written by one rank, that has it.
+  // What that rank writes into a checkpoint: every row is written by one rank, that has it. Those
+  // that keep replicas write a part each.
   RowRange RowsSavedBy(int rank) const;
   // Of this rank's node; empty if it has no servers.
   RowRange node_rows() const { return node_rows_; }
 
  private:
+  // The rows cut evenly: the part at that place in servers().
+  RowRange PartOf(size_t place) const;
+
   std::vector<int> servers_;
   bool replicated_;
   int64_t num_row_;
-  // The first `wide_` servers own `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
+  // The first `wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.
   int64_t narrow_rows_;
   int64_t wide_;
   RowRange node_rows_;

@@ -40,10 +40,19 @@ def test_job_of_any_size_goes_on(np, per_node, how, tmp_path):
     check_loads(tmp_path, "async", saved, [(2, 1), (3, None)])
 
 
-@pytest.mark.parametrize("mode", ["sync", "stale"])
-def test_rounds_are_whole(mode, tmp_path):
-    saved = run("save", tmp_path, mode, "background", np=3).check().reports
-    check_loads(tmp_path, mode, saved, [(2, None)])
+@pytest.mark.parametrize(
+    ("mode", "per_node", "loaded_by"),
+    [
+        ("sync", None, (2, None)),
+        ("stale", None, (2, None)),
+        ("sync", 2, (2, 1)),  # there each node has all rows, and each saves a part of them
+        ("sync", 1, (2, None)),
+        ("stale", 2, (2, 1)),
+    ],
+)
+def test_rounds_are_whole(mode, per_node, loaded_by, tmp_path):
+    saved = run("save", tmp_path, mode, "background", np=3, per_node=per_node).check().reports
+    check_loads(tmp_path, mode, saved, [loaded_by])
     with checkpoints.Checkpoint(tmp_path) as opened:
         assert [table.clocks for table in opened.tables] == [(3, 3, 3)] * 3
         assert [table.steps for table in opened.tables] == [0, 3 if mode == "sync" else 9, 0]

@@ -38,6 +38,25 @@ TEST(Partition, CutsRowsOverServersByNodeAndThenByRank) {
   EXPECT_EQ(partition.node_rows().end, 10);
 }
 
+TEST(Partition, OfReplicasEveryRowIsSavedByOneOfThoseThatKeepThem) {
+  for (const int64_t rows : {1, 2, 3, 10}) {
+    int64_t next = 0;
+    for (int rank = 0; rank < 5; ++rank) {
+      // Each node says the same, whether it has workers or not.
+      const Membership members =
+          MembersOn({0, 0, 1, 2, 3},
+                    {Role::kServer, Role::kAll, Role::kAll, Role::kServer, Role::kAll}, rank);
+      const RowRange saved = Partition(members, rows, true).RowsSavedBy(rank);
+      const bool keeps = rank == 1 || rank == 2 || rank == 4;
+      EXPECT_EQ(saved.count() == 0 || keeps, true) << rank;
+      if (saved.count() == 0) continue;
+      EXPECT_EQ(saved.first, next);
+      next = saved.end;
+    }
+    EXPECT_EQ(next, rows);
+  }
+}
+
 TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
   for (int servers = 1; servers <= 9; ++servers) {
     const Membership members =
