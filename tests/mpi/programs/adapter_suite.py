@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from cases import equal, raises, run_all
 
 import multiverso as mv
-from cases import equal, raises, run_all
 
 Model = None  # of the framework that the cases run with
 

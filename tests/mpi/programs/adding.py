@@ -5,9 +5,9 @@ import random
 
 import numpy as np
 import worker
+from cases import SEED, case, equal
 
 import multiverso as mv
-from cases import SEED, case, equal
 
 #: Adds of each rank to the large array; 10 000 in a long run.
 LARGE_ADDS = int(os.environ.get("MULTIVERSO_TEST_LARGE_ADDS", "40"))

@@ -4,11 +4,11 @@ import random
 
 import numpy as np
 import worker
+from cases import SEED, TIMEOUT, equal, raises
 from modes import case, same_bits
 from round_model import DTYPES, values_of
 
 import multiverso as mv
-from cases import SEED, TIMEOUT, equal, raises
 
 #: Sizes in bytes at which the way of a sum may change.
 EDGES = [2**power for power in (14, 17, 18, 19, 20, 21, 22)]

@@ -4,9 +4,8 @@ import aggregation  # noqa: F401 (an import makes its cases known)
 import random_rounds  # noqa: F401
 import rounds  # noqa: F401
 import staleness  # noqa: F401
-from modes import CASES
-
 from cases import SEED, run_all
+from modes import CASES
 
 __all__ = ["CASES", "SEED"]
 

@@ -4,9 +4,9 @@ import random
 
 import numpy as np
 import worker
+from cases import TIMEOUT, case, equal, raises
 
 import multiverso as mv
-from cases import TIMEOUT, case, equal, raises
 
 
 @case

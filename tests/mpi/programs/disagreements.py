@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import worker
+from cases import TIMEOUT
 
 import multiverso as mv
-from cases import TIMEOUT
 from multiverso import api
 
 #: Rounds of the table before things go wrong.

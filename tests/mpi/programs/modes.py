@@ -5,7 +5,6 @@ import time
 
 import numpy as np
 import worker
-
 from cases import SEED, equal
 
 #: Random programs per case; some hundreds in a long run.

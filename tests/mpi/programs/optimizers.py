@@ -8,11 +8,11 @@ sys.path.append(str(Path(__file__).parents[2] / "unit"))
 
 import numpy as np  # noqa: E402
 import worker  # noqa: E402
+from cases import SEED, equal, raises, run_all  # noqa: E402
 from modes import same_bits  # noqa: E402
 from updater_model import OPTIONS, Model  # noqa: E402
 
 import multiverso as mv  # noqa: E402
-from cases import SEED, equal, raises, run_all  # noqa: E402
 from multiverso.sync import ParamSync  # noqa: E402
 
 CASES = {}

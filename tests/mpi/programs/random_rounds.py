@@ -5,11 +5,11 @@ import random
 
 import numpy as np
 import worker
+from cases import TIMEOUT
 from modes import case, dawdle, for_seeds, same_bits
 from round_model import Program
 
 import multiverso as mv
-from cases import TIMEOUT
 
 
 class Run:

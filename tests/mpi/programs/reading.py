@@ -4,9 +4,9 @@ import hashlib
 import random
 
 import numpy as np
+from cases import case, equal, everywhere, raises
 
 import multiverso as mv
-from cases import case, equal, everywhere, raises
 
 
 @case

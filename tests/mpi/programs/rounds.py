@@ -5,11 +5,11 @@ import random
 
 import numpy as np
 import worker
+from cases import SEED, TIMEOUT, equal, everywhere, raises
 from modes import case, dawdle
 from round_model import ADDS_AHEAD
 
 import multiverso as mv
-from cases import SEED, TIMEOUT, equal, everywhere, raises
 
 
 @case(sync=True)

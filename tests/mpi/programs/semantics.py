@@ -3,7 +3,6 @@
 import adding  # noqa: F401 (an import makes its cases known)
 import creation  # noqa: F401
 import reading  # noqa: F401
-
 from cases import CASES, SEED, run_all
 
 __all__ = ["CASES", "SEED"]

@@ -4,10 +4,10 @@ import hashlib
 import random
 
 import numpy as np
+from cases import TIMEOUT, equal, everywhere, raises
 from modes import case, dawdle
 
 import multiverso as mv
-from cases import TIMEOUT, equal, everywhere, raises
 
 
 def _within_bound(staleness, pace):

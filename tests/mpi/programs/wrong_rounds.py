@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 import worker
+from cases import TIMEOUT
 
 import multiverso as mv
-from cases import TIMEOUT
 
 #: Seconds of the sessions in which a deadline is to pass.
 SHORT = 1.0
