@@ -19,8 +19,9 @@ std::atomic<size_t> largest_allocation{0};
 
 }  // namespace
 
-// Of this whole program, so that a test can see how much is asked for.
-void* operator new(size_t bytes) {
+// Of this whole program, so that a test can see how much is asked for. Not inlined, since the
+// compiler would then see a delete call free() for memory whose new it takes for the library's own.
+__attribute__((noinline)) void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
