@@ -4,11 +4,18 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/text.h"
 
 namespace multiverso {
 namespace {
 
 constexpr auto kFarewell = std::chrono::milliseconds(200);
+
+// MPI reports the end of the other side as an error of what was under way to or from it.
+Status With(int rank, const Status& status) {
+  if (status.code() != Code::kTransport) return status;
+  return Status(Code::kPeerLost, StrCat("rank ", rank, " cannot be reached: ", status.text()));
+}
 
 }  // namespace
 
@@ -48,11 +55,11 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
     const Status posted = messenger_->Receive(side.rank, tag_, parcel.piece->data(),
                                               parcel.piece->room(), &parcel.ticket);
     if (!posted.ok()) side.receives.pop_back();
-    MV_RETURN_IF_NOT_OK(posted);
+    MV_RETURN_IF_NOT_OK(With(side.rank, posted));
   }
   Parcel& first = side.receives.front();
   bool done = false;
-  MV_RETURN_IF_NOT_OK(messenger_->Test(&first.ticket, &done, &first.piece->bytes));
+  MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&first.ticket, &done, &first.piece->bytes)));
   if (!done) return Status::Ok();
   *piece = std::move(first.piece);
   side.receives.pop_front();
@@ -66,7 +73,7 @@ Status ChainLink::Send(Side to, std::unique_ptr<ChainPiece> piece) {
   const Status sent =
       messenger_->Send(side.rank, tag_, parcel.piece->data(), parcel.piece->bytes, &parcel.ticket);
   if (!sent.ok()) side.sends.pop_back();
-  return sent;
+  return With(side.rank, sent);
 }
 
 Status ChainLink::Advance() {
@@ -74,7 +81,7 @@ Status ChainLink::Advance() {
     for (auto parcel = side.sends.begin(); parcel != side.sends.end();) {
       bool done = false;
       int64_t bytes = 0;
-      MV_RETURN_IF_NOT_OK(messenger_->Test(&parcel->ticket, &done, &bytes));
+      MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&parcel->ticket, &done, &bytes)));
       if (!done) {
         ++parcel;
         continue;

@@ -28,6 +28,8 @@ class NodeRounds {
   bool IsReplicated() const { return chain_ != nullptr; }
 
   Status Poll(bool* any) { return chain_ == nullptr ? Status::Ok() : chain_->Poll(any); }
+  // The session was given up. Rounds that were complete before end well on all nodes.
+  Status PollTotals() { return chain_ == nullptr ? Status::Ok() : chain_->PollTotals(); }
   // Whether something that is waited for may come any moment.
   bool Awaits() const { return clocks_.AnybodySleeps() || (chain_ != nullptr && chain_->Awaits()); }
   // The workers of this node make no more calls; and whether those of all nodes do not either, and

@@ -58,6 +58,15 @@ Status RoundChain::Poll(bool* any) {
   return Status::Ok();
 }
 
+Status RoundChain::PollTotals() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    MV_RETURN_IF_NOT_OK(link_.Advance());
+    MV_RETURN_IF_NOT_OK(StepUp(&moved));
+  }
+  return Status::Ok();
+}
+
 bool RoundChain::Open() {
   if (!clocks_->AllHereHavePassed(summed_)) return false;
   std::vector<Contribution> contributions;

@@ -39,6 +39,8 @@ class RoundChain {
 
   // Goes on; *any if there was something to do.
   Status Poll(bool* any);
+  // The same, but begins nothing new: takes in the totals that come, and passes them on.
+  Status PollTotals();
   // Whether a message of another leader is due.
   bool Awaits() const { return IsAtWork() || applied_ < summed_; }
   // The workers of this node make no more adds.

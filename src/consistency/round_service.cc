@@ -33,8 +33,12 @@ void RoundService::Forget(int64_t table) {
 bool RoundService::Poll() {
   if (!leads_) return false;
   const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
-  // A session that was given up has no rounds any more.
-  if (!guard.owns_lock() || group_->IsAborted()) return false;
+  if (!guard.owns_lock()) return false;
+  if (group_->IsAborted()) {
+    // What fails now has no consequence any more.
+    for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
+    return false;
+  }
   bool any = false;
   const Status status = PollAll(&any);
   // Without its leader this node has no rounds; whoever waits is told.

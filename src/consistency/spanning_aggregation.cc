@@ -142,9 +142,8 @@ Status SpanningAggregation::LookAfterOthers() const {
   for (const int rank : group_->workers()->members()) {
     const std::string gone = group_->WhyGone(rank);
     if (gone.empty()) continue;
-    return Status(Code::kPeerLost,
-                  StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
-                         group_->rank(), " waited for it in aggregate"));
+    return group_->Lost(StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
+                               group_->rank(), " waited for it in aggregate"));
   }
   return Status::Ok();
 }

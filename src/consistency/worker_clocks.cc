@@ -266,6 +266,14 @@ void WorkerClocks::Finish() {
 
 void WorkerClocks::Wake() { WakeSleepers(&words_->moves, words_->sleepers); }
 
+bool WorkerClocks::AllIsOnItsWay() {
+  constexpr auto kOnItsWay = std::chrono::milliseconds(100);
+  if (!group_->members().spans_nodes()) return false;
+  const Instant now = Clock::now();
+  if (!given_up_at_.has_value()) given_up_at_ = now;
+  return now < *given_up_at_ + kOnItsWay;
+}
+
 bool WorkerClocks::NewsHasCome(bool of_this_node) {
   constexpr auto kOnItsWay = std::chrono::milliseconds(500);
   if (of_this_node) return true;
@@ -274,14 +282,24 @@ bool WorkerClocks::NewsHasCome(bool of_this_node) {
   return now >= *lost_at_ + kOnItsWay;
 }
 
+std::string WorkerClocks::NameLost(int worker, const std::string& gone, bool follows) const {
+  return StrCat(follows ? ", " : "", group_->members().NameRank(rank_of(worker)), " ", gone);
+}
+
 Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
                                const std::function<Need(int)>& waits_for) {
+  if (group_->IsAborted() && !aborted_before_ && AllIsOnItsWay()) {
+    return Clock::now() >= limit.slice_end ? Status::Pending() : Status::Ok();
+  }
   MV_RETURN_IF_NOT_OK(group_->CheckAborted(!aborted_before_));
   std::vector<int> late;
+  std::vector<int> carrying;  // sums that the others wait for: late only if nobody else is
   // The round in which the late are: not always the one in which this worker is.
   uint64_t round = my_adds();
   std::string lost;
-  int elsewhere = me_;  // who waits in another call, and in which
+  bool is_lost = false;    // and not only gone after its last word, which is still on its way
+  std::string lost_later;  // has done its part of this round, and will not of the next
+  int elsewhere = me_;     // who waits in another call, and in which
   const char* call_there = nullptr;
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
@@ -289,27 +307,37 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     const char* const meeting = group_->MeetingAheadOf(rank_of(i));
     const std::string gone = group_->WhyGone(rank_of(i));
     const Need need = waits_for(i);
-    if (need == Need::kNothing) continue;
-    late.push_back(rank_of(i));
+    if (need == Need::kNothing) {
+      if (!gone.empty() && !has_finished(i)) lost_later += NameLost(i, gone, !lost_later.empty());
+      continue;
+    }
+    (need == Need::kCall ? late : carrying).push_back(rank_of(i));
     round = std::min(round, adds(i));
     // All of them: those who were told of a loss before this worker may have gone for that reason.
     if (!gone.empty()) {
-      if (!NewsHasCome(is_here(i))) continue;
-      lost += StrCat(lost.empty() ? "rank " : ", rank ", rank_of(i), " ", gone);
+      is_lost = NewsHasCome(is_here(i)) || is_lost;
+      lost += NameLost(i, gone, !lost.empty());
     } else if (need == Need::kCall && meeting != nullptr) {
       elsewhere = i;
       call_there = meeting;
     }
   }
-  if (!lost.empty()) {
-    return Status(Code::kPeerLost, StrCat(lost, " while rank ", group_->rank(),
-                                          " waited for it in ", call, ", ", RoundName(round)));
+  if (is_lost) {
+    return group_->Lost(StrCat(lost, " while rank ", group_->rank(), " waited for it in ", call,
+                               ", ", RoundName(round)));
+  }
+  // Whoever does not come may have heard of it, and gone for that reason.
+  if (!lost_later.empty() && NewsHasCome(/*of_this_node=*/false)) {
+    return group_->Lost(StrCat(lost_later, " while rank ", group_->rank(), " waited in ", call,
+                               ", ", RoundName(round), ", for ",
+                               NameRanks(late.empty() ? carrying : late)));
   }
   if (call_there != nullptr) {
     return Disagree(turns(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
+    if (late.empty()) late = carrying;
     const Status timeout(Code::kTimeout, StrCat("rank ", group_->rank(), " waited ",
                                                 SecondsBetween(waiting_since_, now), " s in ", call,
                                                 ", ", RoundName(round), ", for ", NameRanks(late),

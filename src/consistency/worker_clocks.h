@@ -170,6 +170,10 @@ class WorkerClocks {
   Status CompareTurns(int mine, int other, uint64_t first);
   // In which round a worker's turn was.
   uint64_t RoundOf(int worker, uint64_t turn) const;
+  // "rank 1 on host (process 12) died", after others or not.
+  std::string NameLost(int worker, const std::string& gone, bool follows) const;
+  // The news that the session was given up may be here before what was done before it.
+  bool AllIsOnItsWay();
   // Whether it is long enough since somebody was seen to be gone that what it did before has come.
   bool NewsHasCome(bool of_this_node);
 
@@ -185,6 +189,7 @@ class WorkerClocks {
   bool waiting_ = false;
   bool aborted_before_ = false;
   std::optional<Instant> lost_at_;
+  std::optional<Instant> given_up_at_;
   // Of the turns that this worker has taken, and of those up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
@@ -201,6 +206,7 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
     waiting_since_ = Clock::now();
     aborted_before_ = group_->IsAborted();
     lost_at_.reset();
+    given_up_at_.reset();
     CallLeader();
   }
   for (;;) {

@@ -205,9 +205,8 @@ Status Circle::CheckPeers(const std::vector<int>& late) {
     if (gone.empty()) continue;
     // It may have arrived and gone between the two looks.
     if (HasArrived(member)) continue;
-    return Status(Code::kPeerLost,
-                  StrCat(group_->members().NameRank(member), " ", gone, " while rank ",
-                         group_->rank(), " waited for it in ", NameOf(MyKind())));
+    return group_->Lost(StrCat(group_->members().NameRank(member), " ", gone, " while rank ",
+                               group_->rank(), " waited for it in ", NameOf(MyKind())));
   }
   return bridge_ == nullptr ? Status::Ok() : CheckLeaders();
 }
@@ -220,9 +219,9 @@ Status Circle::CheckLeaders() {
     const Instant now = Clock::now();
     if (!leader_gone_at_.has_value()) leader_gone_at_ = now;
     if (now < *leader_gone_at_ + kOnItsWay || IsCompleted()) return Status::Ok();
-    return Status(Code::kPeerLost, StrCat(group_->members().NameRank(leader), " ", gone,
-                                          " while rank ", group_->rank(), " waited in ",
-                                          NameOf(MyKind()), " for its node to meet the others"));
+    return group_->Lost(StrCat(group_->members().NameRank(leader), " ", gone, " while rank ",
+                               group_->rank(), " waited in ", NameOf(MyKind()),
+                               " for its node to meet the others"));
   }
   return Status::Ok();
 }

@@ -16,6 +16,8 @@ enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3 };
 
 // How often the ranks of this node are looked after.
 constexpr auto kLookAfter = std::chrono::milliseconds(200);
+// How long a message about a loss may take to be sent; its receivers are polling.
+constexpr auto kPassOnWithin = std::chrono::milliseconds(200);
 // How long a node has to say who is late.
 constexpr auto kAnswerWithin = std::chrono::seconds(1);
 
@@ -142,6 +144,7 @@ void Intercom::TellAbort(const Status& why) {
   news.code = static_cast<int32_t>(why.code());
   CopyText(news.text, why.text());
   TellOtherNodes(news);
+  messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
 }
 
 void Intercom::TellGone(int rank, RankSlot::State state, const std::string& reason) {
@@ -164,6 +167,19 @@ void Intercom::LookAfterNeighbours() {
   const Membership& members = group_->members();
   // One of the node does it: the first that is there.
   if (ServiceRankOf(members.node()) != group_->rank()) return;
+  TellWhoDied();
+}
+
+void Intercom::PassOnLosses() {
+  {
+    const std::lock_guard<std::mutex> guard(polling_);
+    TellWhoDied();
+  }
+  messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
+}
+
+void Intercom::TellWhoDied() {
+  const Membership& members = group_->members();
   for (const int rank : members.node_ranks()) {
     if (known_dead_[static_cast<size_t>(rank)] ||
         group_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kHere) {

@@ -42,8 +42,12 @@ class Intercom {
   // One thread does it at a time, others return at once. True if there was any.
   bool Poll();
 
+  // Waits a moment until it is sent: the one who gives up may be about to end.
   void TellAbort(const Status& why);
   void TellGone(int rank, RankSlot::State state, const std::string& reason);
+  // Tells at once which ranks of this node have died, and waits a moment until it is sent: for a
+  // rank that has noticed it and may be about to end.
+  void PassOnLosses();
 
   // Asks the service threads of the other nodes which of their ranks have not come.
   LateInquiry AskWhoIsLate(int circle, uint64_t meeting);
@@ -63,6 +67,7 @@ class Intercom {
   void TakeIn(const News& news);
   void Answer(const News& question);
   void LookAfterNeighbours();
+  void TellWhoDied();
 
   std::unique_ptr<Messenger> messenger_;
   NodeGroup* group_;

@@ -28,18 +28,21 @@ bool Messenger::Advance() {
   return posted_.empty();
 }
 
-bool Messenger::Drain(Instant until) {
+bool Messenger::AwaitPosted(Instant until) {
   while (!Advance()) {
-    if (Clock::now() >= until) {
-      // The transport may still read the bytes: better lost than freed under its hands.
-      const std::lock_guard<std::mutex> guard(posted_mutex_);
-      if (!posted_.empty()) (void)new std::list<Posted>(std::move(posted_));  // NOLINT: see above
-      posted_.clear();
-      return false;
-    }
+    if (Clock::now() >= until) return false;
     std::this_thread::yield();
   }
   return true;
+}
+
+bool Messenger::Drain(Instant until) {
+  if (AwaitPosted(until)) return true;
+  // The transport may still read the bytes: better lost than freed under its hands.
+  const std::lock_guard<std::mutex> guard(posted_mutex_);
+  if (!posted_.empty()) (void)new std::list<Posted>(std::move(posted_));  // NOLINT: see above
+  posted_.clear();
+  return false;
 }
 
 }  // namespace multiverso

@@ -72,6 +72,8 @@ class Messenger {
   // Lets what was posted move on. True if all of it has left.
   bool Advance();
   // Until all of it has left, or that instant. False if not.
+  bool AwaitPosted(Instant until);
+  // The same, and gives up the rest: nothing will be sent any more.
   bool Drain(Instant until);
 
  private:

@@ -203,6 +203,11 @@ std::string NodeGroup::WhyGone(int rank) const {
   return IsAlive(local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
 
+Status NodeGroup::Lost(const std::string& text) {
+  if (intercom_ != nullptr) intercom_->PassOnLosses();
+  return Status(Code::kPeerLost, text);
+}
+
 void NodeGroup::NoteGone(int rank, RankSlot::State state, const std::string& reason,
                          const uint64_t (&arrivals)[kCircles]) {
   RankSlot& peer = slot(rank);

@@ -83,6 +83,9 @@ class NodeGroup final : public OwnerProbe {
   const char* MeetingAheadOf(int rank) const;
   // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
   std::string WhyGone(int rank) const;
+  // PeerLostError in these words, after the other nodes have been told of those who died on this
+  // one: whoever gets it may end the process at once.
+  Status Lost(const std::string& text);
   // A rank of another node left or died, and how.
   void NoteGone(int rank, RankSlot::State state, const std::string& reason,
                 const uint64_t (&arrivals)[kCircles]);

@@ -95,7 +95,8 @@ def test_bytes_of_a_sync_round_do_not_depend_on_the_number_of_workers(two_hosts)
             totals.append([more - less for more, less in zip(after, before, strict=True)])
         sizes[np] = [(more - less) / 20 for less, more in zip(*totals, strict=True)]
     for one, two in zip(sizes[2], sizes[4], strict=True):
-        assert one > 10**6  # the sum one way, the total the other
+        # The sum one way, the total the other; starting the two jobs took about as many bytes.
+        assert one > 0.9e6
         assert two < 1.02 * one
 
 

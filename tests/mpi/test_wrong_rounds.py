@@ -1,6 +1,7 @@
 """Wrong programs in sync mode end in words on every rank, and so do lost and late ranks."""
 
 import functools
+import re
 import signal
 
 import pytest
@@ -72,7 +73,8 @@ def test_rank_that_does_not_come_is_named_by_a_timeout(call, np, per_node):
         assert f"in {call}" in message
         assert call == "aggregate" or "of table 'weights'" in message
     (kind, message) = errors(result, [np - 1])[0]
-    assert kind in ("AbortedError", "PeerLostError")
+    # What it did to the order of calls may reach another node before the news of the end.
+    assert kind in ("AbortedError", "PeerLostError", *["MismatchError"] * (np > per_node))
     assert "waited" in message or "rank 0" in message
 
 
@@ -96,7 +98,8 @@ def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, per_node):
     result = launch.run(PROGRAM, "ends", how, np=3, **on_nodes(3, per_node)).check_clean()
     for kind, message in errors(result, (0, 1)):
         assert kind == "PeerLostError", message
-        for text in ["rank 2 left", "add_get", "of table 'weights'", *texts]:
+        assert re.search(r"rank 2 (on \S+ )?left", message), message
+        for text in ["add_get", "of table 'weights'", *texts]:
             assert text in message
 
 
@@ -129,8 +132,8 @@ def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode, per_node
         result = job.finish().check_clean()
     for kind, message in errors(result, (0, 2)):
         assert kind == "PeerLostError", message
-        assert f"rank 1 (process {pid}) died" in message
-        assert calls == "aggregate" or "of table 'weights'" in message
+        assert re.search(rf"rank 1 (on \S+ )?\(process {pid}\) died", message), message
+        assert calls == "aggregate" or "table 'weights'" in message
 
 
 @pytest.mark.parametrize("calls", ["add_get", "aggregate"])
@@ -139,7 +142,8 @@ def test_killed_rank_that_was_alone_on_its_node_is_named_at_the_deadline(calls):
         job.wait_for("busy")
         job.signal(1, signal.SIGKILL)
         result = job.finish().check_clean()
-    texts = [message for kind, message in errors(result, (0, 2))]
+    texts = [message for _, message in errors(result, (0, 2))]
     for kind, _ in errors(result, (0, 2)):
         assert kind in ("OperationTimeout", "PeerLostError", "AbortedError"), texts
-    assert any("rank 1" in text for text in texts), texts
+    # As one of those whose sums did not come.
+    assert all(re.search(r"ranks? (0 and )?1\b", text) for text in texts), texts
