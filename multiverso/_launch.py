@@ -266,7 +266,7 @@ def _require_same_make(mpi: ModuleType, launcher: Launcher | None) -> None:
         ranks = "would see 1 rank or abort"
     if fits:
         return
-    library = _library(mpi)
+    library = library_of(mpi)
     found = f"{vendor} {'.'.join(map(str, mpi.get_vendor()[1]))} ({library})"
     other = "openmpi" if launcher.variable == "OMPI_COMM_WORLD_SIZE" else "mpich"
     msg = (
@@ -285,7 +285,7 @@ def _started_by(launcher: Launcher | None) -> str:
     return f"{launcher.name} started this process ({launcher.variable}={value})"
 
 
-def _library(mpi: Any) -> str:
+def library_of(mpi: Any) -> str:
     """Return the path of the libmpi in this process, or, where that cannot be had, its version."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()

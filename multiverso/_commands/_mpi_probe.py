@@ -1,0 +1,31 @@
+"""Prints which MPI mpi4py loads, as a line of JSON, without starting it. A process of its own."""
+
+import json
+import sys
+
+
+def main() -> int:
+    """Print it; return 0."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError, OSError) as error:
+        sys.stdout.write(json.dumps({"error": f"mpi4py finds no MPI: {error}"}) + "\n")
+        return 0
+    from multiverso._launch import library_of
+
+    vendor, version = MPI.get_vendor()
+    found = {
+        "vendor": vendor,
+        "version": ".".join(map(str, version)),
+        "standard": ".".join(map(str, MPI.Get_version())),
+        "library": library_of(MPI),
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

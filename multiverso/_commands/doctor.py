@@ -1,0 +1,99 @@
+"""``multiverso doctor``: whether jobs of several ranks work here, and what to do if not."""
+
+import argparse
+import dataclasses
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from multiverso._commands import _checks, _facts
+from multiverso._commands._checks import Finding
+from multiverso._launch import find_launcher
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="check that jobs work here, and say what to do if they do not",
+        description="Checks MPI and its plug-ins, the launcher, shared memory, huge pages and "
+        "cores, starts two ranks that add to a table, and says what to do about each thing that "
+        "is not right. Exits with 1 if something is broken.",
+    )
+    parser.add_argument(
+        "-np", "-n", type=_positive, default=2, metavar="N", help="ranks you want to start (2)"
+    )
+    parser.add_argument(
+        "--limit", type=_seconds, default=60.0, metavar="SECONDS", help="for the two ranks (60)"
+    )
+    parser.add_argument("--mpirun", metavar="PATH", help="the launcher, if not that of this Python")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, and print what was found; return 1 if something is broken."""
+    if find_launcher() is not None:
+        sys.stderr.write("multiverso doctor: start it by itself, not as a rank of a job\n")
+        return 2
+    findings = list(_checks.check_all(_facts.collect(options.mpirun), options.np, options.limit))
+    if options.json:
+        lines = [dataclasses.asdict(finding) for finding in findings]
+        sys.stdout.write(json.dumps(lines, indent=2) + "\n")
+    elif importlib.util.find_spec("rich") is not None:
+        _print_table(findings)
+    else:
+        sys.stdout.write(text_of(findings))
+    return 1 if any(finding.state == "broken" for finding in findings) else 0
+
+
+def text_of(findings: Iterable[Finding]) -> str:
+    """Return the findings as plain text, a line each and one for the advice."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.state:<15}  {finding.check:<13}  {finding.found}")
+        if finding.advice is not None:
+            lines.append(f"{'':<15}  what to do:    {finding.advice}")
+    return "\n".join(lines) + "\n"
+
+
+def _print_table(findings: Iterable[Finding]) -> None:
+    console = importlib.import_module("rich.console").Console()
+    text = importlib.import_module("rich.text").Text
+    table = importlib.import_module("rich.table").Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("check", "", "found", "what to do"):
+        table.add_column(title, overflow="fold")
+    styles = {"ok": "green", "could be better": "yellow", "broken": "bold red"}
+    for finding in findings:
+        table.add_row(
+            text(finding.check),
+            text(finding.state, style=styles[finding.state]),
+            text(finding.found),  # not as markup: brackets are part of what was found
+            text(finding.advice or ""),
+        )
+    console.print(table)
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        msg = f"expected a whole number of at least 1, received {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 86400:
+        msg = f"expected seconds, more than 0 and less than a day, received {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return number
