@@ -26,6 +26,9 @@ CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.
 
 _MAX: Final = 2**63 - 1
 
+#: Elements that are looked at together, few enough to stay in the cache.
+_BLOCK: Final = 1 << 16
+
 #: Pins the memory of a writable, C-contiguous array for as long as the result lives, and passes
 #: its address to C: four times as fast as ``array.ctypes.data``.
 pin: Final[Callable[[NDArray[Any]], "ctypes.Array[ctypes.c_char]"]] = (
@@ -108,6 +111,20 @@ def _require_fit(array: NDArray[Any], dtype: np.dtype[Any], what: str) -> None:
             raise ValueError(msg)
 
 
+def require_finite(array: NDArray[Any], what: str) -> None:
+    """Raise ValueError that names the first element of `array` that is NaN or infinite."""
+    if array.dtype.kind != "f":
+        return
+    flat = array.reshape(-1)
+    for begin in range(0, flat.size, _BLOCK):  # nothing of the size of the array is allocated
+        finite = np.isfinite(flat[begin : begin + _BLOCK])
+        if not finite.all():
+            place = begin + int(finite.argmin())
+            index = ", ".join(map(str, np.unravel_index(place, array.shape)))
+            msg = f"{what}[{index}]: expected a finite number, received {flat[place]}"
+            raise ValueError(msg)
+
+
 def as_input(
     data: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], what: str
 ) -> NDArray[Any]:
@@ -166,10 +183,22 @@ def view_of(out: object, what: str) -> NDArray[Any]:
     array = as_array(out, what)
     again = as_array(out, what)
     # Two views of one memory begin at one address; two copies, both alive, cannot.
-    if array.dtype == object or array.size and array.ctypes.data != again.ctypes.data:
+    is_copy = array.size and array.ctypes.data != again.ctypes.data
+    if array.dtype == object or is_copy or not (array.size or _may_share(out)):
         msg = f"{what}: expected an array, received {type(out).__name__}"
         raise TypeError(msg)
     return array
+
+
+def _may_share(out: object) -> bool:
+    """Return whether `out`, which is empty, is something with memory: an empty list is not."""
+    if any(hasattr(out, name) for name in ("__array__", "__array_interface__", "__dlpack__")):
+        return True
+    try:
+        memoryview(out).release()  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
 
 
 def address(array: NDArray[Any]) -> int:

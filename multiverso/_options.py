@@ -3,6 +3,7 @@
 import math
 import numbers
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,9 @@ ROLES: Final[dict[str, int]] = {
     "worker": _capi.MV_ROLE_WORKER,
     "server": _capi.MV_ROLE_SERVER,
 }
+
+#: What becomes of a NaN or an infinity in what is added.
+NAN_POLICIES: Final = ("propagate", "error")
 
 #: A year, the most that the library takes: a longer deadline is as good as none.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
@@ -36,6 +40,8 @@ class Options:
         Deadline of any single call, in seconds.
     comm : object
         The communicator given, or None.
+    is_checked : bool
+        Whether what is added must be finite; a matter of this rank alone.
 
     """
 
@@ -44,10 +50,16 @@ class Options:
     role: str
     timeout: float
     comm: object
+    is_checked: bool
 
 
 def checked(
-    sync: object, staleness: object, role: object, comm: object, timeout: object
+    sync: object,
+    staleness: object,
+    role: object,
+    comm: object,
+    timeout: object,
+    nan_policy: object,
 ) -> Options:
     """Return the options of a session; TypeError or ValueError if wrong."""
     if not isinstance(sync, bool | np.bool_):
@@ -61,7 +73,9 @@ def checked(
             raise ValueError(msg)
         # No round ahead of the slowest is lock-step.
         mode = _capi.MV_MODE_STALE if rounds else _capi.MV_MODE_SYNC
-    return Options(mode, rounds, _role(role), _timeout(timeout), comm)
+    is_checked = _one_of(NAN_POLICIES, nan_policy, "nan_policy") == "error"
+    role = _one_of(ROLES, role, "role")
+    return Options(mode, rounds, role, _timeout(timeout), comm, is_checked)
 
 
 def _staleness(staleness: object) -> int:
@@ -75,22 +89,25 @@ def _staleness(staleness: object) -> int:
     return rounds
 
 
-def _role(role: object) -> str:
-    wanted = ", ".join(map(repr, ROLES))
-    if not isinstance(role, str):
-        msg = f"role: expected one of {wanted}, received {role!r}"
+def _one_of(choices: Collection[str], value: object, argument: str) -> str:
+    wanted = ", ".join(map(repr, choices))
+    if not isinstance(value, str):
+        msg = f"{argument}: expected one of {wanted}, received {value!r}"
         raise TypeError(msg)
-    if role not in ROLES:
-        msg = f"role: expected one of {wanted}, received {role!r}"
+    if value not in choices:
+        msg = f"{argument}: expected one of {wanted}, received {value!r}"
         raise ValueError(msg)
-    return role
+    return value
 
 
 def _timeout(timeout: object) -> float:
     if isinstance(timeout, bool | np.bool_) or not isinstance(timeout, numbers.Real):
         msg = f"timeout: expected seconds as a number, received {timeout!r}"
         raise TypeError(msg)
-    seconds = float(timeout)
+    try:
+        seconds = float(timeout)
+    except OverflowError:  # an int that no float holds
+        seconds = math.inf
     if not (math.isfinite(seconds) and seconds > 0):
         msg = f"timeout: expected a finite number of seconds above 0, received {timeout!r}"
         raise ValueError(msg)

@@ -123,6 +123,8 @@ class Session:
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
         self.settle()
+        if self.options.is_checked:
+            _arrays.require_finite(_arrays.view_of(array, "array"), "array")
         if type(array) is np.ndarray and array.flags.carray:
             code = _ARGUMENT_OF.get(array.dtype)
             if code is not None:

@@ -119,6 +119,11 @@ class StagedGroup:
             for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
         ]
 
+    def values(self) -> list[NDArray[Any]]:
+        """Return what the parameters are now; what gains are counted from stays as it is."""
+        self._store.read(self._now)
+        return self._now.views
+
     def load(self) -> None:
         """Bring the values to the tensors' memory, as where gains are counted from."""
         self._store.read(self._now)

@@ -43,8 +43,10 @@ class Table:
         "_dtype",
         "_handle",
         "_input_shapes",
+        "_is_checked",
         "_name",
         "_nbytes",
+        "_right_shape",
         "_shape",
         "_updater",
     )
@@ -72,6 +74,9 @@ class Table:
             raw.dtype, self._dtype = _arrays.table_dtype(dtype)
             self._shape = shape()
             self._input_shapes = _input_shapes(self._shape)
+            self._is_checked = session.options.is_checked and self._dtype.kind == "f"
+            # No delta is right as it is before it has been looked at, and others pay nothing.
+            self._right_shape = None if self._is_checked else self._shape
             initial = _initial(init_value, self._dtype, self._input_shapes, session.worker_id == 0)
         except Exception:
             _take_part(session, raw)
@@ -201,12 +206,12 @@ class Table:
         if (
             type(data) is _ndarray
             and data.dtype is self._dtype
-            and data.shape == self._shape
+            and data.shape == self._right_shape
             and data.flags.carray
         ):
             call(_add_right, self._handle, pin(data), self._count)
             return
-        delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
+        delta = self._delta_of(data, self._input_shapes)
         call(_table_add, self._handle, _arrays.pointer(delta), self._count)
 
     def _add_get(self, data: Any, out: Any) -> Any:
@@ -217,7 +222,7 @@ class Table:
             and type(out) is _ndarray
             and data.dtype is self._dtype
             and out.dtype is self._dtype
-            and data.shape == self._shape
+            and data.shape == self._right_shape
             and out.shape == self._shape
             and data.flags.carray
             and out.flags.carray
@@ -229,13 +234,20 @@ class Table:
                 call(_add_get_right, self._handle, source, sink, self._count)
                 return out
         buffer, target = _arrays.as_output(out, self._dtype, self._shape)
-        delta = _arrays.as_input(data, self._dtype, self._input_shapes, "data")
+        delta = self._delta_of(data, self._input_shapes)
         if np.may_share_memory(delta, buffer):
             delta = delta.copy()
         call(_table_add_get, self._handle, _arrays.pointer(delta), pin(buffer), self._count)
         if buffer is not target:
             np.copyto(target, buffer)
         return out
+
+    def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
+        """Return what the library can add."""
+        delta = _arrays.as_input(data, self._dtype, shapes, "data")
+        if self._is_checked:
+            _arrays.require_finite(delta, "data")
+        return delta
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse to be copied or pickled."""

@@ -65,6 +65,11 @@ class Tensor(Protocol):
 class Group(Protocol):
     """Tensors whose memory a framework fills and empties all at once; their attribute `group`."""
 
+    tensors: Sequence[Any]
+
+    def values(self) -> Sequence[NDArray[Any]]:
+        """Return what its tensors are in the framework now; a look that changes nothing."""
+
     def load(self) -> None:
         """Bring the values to the tensors' memory, as where gains are counted from."""
 
@@ -120,6 +125,7 @@ class TensorSync:
             self._groups: list[Group] = _groups_of(tensors)
             for group in self._groups:
                 group.load()
+            self._tensors = tensors
             parts = _by_dtype(tensors)
             if not parts:
                 msg = f"{name}: expected parameters, received {len(tensors)} tensors without any"
@@ -156,6 +162,8 @@ class TensorSync:
     def sync(self) -> None:
         """Add what the tensors have gained to the tables, and set both to the sum."""
         parts = self._checked_parts()
+        if self._session.options.is_checked:
+            self._require_finite()
         if self._exchange is not None:
             if self._session.closed:
                 msg = f"{self.name}: the session in which it was made has been shut down"
@@ -205,6 +213,18 @@ class TensorSync:
             group.load()
         for part in parts:
             part.restart()
+
+    def _require_finite(self) -> None:
+        """Raise ValueError if a tensor is not finite, before anything has moved."""
+        now = {
+            id(tensor): values
+            for group in self._groups
+            for tensor, values in zip(group.tensors, group.values(), strict=True)
+        }
+        for number, tensor in enumerate(self._tensors):
+            values = now[id(tensor)] if id(tensor) in now else tensor.values()
+            shaped = values.reshape(tensor.shape)
+            _arrays.require_finite(shaped, f"{self.name}, tensor {number}")
 
     def _checked_parts(self) -> "list[_TablePart]":
         if self._parts is None:

@@ -86,8 +86,12 @@ def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
         if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
             msg = f"{name}: expected a number, received {value!r}"
             raise TypeError(msg)
-        if not math.isfinite(value):
+        try:
+            number = float(value)
+        except OverflowError:  # an int that no float holds
+            number = math.inf
+        if not math.isfinite(number):
             msg = f"{name}: expected a finite number, received {value!r}"
             raise ValueError(msg)
-        values[places[name]] = float(value)
+        values[places[name]] = number
     return values

@@ -40,6 +40,7 @@ def init(
     role: str = "all",
     comm: object = None,
     timeout: float = 120.0,
+    nan_policy: str = "propagate",
 ) -> Session:
     """Join the parameter server. Collective: returns when all ranks have called it.
 
@@ -62,6 +63,11 @@ def init(
         The ranks of the session, if not ``COMM_WORLD``.
     timeout : float, optional
         Seconds that any single call may wait for other ranks.
+    nan_policy : {"propagate", "error"}, optional
+        What becomes of NaN and infinity in a delta, in the parameters of a `ParamSync` or an
+        adapter, and in what is aggregated. "propagate": they are added, as NumPy would.
+        "error": a ValueError that names the first, and nothing is applied. That costs a pass over
+        the data of each call. It is a matter of each rank, and of floating point alone.
 
     Returns
     -------
@@ -89,7 +95,8 @@ def init(
     (0, 1)
 
     """
-    return _session.open_session(_options.checked(sync, staleness, role, comm, timeout))[0]
+    options = _options.checked(sync, staleness, role, comm, timeout, nan_policy)
+    return _session.open_session(options)[0]
 
 
 @contextlib.contextmanager
@@ -100,6 +107,7 @@ def session(
     role: str = "all",
     comm: object = None,
     timeout: float = 120.0,
+    nan_policy: str = "propagate",
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block; takes and raises what `init` does.
 
@@ -117,7 +125,8 @@ def session(
     array([1., 2., 3.], dtype=float32)
 
     """
-    opened, new = _session.open_session(_options.checked(sync, staleness, role, comm, timeout))
+    options = _options.checked(sync, staleness, role, comm, timeout, nan_policy)
+    opened, new = _session.open_session(options)
     if not new:
         yield opened
         return
@@ -162,8 +171,9 @@ def aggregate(array: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        If `array` has no memory to write to, or another dtype. The other workers then wait for
-        this one until it leaves or their deadline passes.
+        If `array` has no memory to write to, or another dtype; with ``nan_policy="error"``, if
+        not all of it is finite. The other workers then wait for this one until it leaves or their
+        deadline passes.
     MismatchError
         On all workers, if sizes or dtypes differ or somebody makes another call.
     OperationTimeout, PeerLostError, AbortedError

@@ -148,7 +148,8 @@ class ArrayTableHandler(Table):
         Raises
         ------
         TypeError, ValueError
-            If `data` has another shape or cannot be cast. Nothing is changed.
+            If `data` has another shape or cannot be cast, or, with ``nan_policy="error"`` of
+            `multiverso.init`, is not finite. Nothing is changed.
         StateError
             If this rank is no worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -338,8 +339,9 @@ class MatrixTableHandler(Table):
         IndexError
             If a row id is negative or too large. The message has its position and value.
         TypeError, ValueError
-            If the ids are no integers in one dimension, or `data` has another shape or cannot be
-            cast. Nothing is changed, whichever error it is.
+            If the ids are no integers in one dimension, or `data` has another shape, cannot be
+            cast or, with ``nan_policy="error"``, is not finite. Nothing is changed, whichever error
+            it is.
         StateError
             If this rank is no worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -351,7 +353,7 @@ class MatrixTableHandler(Table):
             return
         ids = as_row_ids(row_ids, self._shape[0])
         shape = (len(ids), self._shape[1])
-        delta = _arrays.as_input(data, self._dtype, (shape, (shape[0] * shape[1],)), "data")
+        delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
         call(
             lib.MV_TableAddRows,
             self._handle,
