@@ -24,7 +24,9 @@ bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
   if (header->kind < RequestKind::kGet || header->kind > RequestKind::kReleased) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
-  if (header->kind == RequestKind::kSetHyper) return true;
+  if (header->kind == RequestKind::kSetHyper) {
+    return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0;
+  }
   const int64_t most = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
   return header->count > 0 && header->count <= most && header->first >= 0 && header->bytes > 0 &&
          header->bytes <= kChunkBytes;

@@ -176,15 +176,18 @@ bool ShardService::HasPredecessor(const std::list<Job>::iterator& job) {
 
 Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
   *done = true;
+  Status failure;
   for (int i = 0; i < 2; ++i) {
     if (!tickets[i].is_open) continue;
     bool over = false;
     int64_t bytes = 0;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&tickets[i], &over, &bytes));
+    const Status status = messenger_->Test(&tickets[i], &over, &bytes);
+    // The other one may still be on its way to the buffer.
+    if (!status.ok() && failure.ok()) failure = status;
     if (over) job->received += bytes;
-    *done = *done && over;
+    *done = *done && (over || !status.ok());
   }
-  return Status::Ok();
+  return failure;
 }
 
 Status ShardService::GoOn(Job* job, bool* any) {
@@ -193,8 +196,8 @@ Status ShardService::GoOn(Job* job, bool* any) {
   switch (job->phase) {
     case Job::Phase::kReceive: {
       const Status received = TestAll(job->receives, job, &done);
-      if (!received.ok()) job->failure = received;
-      if (received.ok() && !done) return Status::Pending();
+      if (!received.ok() && job->failure.ok()) job->failure = received;
+      if (!done) return Status::Pending();
       *any = true;
       const int64_t expected =
           job->chunk.out - job->buffer->data() + (CarriesData(header.kind) ? header.bytes : 0);

@@ -84,6 +84,7 @@ class ShardService {
   Status SendReply(Job* job);
   // Whether an earlier request of the same call has not been answered yet.
   bool HasPredecessor(const std::list<Job>::iterator& job);
+  // The failure of one does not end the wait for the other.
   Status TestAll(Messenger::Ticket* tickets, Job* job, bool* done);
   // Drops the jobs of ranks that are not there any more, and tables that nobody uses.
   void CleanUp();

@@ -62,7 +62,7 @@ class Messenger {
   // Ends a receive for which nothing has come. False if something is coming: test it further.
   virtual bool Withdraw(Ticket* ticket) = 0;
   // A whole message, if there is one, of any rank or of that one; one of more than `most` bytes is
-  // dropped and not got.
+  // dropped, and got without any.
   virtual Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) = 0;
   // After everybody has met for the end, so that no message is under way any more.
   virtual void Close() {}

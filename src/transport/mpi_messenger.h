@@ -169,7 +169,10 @@ class MpiMessenger final : public Messenger {
       }
       std::this_thread::yield();
     }
-    if (!fits) return Status::Ok();
+    if (!fits) {
+      *got = true;
+      return Status::Ok();
+    }
     *got = code == kMpiSuccess;
     return mpi_.Check(code, "MPI_Imrecv");
   }

@@ -86,13 +86,11 @@ bool MailRoom::Take(int from, int to, int tag, int64_t most, std::string* bytes)
     if (line.second != tag || (from != Messenger::kAnyRank && line.first != from)) continue;
     if (messages.empty() || messages.front().delay > 0) continue;
     const Message& message = messages.front();
-    const bool fits = message.bytes <= most;
-    if (fits) {
-      bytes->assign(static_cast<const char*>(message.begin()), static_cast<size_t>(message.bytes));
-    }
+    const int64_t length = message.bytes <= most ? message.bytes : 0;
+    bytes->assign(static_cast<const char*>(message.begin()), static_cast<size_t>(length));
     if (message.data != nullptr) over_[message.ticket] = Over{message.bytes, false};
     messages.pop_front();
-    return fits;
+    return true;
   }
   return false;
 }

@@ -51,6 +51,22 @@ TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
   }));
 }
 
+TEST(DecodeRequest, TakesNoSizesFromAChangeOfAnOption) {
+  const auto decodes = [](int64_t first, int64_t bytes) {
+    RequestHeader option = Sound();
+    option.kind = RequestKind::kSetHyper;
+    option.first = first;
+    option.bytes = bytes;
+    RequestHeader header;
+    return DecodeRequest(EncodeRequest(option), 2, &header);
+  };
+  EXPECT_TRUE(decodes(0, 0));
+  EXPECT_FALSE(decodes(0, INT64_MAX));
+  EXPECT_FALSE(decodes(0, -1));
+  EXPECT_FALSE(decodes(int64_t{1} << 32, 0));
+  EXPECT_FALSE(decodes(-1, 0));
+}
+
 TEST(DecodeRequest, RefusesOtherLengthsAndGarbage) {
   RequestHeader header;
   const std::string sound = EncodeRequest(Sound());
@@ -68,7 +84,11 @@ TEST(DecodeRequest, RefusesOtherLengthsAndGarbage) {
     if (!DecodeRequest(bytes, 2, &header)) continue;
     ASSERT_GE(header.sender, 0);
     ASSERT_LT(header.sender, 2);
-    if (header.kind == RequestKind::kSetHyper || header.kind == RequestKind::kReleased) continue;
+    if (header.kind == RequestKind::kReleased) continue;
+    if (header.kind == RequestKind::kSetHyper) {
+      ASSERT_EQ(header.bytes, 0);
+      continue;
+    }
     ASSERT_GT(header.count, 0);
     ASSERT_LE(header.count, kChunkBytes);
     ASSERT_GT(header.bytes, 0);
