@@ -29,6 +29,7 @@ class ByteWriter {
                 std::min(text.size(), static_cast<size_t>(bytes)));
     return *this;
   }
+  void Reserve(int64_t bytes) { out_.reserve(static_cast<size_t>(bytes)); }
   void FillTo(int64_t bytes) { out_.resize(static_cast<size_t>(bytes)); }
   const std::string& bytes() const { return out_; }
   std::string Take() { return std::move(out_); }

@@ -143,6 +143,9 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     return Corrupt(path, 0, "expected a number, a step and a version that can be");
   }
   manifest.library = TextOf(library);
+  // No more than there are: so nothing takes more memory than the file has bytes.
+  manifest.tables.reserve(static_cast<size_t>(tables));
+  manifest.files.reserve(static_cast<size_t>(files));
   for (int64_t i = 0; i < tables; ++i) {
     const int64_t at = in.at();
     SavedTable table;
@@ -163,6 +166,7 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     manifest.tables.push_back(std::move(table));
   }
   for (SavedTable& table : manifest.tables) {
+    table.clocks.reserve(manifest.workers);
     for (uint32_t i = 0; i < manifest.workers; ++i) table.clocks.push_back(in.Get<uint64_t>());
   }
   for (int64_t i = 0; i < files; ++i) {
@@ -200,6 +204,7 @@ bool LayOut(DataHeader* header) {
 
 std::string EncodeDataHeader(const DataHeader& header) {
   ByteWriter out;
+  out.Reserve(header.header_bytes);
   out.PutText(std::string(kDataMagic, kMagicBytes), kMagicBytes).Put(kFormatVersion);
   out.Put(static_cast<uint32_t>(header.sections.size())).Put(header.file_bytes).Put(header.id);
   out.Put(header.index).Put(static_cast<uint32_t>(kBlockBytes)).Put(header.header_bytes);
@@ -249,6 +254,7 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     return Corrupt(path, static_cast<int64_t>(bytes.size()) - kCrcBytes,
                    "the header is not the one that the manifest names");
   }
+  header.sections.reserve(sections);
   for (uint32_t i = 0; i < sections; ++i) {
     ByteReader record(bytes, kDataPreludeBytes + i * kSectionBytes);
     Section section;

@@ -182,15 +182,14 @@ class Mutations : public ::testing::Test {
 
   std::string In(const std::string& name) const { return path_ + "/" + name; }
 
-  // With file number `which` as these bytes. Of the allocations on the way none is much larger than
-  // the files.
+  // With file number `which` as these bytes. Of the allocations on the way none is larger than the
+  // files.
   Status VerifyWith(size_t which, const std::string& bytes) {
     files_.Overlay(In(which == 0 ? kManifestName : kDataName), bytes);
     const size_t size = bytes.size() + originals_[0].size() + originals_[1].size();
     largest_allocation = 0;
     const Status status = Verify(path_, &files_);
-    // Records are larger in memory than in the file, and lists of them grow by doubling.
-    EXPECT_LE(largest_allocation, 4 * size);
+    EXPECT_LE(largest_allocation, size);
     return status;
   }
 

@@ -1,0 +1,55 @@
+// Changes bytes at random, the way files and messages go wrong or are made to.
+#ifndef MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_
+#define MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+#include <random>
+#include <string>
+
+namespace multiverso::testing {
+
+// One to four changes: bytes, bits, numbers that are on the edge of something, more and fewer
+// bytes.
+inline void Mutate(std::string* bytes, std::mt19937_64* random) {
+  static constexpr int64_t kEdges[] = {
+      0,       1,       -1,        2,         7,          8,         255,       256,
+      65535,   65536,   INT32_MAX, INT32_MIN, UINT32_MAX, INT64_MAX, INT64_MIN, 4096,
+      1 << 18, 1 << 20, 1LL << 32, 1LL << 40, 1LL << 62,  12287,     16,        0x10000};
+  for (uint64_t changes = 1 + (*random)() % 4; changes > 0; --changes) {
+    if (bytes->empty()) bytes->push_back('\0');
+    const size_t at = (*random)() % bytes->size();
+    const int64_t edge = kEdges[(*random)() % std::size(kEdges)];
+    switch ((*random)() % 8) {
+      case 0:
+        (*bytes)[at] = static_cast<char>((*random)());
+        break;
+      case 1:
+        (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << ((*random)() % 8)));
+        break;
+      case 2:
+        bytes->resize(at);
+        break;
+      case 3:
+        bytes->insert(at, 1 + (*random)() % 9, static_cast<char>((*random)()));
+        break;
+      case 4:
+        std::rotate(bytes->begin(), bytes->begin() + static_cast<int64_t>(at), bytes->end());
+        break;
+      case 5:
+        bytes->erase(at, 1 + (*random)() % 9);
+        break;
+      default: {  // where a field of a header would be
+        const size_t width = (*random)() % 2 == 0 ? 4 : 8;
+        const size_t field = at / width * width;
+        if (field + width <= bytes->size()) std::memcpy(bytes->data() + field, &edge, width);
+      }
+    }
+  }
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_

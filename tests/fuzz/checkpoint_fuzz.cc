@@ -1,0 +1,154 @@
+// Any bytes as a file of a checkpoint, whose other file is right.
+//
+// The first byte chooses: bit 0 the file of data instead of the manifest, bit 1 that checksums are
+// made right again, as somebody with bad intent would do. The rest is the file.
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "base/crc.h"
+#include "checkpoint/memory_save.h"
+#include "checkpoint/reader.h"
+#include "memory_files.h"
+#include "target.h"
+
+namespace {
+
+std::atomic<size_t> largest_allocation{0};
+
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__has_feature)
+// Of this whole program, to see how much is asked for.
+void* operator new(size_t bytes) {
+  size_t largest = largest_allocation.load();
+  while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
+  }
+  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t /*bytes*/) noexcept { std::free(memory); }
+#endif
+
+namespace multiverso::fuzz {
+namespace {
+
+constexpr char kFolder[] = "/saved/000001-step-3";
+constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
+
+std::string PathOf(size_t which) { return std::string(kFolder) + "/" + kNames[which]; }
+
+// Both files of a checkpoint of two small tables.
+const MemoryFiles& Original() {
+  static const MemoryFiles* const files = [] {
+    auto* made = new MemoryFiles;
+    static const float weights[5] = {1, 2, 3, 4, 5};
+    static const double rows[6] = {1, 2, 3, 4, 5, 6};
+    static const uint32_t steps[3] = {7, 8, 9};
+    std::vector<MemoryTable> tables(2);
+    tables[0].record.name = "w";
+    tables[0].record.slots = 1;
+    tables[0].record.num_row = 5;
+    tables[0].record.num_col = 1;
+    tables[0].record.counting = StepCounting::kPerSection;
+    tables[0].steps = 4;
+    tables[0].areas = {weights, weights};
+    tables[1].record.name = "m";
+    tables[1].record.kind = 1;
+    tables[1].record.dtype = 1;
+    tables[1].record.num_row = 3;
+    tables[1].record.num_col = 2;
+    tables[1].record.counting = StepCounting::kPerRow;
+    tables[1].areas = {rows, steps};
+    const Status status = SaveMemory(made, "/saved", 3, 0, tables, "1.2.3");
+    Require(status.ok(), "a checkpoint", status.text());
+    return made;
+  }();
+  return *files;
+}
+
+void PutCrc(std::string* bytes, size_t size) {
+  if (size < 4 || size > bytes->size()) return;
+  const uint32_t crc = Crc32c(bytes->data(), static_cast<int64_t>(size) - 4);
+  std::memcpy(bytes->data() + size - 4, &crc, 4);
+}
+
+// With right checksums of whatever is there.
+void Forge(MemoryFiles* files, size_t which) {
+  std::string* const bytes = files->Find(PathOf(which));
+  if (which == 0) {
+    PutCrc(bytes, bytes->size());
+    return;
+  }
+  int64_t header_bytes = 4096;
+  if (bytes->size() >= 48) std::memcpy(&header_bytes, bytes->data() + 40, 8);
+  if (header_bytes < 64 || header_bytes > static_cast<int64_t>(bytes->size())) return;
+  PutCrc(bytes, static_cast<size_t>(header_bytes));
+  std::string* const manifest = files->Find(PathOf(0));
+  Result<Manifest> decoded = DecodeManifest(*manifest, "");
+  decoded->files[0].bytes = static_cast<int64_t>(bytes->size());
+  decoded->files[0].header_crc = HeaderCrcOf(bytes->substr(0, static_cast<size_t>(header_bytes)));
+  *manifest = EncodeManifest(decoded.value());
+}
+
+Status ReadAll(MemoryFiles* files) {
+  auto reader = CheckpointReader::Open(files, kFolder);
+  if (!reader.ok()) return reader.status();
+  const WaitLimit limit = WaitLimit::Until(Instant::max());
+  BlockProgress verified;
+  MV_RETURN_IF_NOT_OK(reader.value()->Verify(reader.value()->blocks(), &verified, limit));
+  const auto& tables = reader.value()->manifest().tables;
+  for (uint32_t i = 0; i < tables.size(); ++i) {
+    for (uint32_t place = 0; place < tables[i].num_areas(); ++place) {
+      BlockProgress progress;
+      int64_t sum = 0;
+      const auto take = [&](int64_t /*first*/, int64_t count, const char* data) {
+        sum += count + data[0];
+        return Status::Ok();
+      };
+      MV_RETURN_IF_NOT_OK(reader.value()->Read(i, tables[i].area(place), 0, tables[i].num_row,
+                                               &progress, limit, take));
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::vector<std::string> Seeds() {
+  std::vector<std::string> seeds;
+  for (const char mode : {'\0', '\1', '\2', '\3'}) {
+    seeds.push_back(mode + *Original().Find(PathOf(static_cast<size_t>(mode & 1))));
+  }
+  return seeds;
+}
+
+}  // namespace multiverso::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace multiverso;        // NOLINT
+  using namespace multiverso::fuzz;  // NOLINT
+  if (size == 0) return 0;
+  MemoryFiles files = Original();
+  const size_t which = data[0] & 1;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  *files.Find(PathOf(which)) = bytes;
+  if ((data[0] & 2) != 0) Forge(&files, which);
+  const bool is_original = *files.Find(PathOf(which)) == *Original().Find(PathOf(which));
+  const size_t all = bytes.size() + Original().Find(PathOf(1 - which))->size();
+  largest_allocation = 0;
+  const Status status = ReadAll(&files);
+  // Where all is small, messages are the largest.
+  Require(largest_allocation <= all + 1024, "no allocation larger than the files",
+          std::to_string(largest_allocation) + " bytes");
+  if (is_original) Require(status.ok(), "the original to be whole", status.text());
+  const bool refused = status.code() == Code::kCheckpointCorrupt;
+  // With right checksums it may be another checkpoint, such as one of another step.
+  Require(refused || (status.ok() && (is_original || (data[0] & 2) != 0)), "CheckpointCorruptError",
+          status.text());
+  return 0;
+}

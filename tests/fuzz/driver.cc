@@ -1,0 +1,92 @@
+// Runs a target without libFuzzer: all files of the corpus, then changes of them, at random but the
+// same for the same seed.
+//
+//   fuzz_checkpoint -runs=10000 -seed=1 CORPUS...    as libFuzzer, which has these options too
+//   fuzz_checkpoint -seeds=FOLDER                    writes the target's own seeds there
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/mutations.h"
+#include "target.h"
+
+namespace {
+
+bool TakeNumber(const std::string& argument, const std::string& option, uint64_t* number) {
+  if (argument.rfind(option, 0) != 0) return false;
+  *number = std::strtoull(argument.c_str() + option.size(), nullptr, 10);
+  return true;
+}
+
+void Run(const std::string& bytes) {
+  (void)LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+}
+
+// What made the process end is in that file afterwards, as libFuzzer leaves it too.
+void Keep(const std::string& bytes) {
+  std::ofstream("crash-last-input", std::ios::binary)
+      .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+void WriteSeeds(const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  const std::vector<std::string> seeds = multiverso::fuzz::Seeds();
+  for (size_t i = 0; i < seeds.size(); ++i) {
+    std::ofstream(folder + "/seed-" + std::to_string(i), std::ios::binary)
+        .write(seeds[i].data(), static_cast<std::streamsize>(seeds[i].size()));
+  }
+}
+
+std::vector<std::string> ReadCorpus(const std::string& path) {
+  std::vector<std::filesystem::path> files;
+  if (std::filesystem::is_directory(path)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path)) files.push_back(entry);
+    std::sort(files.begin(), files.end());  // the same order everywhere
+  } else {
+    files.emplace_back(path);
+  }
+  std::vector<std::string> corpus;
+  for (const auto& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    corpus.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  }
+  return corpus;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint64_t runs = 0;
+  uint64_t seed = 1;
+  std::vector<std::string> corpus;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument.rfind("-seeds=", 0) == 0) {
+      WriteSeeds(argument.substr(7));
+      return 0;
+    }
+    if (TakeNumber(argument, "-runs=", &runs) || TakeNumber(argument, "-seed=", &seed)) continue;
+    for (std::string& bytes : ReadCorpus(argument)) corpus.push_back(std::move(bytes));
+  }
+  if (corpus.empty()) {
+    std::fprintf(stderr, "expected the files of a corpus, received none\n");
+    return 2;
+  }
+  for (const std::string& bytes : corpus) Run(bytes);
+  std::mt19937_64 random(seed);
+  for (uint64_t run = 0; run < runs; ++run) {
+    std::string bytes = corpus[random() % corpus.size()];
+    multiverso::testing::Mutate(&bytes, &random);
+    if (std::getenv("MULTIVERSO_FUZZ_KEEP") != nullptr) Keep(bytes);
+    Run(bytes);
+  }
+  std::printf("%zu files and %llu changes of them, seed %llu\n", corpus.size(),
+              static_cast<unsigned long long>(runs), static_cast<unsigned long long>(seed));
+  return 0;
+}

@@ -1,0 +1,263 @@
+// Any bytes as a request of another node, to a service that has tables.
+//
+// Two ranks of one process are two nodes. The input is a request's header and what follows it; it
+// is sent to rank 1 as rank 0 would send it, and what comes back is compared with a model of the
+// tables: what was refused has changed nothing, and what was not has done just that.
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "session/session.h"
+#include "session/session_opening.h"
+#include "table/request.h"
+#include "target.h"
+#include "transport/intercom.h"
+#include "transport/thread_transport.h"
+
+namespace multiverso::fuzz {
+namespace {
+
+constexpr int64_t kArraySize = 10;  // rank 1 has the second half
+constexpr int64_t kRows = 8;        // likewise
+constexpr int64_t kColumns = 3;
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// A table of int64, whose sums are exact, and what rank 1 must have of it.
+struct Modelled {
+  Table* tables[2] = {};
+  int64_t first = 0;  // element that rank 1 begins with
+  std::vector<int64_t> model;
+};
+
+class Job {
+ public:
+  Job() {
+    setenv("MULTIVERSO_RANKS_PER_NODE", "1", 1);
+    setenv("MULTIVERSO_LOG", "off", 1);
+    const auto hub = std::make_shared<ThreadHub>(2);
+    OnBothRanks([&](int rank) {
+      SessionOptions options;
+      SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
+      const Status status = RunToEnd(&opening);
+      Require(status.ok(), "a session", status.text());
+      sessions_[rank] = opening.TakeSession();
+    });
+    array_.first = kArraySize / 2;
+    array_.model.resize(kArraySize / 2);
+    matrix_.first = kRows / 2 * kColumns;
+    matrix_.model.resize(kRows / 2 * kColumns);
+    TableSpec spec;
+    spec.dtype = static_cast<int32_t>(DType::kInt64);
+    spec.num_row = kArraySize;
+    Create(spec, array_.tables);
+    spec.kind = static_cast<int32_t>(TableKind::kMatrix);
+    spec.num_row = kRows;
+    spec.num_col = kColumns;
+    Create(spec, matrix_.tables);
+    spec.dtype = static_cast<int32_t>(DType::kFloat32);
+    spec.updater = static_cast<int32_t>(UpdaterKind::kAdagrad);
+    SetDefaults(UpdaterKind::kAdagrad, spec.hyper);
+    Create(spec, with_state_);
+  }
+
+  int64_t array_id() const { return array_.tables[0]->id(); }
+  int64_t matrix_id() const { return matrix_.tables[0]->id(); }
+  int64_t with_state_id() const { return with_state_[0]->id(); }
+
+  void Try(const std::string& bytes) {
+    const size_t size = sizeof(RequestHeader);
+    RequestHeader header;
+    const bool is_request = bytes.size() >= size &&
+                            DecodeRequest(bytes.substr(0, size), 2, &header) && header.sender == 0;
+    if (!is_request) {
+      const int64_t dropped = intercom(1)->dropped();
+      Post(kRequestTag, bytes);
+      Until([&] { return intercom(1)->dropped() > dropped; }, "the message to be dropped");
+    } else if (header.kind != RequestKind::kReleased) {  // after which there may be no table
+      Ask(header, bytes.substr(0, size), bytes.substr(size));
+    }
+    Require(!sessions_[0]->group()->IsAborted() && !sessions_[1]->group()->IsAborted(),
+            "the session to go on", "an abort");
+    CheckModel(array_);
+    CheckModel(matrix_);
+  }
+
+ private:
+  template <class Body>
+  static void OnBothRanks(const Body& body) {
+    std::thread other([&] { body(1); });
+    body(0);
+    other.join();
+  }
+
+  Messenger* messenger() { return intercom(0)->messenger(); }
+  Intercom* intercom(int rank) { return sessions_[rank]->group()->intercom(); }
+
+  void Create(const TableSpec& spec, Table** tables) {
+    OnBothRanks([&](int rank) {
+      const auto creation = sessions_[rank]->StartTable(spec, nullptr);
+      const Status status = RunToEnd(creation.get());
+      Require(status.ok(), "a table", status.text());
+      tables[rank] = sessions_[rank]->KeepTable(creation->TakeTable());
+    });
+  }
+
+  void Post(int tag, const std::string& bytes) {
+    const Status status = messenger()->Post(1, tag, bytes);
+    Require(status.ok(), "a message to be sent", status.text());
+  }
+
+  template <class Done>
+  void Until(const Done& done, const char* what) {
+    const Instant deadline = Clock::now() + kPatience;
+    while (!done()) {
+      Require(Clock::now() < deadline, what, "nothing");
+      messenger()->Advance();
+      std::this_thread::yield();
+    }
+  }
+
+  void Ask(const RequestHeader& header, const std::string& head, const std::string& payload) {
+    const bool returns = ReturnsData(header.kind);
+    std::vector<char> answer(returns ? static_cast<size_t>(header.bytes) : sizeof(Reply));
+    Messenger::Ticket ticket;
+    (void)messenger()->Receive(1, header.tag, answer.data(), static_cast<int64_t>(answer.size()),
+                               &ticket);
+    Post(kRequestTag, head);
+    const size_t id_bytes =
+        IsOfRows(header.kind) ? std::min(payload.size(), static_cast<size_t>(header.count) * 8) : 0;
+    const std::string ids = payload.substr(0, id_bytes);
+    const std::string values = payload.substr(id_bytes);
+    if (IsOfRows(header.kind)) Post(ValuesTag(header.tag), ids);
+    if (CarriesData(header.kind)) Post(ValuesTag(header.tag), values);
+    int64_t received = 0;
+    Until(
+        [&] {
+          bool done = false;
+          const Status status = messenger()->Test(&ticket, &done, &received);
+          Require(status.ok(), "an answer", status.text());
+          return done;
+        },
+        "an answer");
+    if (!returns) {
+      Reply reply;
+      std::memcpy(&reply, answer.data(), sizeof(reply));
+      if (reply.status().ok()) Apply(header, ids, values, nullptr);
+    } else if (received == header.bytes) {
+      Apply(header, ids, values, answer.data());
+    } else {
+      Require(received == 0, "no values instead of the wrong ones", std::to_string(received));
+      std::string why;
+      bool got = false;
+      Until(
+          [&] {
+            (void)messenger()->Take(1, kErrorTag, sizeof(ErrorMessage), &why, &got);
+            return got;
+          },
+          "the reason of a refusal");
+    }
+  }
+
+  // What the service says that it has done, to the model.
+  void Apply(const RequestHeader& header, const std::string& ids, const std::string& values,
+             const char* answer) {
+    Modelled* table = nullptr;
+    if (header.table == array_id()) table = &array_;
+    if (header.table == matrix_id()) table = &matrix_;
+    if (table == nullptr) {
+      Require(header.table == with_state_id(), "an answer of a table", "one of none");
+      return;
+    }
+    Require(header.kind != RequestKind::kSetHyper, "an error", "a hyper-parameter of updater add");
+    const int64_t unit = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
+    for (int64_t i = 0; i < header.count * unit; ++i) {
+      int64_t place = header.first + i;
+      if (IsOfRows(header.kind)) {
+        int64_t row = 0;
+        std::memcpy(&row, ids.data() + i / unit * 8, 8);
+        place = row * unit + i % unit;
+      }
+      const int64_t here = place - table->first;
+      Require(here >= 0 && here < static_cast<int64_t>(table->model.size()),
+              "elements that rank 1 has", std::to_string(place));
+      auto& element = table->model[static_cast<size_t>(here)];
+      uint64_t value = 0;
+      if (CarriesData(header.kind)) {
+        Require(values.size() == static_cast<size_t>(header.count * unit) * 8,
+                "as many values as were announced", std::to_string(values.size()) + " bytes");
+        std::memcpy(&value, values.data() + i * 8, 8);
+      }
+      const bool stores = header.kind == RequestKind::kStore;
+      element = static_cast<int64_t>(stores ? value : static_cast<uint64_t>(element) + value);
+      if (answer != nullptr && !IsOfRows(header.kind)) {
+        Require(std::memcmp(answer + i * 8, &element, 8) == 0, "the table's values", "others");
+      }
+    }
+  }
+
+  void CheckModel(const Modelled& table) {
+    std::vector<int64_t> now(table.model.size());
+    Progress progress;
+    const Status status =
+        table.tables[1]->CopyOut(0, table.first, static_cast<int64_t>(now.size()), now.data(),
+                                 &progress, WaitLimit::For(kPatience));
+    Require(status.ok(), "the table's values", status.text());
+    Require(now == table.model, "a table as the model has it", "another");
+  }
+
+  std::unique_ptr<Session> sessions_[2];
+  Modelled array_;
+  Modelled matrix_;
+  Table* with_state_[2] = {};
+};
+
+// Never destroyed: an input that ends the process shall do so where it is.
+Job* TheJob() {
+  static auto* const job = new Job;
+  return job;
+}
+
+std::string SeedOf(RequestKind kind, int64_t table, int64_t first, int64_t count, int64_t unit,
+                   int64_t element_bytes, bool is_of_rows) {
+  RequestHeader header;
+  header.kind = kind;
+  header.tag = kLastCallTag;
+  header.table = table;
+  header.first = first;
+  header.count = count;
+  header.bytes = kind == RequestKind::kSetHyper ? 0 : count * unit * element_bytes;
+  header.value = 0.5;
+  std::string seed = EncodeRequest(header);
+  for (int64_t row = kRows / 2; is_of_rows && row < kRows / 2 + count; ++row) {
+    seed.append(reinterpret_cast<const char*>(&row), 8);
+  }
+  if (CarriesData(kind)) seed.append(static_cast<size_t>(header.bytes), '\1');
+  return seed;
+}
+
+}  // namespace
+
+std::vector<std::string> Seeds() {
+  Job* const job = TheJob();
+  return {
+      SeedOf(RequestKind::kGet, job->array_id(), 5, 5, 1, 8, false),
+      SeedOf(RequestKind::kAdd, job->array_id(), 6, 3, 1, 8, false),
+      SeedOf(RequestKind::kAddGet, job->array_id(), 5, 5, 1, 8, false),
+      SeedOf(RequestKind::kStore, job->matrix_id(), 12, 12, 1, 8, false),
+      SeedOf(RequestKind::kGetRows, job->matrix_id(), 0, 4, kColumns, 8, true),
+      SeedOf(RequestKind::kAddRows, job->matrix_id(), 0, 3, kColumns, 8, true),
+      SeedOf(RequestKind::kAddRows, job->with_state_id(), 0, 2, kColumns, 4, true),
+      SeedOf(RequestKind::kSetHyper, job->with_state_id(), 0, 0, 1, 4, false),
+  };
+}
+
+}  // namespace multiverso::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  multiverso::fuzz::TheJob()->Try(std::string(reinterpret_cast<const char*>(data), size));
+  return 0;
+}
