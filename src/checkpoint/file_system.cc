@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -30,6 +31,7 @@ class PosixWritable final : public WritableFile {
 
   Status Write(const void* data, int64_t bytes) override {
     const char* at = static_cast<const char*>(data);
+    if (MV_FAILPOINT("file.write")) return IoFailure(path_, "write", EIO, written_);
     while (bytes > 0) {
       const ssize_t done = write(fd_, at, static_cast<size_t>(std::min(bytes, kMostBytes)));
       if (done < 0 && errno == EINTR) continue;
@@ -49,6 +51,7 @@ class PosixWritable final : public WritableFile {
   }
 
   Status Sync() override {
+    if (MV_FAILPOINT("file.sync")) return IoFailure(path_, "sync", EIO, written_);
     if (fsync(fd_) != 0) return IoFailure(path_, "sync", errno, written_);
     return Status::Ok();
   }
@@ -92,6 +95,7 @@ class PosixReadable final : public ReadableFile {
 class Posix final : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    if (MV_FAILPOINT("file.create")) return IoFailure(path, "create", EIO);
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
     if (fd < 0) return IoFailure(path, "create", errno);
     return std::unique_ptr<WritableFile>(std::make_unique<PosixWritable>(path, fd));
@@ -152,16 +156,19 @@ class Posix final : public FileSystem {
   }
 
   Status MakeFolder(const std::string& path) override {
+    if (MV_FAILPOINT("folder.make")) return IoFailure(path, "make folder", EIO);
     if (mkdir(path.c_str(), kFolderMode) != 0) return IoFailure(path, "make folder", errno);
     return Status::Ok();
   }
 
   Status Rename(const std::string& from, const std::string& to) override {
+    if (MV_FAILPOINT("file.rename")) return IoFailure(to, "rename to", EIO);
     if (rename(from.c_str(), to.c_str()) != 0) return IoFailure(to, "rename to", errno);
     return Status::Ok();
   }
 
   Status SyncFolder(const std::string& path) override {
+    if (MV_FAILPOINT("folder.sync")) return IoFailure(path, "sync", EIO);
     const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return IoFailure(path, "open", errno);
     const int result = fsync(fd);
@@ -173,6 +180,7 @@ class Posix final : public FileSystem {
   }
 
   Status Remove(const std::string& path) override {
+    if (MV_FAILPOINT("file.remove")) return IoFailure(path, "remove", EIO);
     if (remove(path.c_str()) != 0) return IoFailure(path, "remove", errno);
     return Status::Ok();
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -83,6 +84,7 @@ Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body bod
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeHold<kFor> holding(storage_.lock(stripe));
+    if (kFor == StripeUse::kWriting) (void)MV_FAILPOINT("shard.write");
     work();
   }
   return Status::Ok();
