@@ -1,0 +1,175 @@
+"""Measure writing a checkpoint beside dd on the same disk, and what training notices of it.
+
+    python benchmarks/checkpoint.py --folder /scratch
+    python benchmarks/checkpoint.py --mib 256 --rounds 2 --ranks 1 2 --json out.json
+
+A table is saved, and dd writes and syncs a file of as many bytes, in turns, since a disk is as fast
+as others leave it; the ratio of neighbouring samples counts. With background=True the call is to
+take less time than one copy of the table's bytes in memory. The folder must have room for twice
+the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import multiverso as mv
+from environment import describe
+from launcher import launch
+from ranks import Ranks, find_mpi
+
+#: The bars: at least so much of dd's speed; less than so many memory copies.
+_LEAST_OF_DD = 0.8
+_MOST_COPIES = 1.0
+_LIMIT = 1800.0
+
+
+def write_with_dd(folder: Path, mib: int) -> float:
+    """Return the seconds that dd takes to write and sync so many MiB."""
+    target = folder / "dd"
+    command = ["dd", "if=/dev/zero", f"of={target}", "bs=1M", f"count={mib}", "conv=fsync"]
+    start = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.perf_counter() - start
+    target.unlink()
+    return seconds
+
+
+def copy_once(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> float:
+    """Return the seconds of one copy in memory, by one thread."""
+    start = time.perf_counter()
+    np.copyto(target, source)
+    return time.perf_counter() - start
+
+
+def save(folder: Path, ranks: Ranks, background: bool) -> tuple[float, float]:
+    """Return the seconds of the call, the longest of all ranks, and until the save is complete."""
+    ranks.start()
+    start = time.perf_counter()
+    mv.save(folder / "saved", keep=1, background=background)
+    called = time.perf_counter() - start
+    mv.wait_for_save()
+    complete = time.perf_counter() - start
+    return max(ranks.gather(called)), max(ranks.gather(complete))
+
+
+def measure(folder: Path, mib: int, rounds: int, ranks: Ranks) -> dict[str, Any]:
+    """Return all samples, in seconds. Collective."""
+    samples: dict[str, list[float]] = {
+        name: [] for name in ("dd", "save", "copy", "background_call", "background_complete")
+    }
+    size = mib * (1 << 18)
+    with mv.session(timeout=600):
+        table = mv.ArrayTableHandler(size, name="saved")
+        if mv.is_master_worker():
+            table.add(np.random.default_rng(0).standard_normal(size, np.float32))
+        mv.barrier()
+        for number in range(rounds):
+            if ranks.is_master:
+                samples["dd"].append(write_with_dd(folder, mib))
+            ranks.meet()
+            samples["save"].append(save(folder, ranks, background=False)[0])
+            if number == 0:
+                # The memory for copies is made by the first save in the background, and kept.
+                first = save(folder, ranks, background=True)[0]
+            called, complete = save(folder, ranks, background=True)
+            samples["background_call"].append(called)
+            samples["background_complete"].append(complete)
+            if ranks.is_master:
+                source, target = np.ones(size, np.float32), np.zeros(size, np.float32)
+                copies = [copy_once(source, target) for _ in range(3)]
+                samples["copy"].append(statistics.median(copies))
+                del source, target
+            ranks.meet()
+    return {"ranks": ranks.size, "mib": mib, "first_background_call": first, "samples": samples}
+
+
+def judge(run: dict[str, Any]) -> dict[str, float]:
+    """Return the ratios that the bars are about, as medians over the rounds."""
+    samples = run["samples"]
+
+    def ratio(one: str, other: str) -> float:
+        pairs = zip(samples[one], samples[other], strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
+    return {"of_dd": ratio("dd", "save"), "copies": ratio("background_call", "copy")}
+
+
+def show(run: dict[str, Any]) -> str:
+    """Return the run as lines of text."""
+    samples, ratios, mib = run["samples"], judge(run), run["mib"]
+
+    def speed(name: str) -> str:
+        seconds = statistics.median(samples[name])
+        return f"{seconds:8.3f} s  {mib / 1024 / seconds:7.2f} GiB/s"
+
+    lines = [f"{run['ranks']} rank(s), a table of {mib} MiB, {len(samples['save'])} rounds"]
+    for name, text in (
+        ("dd", "dd conv=fsync"),
+        ("save", "mv.save"),
+        ("copy", "one copy in memory"),
+        ("background_call", "mv.save(background=True), the call"),
+        ("background_complete", "mv.save(background=True), complete"),
+    ):
+        lines.append(f"  {text:<36} {speed(name)}")
+    lines += [
+        f"  of dd's speed: {ratios['of_dd']:.2f} (at least {_LEAST_OF_DD})",
+        f"  the call takes {ratios['copies']:.2f} copies in memory (less than {_MOST_COPIES:g}); "
+        f"the first one, whose memory is new, took {run['first_background_call']:.3f} s",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Measure, print, and return 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--folder", type=Path, default=Path("build"), help="on the disk to measure")
+    parser.add_argument("--mib", type=int, default=2048, help="size of the table (2048)")
+    parser.add_argument("--rounds", type=int, default=3, help="samples of each (3)")
+    parser.add_argument("--ranks", type=int, nargs="+", help="several runs under mpirun")
+    parser.add_argument("--json", type=Path, help="write all samples there")
+    parser.add_argument("--silent", action="store_true", help="print nothing")
+    options = parser.parse_args()
+    arguments = ["--folder", str(options.folder), "--mib", str(options.mib)]
+    arguments += ["--rounds", str(options.rounds)]
+    if options.ranks:
+        reports = [launch(Path(__file__), n, arguments, _LIMIT) for n in options.ranks]
+        report = {"environment": reports[0]["environment"], "runs": [r["runs"][0] for r in reports]}
+        is_master = True
+    else:
+        mpi = find_mpi()[0] if "multiverso-benchmark" in str(options.json) else None
+        ranks = Ranks(mpi)
+        is_master = ranks.is_master
+        options.folder.mkdir(parents=True, exist_ok=True)
+        made = tempfile.mkdtemp(prefix="checkpoint-", dir=options.folder) if is_master else None
+        folder = Path(ranks.gather(made)[0])
+        try:
+            run = measure(folder, options.mib, options.rounds, ranks)
+        finally:
+            if is_master:
+                shutil.rmtree(folder)
+        report = {"environment": describe(mpi), "runs": [run]}
+    if not is_master:
+        return 0
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1))
+    if not options.silent:
+        sys.stdout.write("\n".join(map(show, report["runs"])))
+    ratios = [judge(run) for run in report["runs"]]
+    right = all(r["of_dd"] >= _LEAST_OF_DD and r["copies"] < _MOST_COPIES for r in ratios)
+    return 0 if right or options.silent else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
