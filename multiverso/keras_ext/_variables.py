@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from multiverso._param_manager import Shares
 from multiverso._tensor_sync import Tensor
 
 #: Of a table; half precision is summed up in single precision.
@@ -49,33 +50,24 @@ class Access:
                 raise TypeError(msg)
 
 
-def tensors_of(
-    access: Access, sync_non_trainable: object, is_master: bool, mean: float
-) -> list[Tensor]:
+def tensors_of(access: Access, statistics: Shares) -> list[Tensor]:
     """Return the tensors, in the order of `parameters` and `statistics`.
 
     Parameters
     ----------
     access : Access
         The weights.
-    sync_non_trainable : {"average", "master", False}
-        As for `KerasParamManager`.
-    is_master : bool
-        Whether this is worker 0.
-    mean : float
-        One by the number of workers.
+    statistics : Shares
+        What becomes of those that are no parameters.
 
     """
     variables = list(access.parameters)
     shares = [1.0] * len(variables)
-    if sync_non_trainable is not False:
-        only_master = 1.0 if is_master else 0.0
-        for variable in access.statistics:
-            dtype = variable_dtype(variable)
-            if dtype in _KNOWN:
-                is_mean = sync_non_trainable == "average" and dtype not in _INTEGERS
-                variables.append(variable)
-                shares.append(mean if is_mean else only_master)
+    for variable in access.statistics if statistics.are_synced else ():
+        dtype = variable_dtype(variable)
+        if dtype in _KNOWN:
+            variables.append(variable)
+            shares.append(statistics.of(is_float=dtype not in _INTEGERS))
     backend = keras.backend.backend()
     if backend not in ("jax", "tensorflow", "torch"):
         msg = f"expected Keras on jax, tensorflow or torch, it is on {backend}"

@@ -5,10 +5,11 @@ from typing import Any
 
 import keras
 
+from multiverso._param_manager import SyncStatistics
 from multiverso._tensor_sync import taking_part
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
-from multiverso.keras_ext.param_manager import KerasParamManager, SyncNonTrainable
+from multiverso.keras_ext.param_manager import KerasParamManager
 
 __all__ = ["MVCallback"]
 
@@ -58,7 +59,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self,
         model: Any,
         freq: int = 1,
-        sync_non_trainable: SyncNonTrainable = "average",
+        sync_non_trainable: SyncStatistics = "average",
         *,
         overlap: bool = False,
         average_metrics: bool = False,

@@ -1,26 +1,22 @@
 """Keep the weights of a Keras model in step with those of all workers."""
 
-from typing import Any, Final, Literal
+from typing import Any
 
 import keras
 
-from multiverso._tensor_sync import Tensor, TensorSync
-from multiverso.api import current_session
+from multiverso._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso._tensor_sync import Tensor
 from multiverso.keras_ext import _variables
-from multiverso.tables import ArrayTableHandler
 
-__all__ = ["KerasParamManager", "SyncNonTrainable"]
-
-SyncNonTrainable = Literal["average", "master", False]
-
-_CHOICES: Final = ("average", "master", False)
+__all__ = ["KerasParamManager"]
 
 
-class KerasParamManager:
+class KerasParamManager(ParamManager):
     """A model that each worker trains, and that is synchronised through tables.
 
     Making one is collective: all ranks make it of the same architecture. When it returns, the
-    models of all workers have the master's weights.
+    models of all workers have the master's weights. It may sync while `model` itself is in ``fit``;
+    while one is that has `model` as a part, `set_trained` tells.
 
     Parameters
     ----------
@@ -59,51 +55,20 @@ class KerasParamManager:
     def __init__(
         self,
         model: Any,
-        sync_non_trainable: SyncNonTrainable = "average",
+        sync_non_trainable: SyncStatistics = "average",
         *,
         overlap: bool = False,
     ) -> None:
-        session = current_session()
-        is_master = session.worker_id == 0
-        mean = 1.0 / session.num_workers
-
         def make() -> list[Tensor]:
-            _check(model, sync_non_trainable)
+            if not isinstance(model, keras.layers.Layer):
+                msg = f"model: expected a Keras model, received {type(model).__name__}"
+                raise TypeError(msg)
+            shares = Shares(sync_non_trainable, "sync_non_trainable")
             self._access = _variables.Access(model)
-            return _variables.tensors_of(self._access, sync_non_trainable, is_master, mean)
+            return _variables.tensors_of(self._access, shares)
 
-        self._sync = TensorSync(make, getattr(model, "name", None), overlap)
+        super().__init__(make, getattr(model, "name", None), overlap)
         self.model = model
-
-    @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come in the model."""
-        return self._sync.tables
-
-    def sync_all_param(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
-
-        On JAX it may be called while `model` itself is in ``fit``; while one is that has `model` as
-        a part, `set_trained` tells.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
-
-        """
-        self._sync.sync()
-
-    def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.wait`.
-
-        """
-        self._sync.wait()
 
     def restart(self) -> None:
         """Count what this worker learns from the present weights on; what made them is not added.
@@ -134,12 +99,3 @@ class KerasParamManager:
             )
             raise ValueError(msg)
         self._access.trained = trained
-
-
-def _check(model: Any, sync_non_trainable: object) -> None:
-    if not isinstance(model, keras.layers.Layer):
-        msg = f"model: expected a Keras model, received {type(model).__name__}"
-        raise TypeError(msg)
-    if sync_non_trainable is not False and sync_non_trainable not in ("average", "master"):
-        msg = f"sync_non_trainable: expected one of {_CHOICES}, received {sync_non_trainable!r}"
-        raise ValueError(msg)

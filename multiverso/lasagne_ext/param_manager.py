@@ -1,21 +1,17 @@
 """Keep the parameters of a Lasagne network in step with those of all workers."""
 
 import warnings
-from typing import Any, Final, Literal
+from typing import Any
 
-from multiverso._tensor_sync import Tensor, TensorSync, taking_part
+from multiverso._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso._tensor_sync import Tensor, taking_part
 from multiverso.api import current_session
-from multiverso.tables import ArrayTableHandler
 from multiverso.theano_ext._tensors import DTYPES, SharedTensor, name_of
 
-__all__ = ["LasagneParamManager", "MVNetParamManager", "SyncNonTrainable"]
-
-SyncNonTrainable = Literal["average", "master", False]
-
-_CHOICES: Final = ("average", "master", False)
+__all__ = ["LasagneParamManager", "MVNetParamManager"]
 
 
-class LasagneParamManager:
+class LasagneParamManager(ParamManager):
     """A network that each worker trains, and that is synchronised through tables.
 
     Making one is collective: all ranks make it of the same architecture. When it returns, the
@@ -60,45 +56,11 @@ class LasagneParamManager:
         self,
         network: Any,
         *,
-        sync_non_trainable: SyncNonTrainable = "average",
+        sync_non_trainable: SyncStatistics = "average",
         overlap: bool = False,
     ) -> None:
-        session = current_session()
-        is_master = session.worker_id == 0
-        mean = 1.0 / session.num_workers
-        self._sync = TensorSync(
-            lambda: _tensors_of(network, sync_non_trainable, is_master, mean), "network", overlap
-        )
+        super().__init__(lambda: _tensors_of(network, sync_non_trainable), "network", overlap)
         self.network = network
-
-    @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come in the network."""
-        return self._sync.tables
-
-    def sync_all_param(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
-
-        Raises
-        ------
-        ValueError
-            The shape of a parameter has changed.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
-
-        """
-        self._sync.sync()
-
-    def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.wait`.
-
-        """
-        self._sync.wait()
 
     def update_all_param(self) -> None:
         """Do what `sync_all_param` does, under its former name.
@@ -152,12 +114,8 @@ class MVNetParamManager(LasagneParamManager):
         super().__init__(network)
 
 
-def _tensors_of(
-    network: Any, sync_non_trainable: object, is_master: bool, mean: float
-) -> list[Tensor]:
-    if sync_non_trainable is not False and sync_non_trainable not in ("average", "master"):
-        msg = f"sync_non_trainable: expected one of {_CHOICES}, received {sync_non_trainable!r}"
-        raise ValueError(msg)
+def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
+    shares = Shares(sync_non_trainable, "sync_non_trainable")
     # Not above: that this module can be imported does not depend on Lasagne.
     import lasagne
 
@@ -179,12 +137,11 @@ def _tensors_of(
             )
             raise ValueError(msg)
     trainable = set(lasagne.layers.get_all_params(layers, trainable=True))
-    only_master = 1.0 if is_master else 0.0
     tensors: list[Tensor] = []
     for variable in variables:
         if variable in trainable:
             tensors.append(SharedTensor(variable))
-        elif sync_non_trainable is not False and variable.dtype in DTYPES:
-            is_mean = sync_non_trainable == "average" and variable.dtype.startswith("float")
-            tensors.append(SharedTensor(variable, mean if is_mean else only_master))
+        elif shares.are_synced and variable.dtype in DTYPES:
+            share = shares.of(is_float=variable.dtype.startswith("float"))
+            tensors.append(SharedTensor(variable, share))
     return tensors

@@ -5,9 +5,10 @@ from typing import Any, NoReturn, SupportsIndex
 
 import torch
 
+from multiverso._param_manager import SyncStatistics
 from multiverso._tensor_sync import taking_part
 from multiverso.api import current_session
-from multiverso.torch_ext.param_manager import SyncBuffers, TorchParamManager
+from multiverso.torch_ext.param_manager import TorchParamManager
 
 __all__ = ["DistributedOptimizer"]
 
@@ -49,7 +50,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         optimizer: torch.optim.Optimizer,
         module: torch.nn.Module,
         freq: int = 1,
-        sync_buffers: SyncBuffers = "average",
+        sync_buffers: SyncStatistics = "average",
         *,
         overlap: bool = False,
     ) -> None:

@@ -1,28 +1,23 @@
 """Keep the parameters and buffers of a module in step with those of all workers."""
 
 from collections.abc import Iterator
-from typing import Final, Literal
 
 import torch
 
 from multiverso import _array_tensors
-from multiverso._tensor_sync import Tensor, TensorSync
-from multiverso.api import current_session
-from multiverso.tables import ArrayTableHandler
+from multiverso._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso._tensor_sync import Tensor
 from multiverso.torch_ext._tensors import DTYPES, TorchTensor
 
-__all__ = ["SyncBuffers", "TorchParamManager"]
-
-SyncBuffers = Literal["average", "master", False]
-
-_CHOICES: Final = ("average", "master", False)
+__all__ = ["TorchParamManager"]
 
 
-class TorchParamManager:
+class TorchParamManager(ParamManager):
     """A module that each worker trains, and that is synchronised through tables.
 
     Making one is collective: all ranks make it of the same architecture. When it returns, the
-    modules of all workers have the master's values.
+    modules of all workers have the master's values. Do not sync between a forward pass and its
+    backward pass, which needs the parameters as they were.
 
     Parameters
     ----------
@@ -69,72 +64,27 @@ class TorchParamManager:
     def __init__(
         self,
         module: torch.nn.Module,
-        sync_buffers: SyncBuffers = "average",
+        sync_buffers: SyncStatistics = "average",
         *,
         overlap: bool = False,
     ) -> None:
-        session = current_session()
-        is_master = session.worker_id == 0
-        mean = 1.0 / session.num_workers
-        self._sync = TensorSync(
-            lambda: _tensors_of(module, sync_buffers, is_master, mean),
-            type(module).__name__,
-            overlap,
-        )
+        super().__init__(lambda: _tensors_of(module, sync_buffers), type(module).__name__, overlap)
         self.module = module
 
-    @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come in the module."""
-        return self._sync.tables
 
-    def sync_all_param(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
-
-        Not between a forward pass and its backward pass, which needs the parameters as they were.
-
-        Raises
-        ------
-        ValueError
-            If a parameter's shape or dtype has changed.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
-
-        """
-        self._sync.sync()
-
-    def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result.
-
-        Raises
-        ------
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.wait`.
-
-        """
-        self._sync.wait()
-
-
-def _tensors_of(module: object, sync_buffers: object, is_master: bool, mean: float) -> list[Tensor]:
+def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
     if not isinstance(module, torch.nn.Module):
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)
-    if sync_buffers is not False and sync_buffers not in ("average", "master"):
-        msg = f"sync_buffers: expected one of {_CHOICES}, received {sync_buffers!r}"
-        raise ValueError(msg)
+    shares = Shares(sync_buffers, "sync_buffers")
     parameters: list[Tensor] = list(_parameters_of(module))
     if not parameters:
         msg = f"module: expected parameters, received a {type(module).__name__} without any"
         raise ValueError(msg)
-    if sync_buffers is False:
+    if not shares.are_synced:
         return parameters
-    only_master = 1.0 if is_master else 0.0
     buffers = [
-        TorchTensor(
-            buffer,
-            f"buffer {name}",
-            mean if sync_buffers == "average" and buffer.is_floating_point() else only_master,
-        )
+        TorchTensor(buffer, f"buffer {name}", shares.of(is_float=buffer.is_floating_point()))
         for name, buffer in module.named_buffers()
         if buffer.dtype in DTYPES
     ]

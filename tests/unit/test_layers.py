@@ -36,7 +36,7 @@ PACKAGE_LAYERS = (
     ("_overlap", "_safetensors"),
     ("checkpoint",),
     ("_tensor_sync",),
-    ("_array_tensors", "_staging"),
+    ("_array_tensors", "_param_manager", "_staging"),
     ("sync",),
     ("__init__",),
     ("_commands",),

@@ -1,9 +1,5 @@
 """The former place of `multiverso.lasagne_ext.param_manager`."""
 
-from multiverso.lasagne_ext.param_manager import (
-    LasagneParamManager,
-    MVNetParamManager,
-    SyncNonTrainable,
-)
+from multiverso.lasagne_ext.param_manager import LasagneParamManager, MVNetParamManager
 
-__all__ = ["LasagneParamManager", "MVNetParamManager", "SyncNonTrainable"]
+__all__ = ["LasagneParamManager", "MVNetParamManager"]
