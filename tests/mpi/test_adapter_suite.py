@@ -39,24 +39,31 @@ HERE = [
 ]
 
 
+#: On several nodes too: those that work in place, and those that take what is copied.
+SPREAD = ("numpy", "torch", "jax")
+
+#: Adapter, backend, ranks, and ranks that share a node's memory at most.
+JOBS = [(*here, np, np) for here in HERE for np in (1, 2, 3)]
+JOBS += [(adapter, backend, 3, 2) for adapter, backend in HERE if adapter in SPREAD]
+
+
 @functools.cache
-def job(adapter, backend, np):
-    return launch.run(
-        "adapter_suite.py", adapter, np=np, limit=LIMIT, KERAS_BACKEND=backend, **SETTINGS
-    )
+def job(adapter, backend, np, per_node):
+    settings = {**SETTINGS, "KERAS_BACKEND": backend}
+    if per_node < np:
+        settings["MULTIVERSO_RANKS_PER_NODE"] = str(per_node)
+    return launch.run("adapter_suite.py", adapter, np=np, limit=LIMIT, **settings)
 
 
 @pytest.mark.parametrize("name", adapter_suite.CASES)
-@pytest.mark.parametrize("np", [1, 2, 3])
-@pytest.mark.parametrize(("adapter", "backend"), HERE)
-def test_case(adapter, backend, np, name):
-    result = job(adapter, backend, np)
+@pytest.mark.parametrize(("adapter", "backend", "np", "per_node"), JOBS)
+def test_case(adapter, backend, np, per_node, name):
+    result = job(adapter, backend, np, per_node)
     for rank in range(np):
         outcome = result.reports.get(rank, {}).get("outcomes", {}).get(name, "did not come to it")
         assert outcome == "ok", f"rank {rank}: {outcome}\n{result.output[-3000:]}"
 
 
-@pytest.mark.parametrize("np", [1, 2, 3])
-@pytest.mark.parametrize(("adapter", "backend"), HERE)
-def test_job_ends_well_and_leaves_nothing(adapter, backend, np):
-    job(adapter, backend, np).check()
+@pytest.mark.parametrize(("adapter", "backend", "np", "per_node"), JOBS)
+def test_job_ends_well_and_leaves_nothing(adapter, backend, np, per_node):
+    job(adapter, backend, np, per_node).check()

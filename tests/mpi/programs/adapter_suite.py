@@ -100,18 +100,24 @@ FUNCTIONS = (
 )
 
 
-def in_sync_mode(function):
+def in_session(function, **options):
+    """Return the same case for a session with these options."""
+
     def run():
         function()
 
-    run.options = {"sync": True}
+    run.options = options
     return run
 
 
 CASES = {function.__name__: function for function in FUNCTIONS}
 CASES |= {
-    f"{function.__name__}, in sync mode": in_sync_mode(function)
+    f"{function.__name__}, in sync mode": in_session(function, sync=True)
     for function in (of_each_dtype, exchanged_in_the_background, without_parameters_on_one_rank)
+}
+CASES |= {
+    f"{function.__name__}, with bounded staleness": in_session(function, staleness=1)
+    for function in (of_each_dtype, exchanged_in_the_background)
 }
 
 if __name__ == "__main__":
