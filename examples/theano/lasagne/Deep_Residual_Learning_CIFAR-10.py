@@ -13,8 +13,6 @@ number of samples seen does not depend on how many there are. What makes it a pa
 marked `MULTIVERSO`.
 """
 
-import argparse
-import json
 import math
 import sys
 import time
@@ -25,19 +23,11 @@ from tqdm import tqdm
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "common"))
 import cifar10  # noqa: E402
+import residual  # noqa: E402
 from lasagne_backend import T, lasagne, theano  # noqa: E402
 
 # Both stand on lasagne_backend.
 from batch_norm import BatchNormLayer, updates_of  # noqa: E402  # isort: skip
-
-FILTERS = 16  # of the first third; each further third has twice as many
-MOMENTUM = 0.9
-WEIGHT_DECAY = 1e-4
-STEPS = (0.5, 0.75)  # parts of the epochs after which the learning rate is a tenth of what it was
-TEST_BATCH = 100
-PATIENCE = 3600  # seconds
-# Depth and epochs: of the paper, and for the generated images.
-WHOLE, SMALL = (20, 82), (8, 5)
 
 layers = lasagne.layers
 
@@ -84,11 +74,11 @@ def residual_block(incoming, filters, halves):
 
 def build(depth):
     """Return the network of `depth` layers, 6 n + 2; its outputs are the classes' probabilities."""
-    stack = convolution(layers.InputLayer((None, *cifar10.SHAPE)), FILTERS)
+    stack = convolution(layers.InputLayer((None, *cifar10.SHAPE)), residual.FILTERS)
     for third in range(3):
         for block in range((depth - 2) // 6):
             halves = third > 0 and block == 0
-            stack = residual_block(stack, FILTERS * 2**third, halves)
+            stack = residual_block(stack, residual.FILTERS * 2**third, halves)
     stack = layers.GlobalPoolLayer(stack)
     return layers.DenseLayer(
         stack,
@@ -114,10 +104,10 @@ def compile_functions(network, rate):
     weights = layers.get_all_params(network, regularizable=True)
     penalty = sum(T.sum(T.sqr(parameter)) for parameter in weights)
     updates = lasagne.updates.momentum(
-        cost + np.float32(WEIGHT_DECAY) * penalty,
+        cost + np.float32(residual.WEIGHT_DECAY) * penalty,
         layers.get_all_params(network, trainable=True),
         rate,
-        MOMENTUM,
+        residual.MOMENTUM,
     )
     updates.update(updates_of(network))
     train = theano.function([x, y], cost, updates=updates)
@@ -126,22 +116,12 @@ def compile_functions(network, rate):
     return train, count_wrong
 
 
-def augmented(images, rng):
-    """Return the images shifted by up to four pixels, and each second one mirrored."""
-    padded = np.pad(images, ((0, 0), (0, 0), (4, 4), (4, 4)))
-    result = np.empty_like(images)
-    side = images.shape[2]
-    for index, (row, column, mirror) in enumerate(rng.integers(0, (9, 9, 2), (len(images), 3))):
-        crop = padded[index, :, row : row + side, column : column + side]
-        result[index] = crop[:, :, ::-1] if mirror else crop
-    return result
-
-
 def test_error(count_wrong, data):
     """Return the fraction of the test images that are taken for another class."""
+    size = residual.TEST_BATCH
     wrong = sum(
-        int(count_wrong(data.test[i : i + TEST_BATCH], data.test_labels[i : i + TEST_BATCH]))
-        for i in range(0, len(data.test), TEST_BATCH)
+        int(count_wrong(data.test[i : i + size], data.test_labels[i : i + size]))
+        for i in range(0, len(data.test), size)
     )
     return wrong / len(data.test)
 
@@ -163,9 +143,8 @@ def train(args, mv, param_manager, data):
     # tqdm shows nothing where the standard error is no terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
     for epoch in range(args.epochs):
-        order = np.random.default_rng((args.seed, epoch)).permutation(len(data.train))
-        drops = sum(epoch >= part * args.epochs for part in STEPS)
-        rate.set_value(np.float32(args.learning_rate * 0.1**drops))
+        order = residual.order_of(args, epoch, len(data.train))
+        rate.set_value(np.float32(residual.learning_rate(args, epoch)))
         cost, mine, begin = 0.0, 0, time.perf_counter()
         # MULTIVERSO: each worker takes every num_workers-th batch.
         turns = range(0, batches, mv.num_workers())
@@ -174,8 +153,7 @@ def train(args, mv, param_manager, data):
             if index < batches:
                 batch = order[index * args.batch_size : (index + 1) * args.batch_size]
                 mine += 1
-                rng = np.random.default_rng((args.seed, epoch, index))
-                drawn = augmented(data.train[batch], rng)
+                drawn = residual.augmented(data.train[batch], args, epoch, index)
                 cost += float(update(drawn, data.train_labels[batch]))
             if turn % args.freq == 0 or turn == len(turns):
                 # MULTIVERSO: send what these batches have changed, fetch what the others' have.
@@ -205,67 +183,11 @@ def train(args, mv, param_manager, data):
     }
 
 
-def depth(text):
-    """Turn an option into a depth of the paper's: 8, 14, 20 and so on."""
-    value = int(text)
-    if value < 8 or value % 6 != 2:
-        raise ValueError(text)
-    return value
-
-
-def positive(kind):
-    """Return a function that turns an option into a positive, finite number."""
-
-    def parse(text):
-        value = kind(text)
-        if not 0 < value < math.inf:
-            raise ValueError(text)
-        return value
-
-    parse.__name__ = f"positive {kind.__name__}"
-    return parse
-
-
-def parse_arguments():
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    option = parser.add_argument
-    option("--data", type=Path, metavar="FOLDER", help="the binary version of CIFAR-10")
-    option("--samples", type=positive(int), default=1000, help="to generate (default %(default)s)")
-    option(
-        "--depth",
-        type=depth,
-        help=f"6 n + 2 (default {WHOLE[0]} with --data, else {SMALL[0]})",
-    )
-    option(
-        "--epochs",
-        type=positive(int),
-        help=f"(default {WHOLE[1]} with --data, else {SMALL[1]})",
-    )
-    option("--batch-size", type=positive(int), default=128, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
-    option("--freq", type=positive(int), default=1, help="batches between two syncs")
-    option("--seed", type=int, default=0, help="(default %(default)s)")
-    option("--sync", action="store_true", help="in lock-step: equal to the bit in every run")
-    option("--test-each", action="store_true", help="test after each epoch, not only at the end")
-    option("--plain", action="store_true", help="train in one process, without Multiverso")
-    option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
-    args = parser.parse_args()
-    usual = WHOLE if args.data else SMALL
-    args.depth, args.epochs = args.depth or usual[0], args.epochs or usual[1]
-    return args
-
-
 def main():
     """Load the data, train, report; return the exit code."""
-    args = parse_arguments()
+    args = residual.parse_arguments(__doc__)
     try:
-        if args.data:
-            data = cifar10.load_cifar10(args.data)
-        else:
-            data = cifar10.generate(args.samples, max(1, args.samples // 5), args.seed)
+        data = residual.load(args)
     except cifar10.DataError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
@@ -279,16 +201,10 @@ def main():
         from multiverso.lasagne_ext.param_manager import LasagneParamManager
     # MULTIVERSO: the processes find each other here, and part at its end. They wait for each other
     # while Theano compiles and while the master tests.
-    with mv.session(sync=args.sync, timeout=PATIENCE):
+    with mv.session(sync=args.sync, timeout=residual.PATIENCE):
         result = train(args, mv, LasagneParamManager, data)
-    if result is None:
-        return 0
-    print(
-        "test error {test_error:.2%} on {data} images, {seconds:.2f} seconds"
-        " (workers {workers}, updates {updates}, epochs {epochs}, depth {depth})".format(**result)
-    )
-    if args.json is not None:
-        args.json.write_text(json.dumps(result) + "\n")
+    if result is not None:
+        residual.report(args, result)
     return 0
 
 

@@ -1,0 +1,123 @@
+"""The examples for JAX, Keras and PyTorch, on those frameworks that this environment has."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from launch import WALL_LIMIT, run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: Seconds; frameworks take long to start and to compile.
+LIMIT = 2 * WALL_LIMIT
+
+
+def lacks(*modules):
+    """Return which of the modules are missing, and tqdm, which all examples need."""
+    return [name for name in (*modules, "tqdm") if importlib.util.find_spec(name) is None]
+
+
+BACKENDS = [name for name in ("jax", "tensorflow", "torch") if not lacks("keras", "sklearn", name)]
+
+
+class UsesExamples(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def result(self, example, *arguments, ranks, **environ):
+        path = self.folder / "result.json"
+        path.unlink(missing_ok=True)
+        options = ("--json", str(path), *arguments)
+        job = run(EXAMPLES / example, *options, np=ranks, limit=LIMIT, **environ).check()
+        self.assertEqual(job.output.count("test error"), 1, job.output)
+        result = json.loads(path.read_text("utf-8"))
+        self.assertEqual(result["workers"], ranks)
+        return result
+
+    def refusal(self, example, *arguments):
+        done = subprocess.run(
+            [sys.executable, str(EXAMPLES / example), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 2, done.stderr)
+        return done.stderr
+
+
+@unittest.skipUnless(BACKENDS, "needs Keras, a backend, scikit-learn and tqdm")
+class TestKeras(UsesExamples):
+    def test_two_workers_learn_digits(self):
+        for backend in BACKENDS:
+            with self.subTest(backend):
+                options = ("--epochs", "6", "--batch-size", "18")
+                result = self.result(
+                    "keras/cnn_digits.py", *options, ranks=2, KERAS_BACKEND=backend
+                )
+                self.assertEqual(result["backend"], backend)
+                # 998 images, in batches of 18 of each worker's 499.
+                self.assertEqual(result["updates"], 6 * 2 * 28)
+                self.assertEqual(len(result["history"]["val_accuracy"]), 6)
+                self.assertLess(result["test_error"], 0.1)
+
+    def test_runs_in_lock_step_are_equal_to_the_bit(self):
+        options = ("--sync", "--epochs", "1", "--batch-size", "50")
+        first, second = (
+            self.result("keras/cnn_digits.py", *options, ranks=2, KERAS_BACKEND=BACKENDS[0])
+            for _ in range(2)
+        )
+        self.assertEqual(first["history"], second["history"])
+        self.assertEqual(first["test_error"], second["test_error"])
+
+    def test_two_workers_learn_to_add(self):
+        options = ("--digits", "1", "--units", "32", "--epochs", "3", "--batch-size", "10")
+        result = self.result("keras/addition_rnn.py", *options, ranks=2, KERAS_BACKEND=BACKENDS[0])
+        # 55 sums of two digits, of which 5 are for testing; the others in both orders.
+        self.assertEqual(result["updates"], 3 * 2 * 5)
+        losses = result["history"]["loss"]
+        self.assertLess(losses[-1], losses[0])
+        for question, answer in result["shown"]:
+            self.assertRegex(question, r"^\d\+\d$")
+            self.assertRegex(answer, r"^[0-9+ ]*$")
+
+    @unittest.skipIf("torch" not in BACKENDS, "on PyTorch alone: the others compile it for long")
+    def test_two_workers_train_a_residual_network(self):
+        options = ("--samples", "24", "--batch-size", "6", "--epochs", "1", "--freq", "3")
+        result = self.result("keras/resnet_cifar10.py", *options, ranks=2, KERAS_BACKEND="torch")
+        self.assertEqual((result["data"], result["depth"]), ("generated", 8))
+        self.assertEqual(result["updates"], 4)
+        self.assertGreater(result["history"][0]["cost"], 0)
+
+
+@unittest.skipIf(lacks("jax", "flax", "optax", "sklearn"), "needs JAX, Flax and Optax")
+class TestJax(UsesExamples):
+    def test_two_workers_learn_digits_in_lock_step_twice(self):
+        options = ("--sync", "--batch-size", "33", "--freq", "2")
+        first, second = (self.result("jax/digits.py", *options, ranks=2) for _ in range(2))
+        self.assertEqual(first["updates"], 20 * 31)
+        self.assertLess(first["test_error"], 0.08)
+        self.assertEqual(first["history"], second["history"])
+        self.assertEqual(first["test_error"], second["test_error"])
+
+    def test_missing_data_are_one_sentence(self):
+        said = self.refusal("jax/digits.py", "--data", str(self.folder / "none.npz"))
+        self.assertTrue(re.fullmatch(r"error: .*none\.npz.*\n", said), said)
+
+
+@unittest.skipIf(lacks("torch", "sklearn"), "needs PyTorch, scikit-learn and tqdm")
+class TestTorch(UsesExamples):
+    def test_two_workers_learn_digits(self):
+        result = self.result("torch/digits.py", "--epochs", "6", ranks=2)
+        self.assertLess(result["test_error"], 0.1)
+
+
+if __name__ == "__main__":
+    unittest.main()
