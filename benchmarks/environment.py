@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.metadata
 import os
 import platform
 import re
@@ -12,6 +13,20 @@ from typing import Any
 import numpy as np
 
 import multiverso as mv
+
+# The names of their packages.
+_FRAMEWORKS = "jax keras Lasagne pytensor tensorflow tensorflow-cpu Theano torch".split()
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of the frameworks that are installed."""
+    versions = {}
+    for name in _FRAMEWORKS:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
 
 
 def _first_match(file: str, pattern: str) -> str | None:
@@ -42,6 +57,7 @@ def describe(mpi: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "multiverso": mv.__version__,
+        "frameworks": _versions(),
         "mpi4py": None,
         "mpi": None,
     }

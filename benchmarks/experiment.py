@@ -1,13 +1,14 @@
 """Whether training on several workers ends as well as on one, and how much sooner.
 
-    python benchmarks/experiment.py digits     # a small network on handwritten digits, both modes
-    python benchmarks/experiment.py resnet     # a residual network, with Multiverso and without
+    python benchmarks/experiment.py digits         # a small network on digits, both modes
+    python benchmarks/experiment.py resnet         # a residual network of Lasagne, with and without
+    python benchmarks/experiment.py keras-resnet   # one of Keras, on the backend of KERAS_BACKEND
 
 It runs the examples under mpirun and writes a table, a report as JSON, and three plots:
 accuracy_epoch.png, accuracy_time.png and time_epoch.png. All runs of an experiment see the same
 number of samples. The names of runs say whether Multiverso is there and how many processes: 0M-1P
-is one process without it, 1M-2P two with it. Further options, such as --epochs 5, are the
-example's.
+is one process without it, 1M-2P two with it. Each process has one core and one thread. Further
+options, such as --epochs 5, are the example's.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ import launcher
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 DIGITS = EXAMPLES / "theano" / "cnn.py"
-RESNET = EXAMPLES / "theano" / "lasagne" / "Deep_Residual_Learning_CIFAR-10.py"
+RESNETS = {
+    "resnet": EXAMPLES / "theano" / "lasagne" / "Deep_Residual_Learning_CIFAR-10.py",
+    "keras-resnet": EXAMPLES / "keras" / "resnet_cifar10.py",
+}
+PINNED = Path(__file__).resolve().with_name("pinned.py")
 POINT = 0.01  # of the accuracy: one percentage point
 
 #: What digits must hold: how many points from one process in each mode, at most.
@@ -51,7 +56,7 @@ def plans_of(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
             Plan(f"{many} sync", workers, ("--sync",)),
             Plan(f"{many} sync, again", workers, ("--sync",)),
         ]
-    return RESNET, [
+    return RESNETS[experiment], [
         Plan("0M-1P", 1, ("--plain", "--test-each")),
         Plan("1M-1P", 1, ("--test-each",)),
         Plan(f"1M-{workers}P, freq 1", workers, ("--test-each", "--freq", "1")),
@@ -81,6 +86,7 @@ def measured(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
         "seconds_per_epoch": statistics.median(seconds),
         "history": history,
         "data": result.get("data", "digits"),
+        "backend": result.get("backend"),
     }
 
 
@@ -170,13 +176,13 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     option = parser.add_argument
-    option("experiment", choices=("digits", "resnet"))
-    option("--workers", type=int, help="of the runs with several (default 4 digits, 2 resnet)")
+    option("experiment", choices=("digits", *RESNETS))
+    option("--workers", type=int, help="of the runs with several (default 4 digits, else 2)")
     option("--folder", type=Path, default=Path(), help="for report and plots (default: here)")
     option("--limit", type=float, default=7200.0, help="seconds for each run")
     args, args.options = parser.parse_known_args()
     if args.workers is None:
-        args.workers = {"digits": 4, "resnet": 2}[args.experiment]
+        args.workers = 4 if args.experiment == "digits" else 2
     if args.workers < 2:
         parser.error(f"argument --workers: expected 2 or more, received {args.workers}")
     return args
@@ -189,8 +195,8 @@ def main() -> int:
     program, plans = plans_of(args.experiment, args.workers)
     runs = []
     for plan in launcher.progress(plans, is_master=True):
-        arguments = [*args.options, *plan.options]
-        result = launcher.launch(program, plan.ranks, arguments, args.limit, more=())
+        arguments = [str(program), *args.options, *plan.options]
+        result = launcher.launch(PINNED, plan.ranks, arguments, args.limit, more=())
         runs.append(measured(plan, result))
     verdicts = compare(args.experiment, runs)
     report = {

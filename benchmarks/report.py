@@ -119,7 +119,7 @@ def show(report: dict[str, Any]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for bar in bars:
         word = "[green]PASS[/green]" if bar["passed"] else "[red]below[/red]"
-        table.add_row(bar["text"], f">= {bar['speed']:.2f}", f"{bar['measured']:.2f}", word)
+        table.add_row(bar["text"], f">= {bar['speed']:.3f}", f"{bar['measured']:.3f}", word)
     console.print(table)
 
 

@@ -36,7 +36,7 @@ class TestExperiment(unittest.TestCase):
         self.assertEqual(self.passed(0.04, 0.04, 0.041, 0.0410001), [True, True, False])
 
     def test_programs_are_there_and_the_plain_one_comes_first(self):
-        for name in ("digits", "resnet"):
+        for name in ("digits", "resnet", "keras-resnet"):
             program, plans = experiment.plans_of(name, 3)
             self.assertTrue(program.is_file())
             self.assertEqual([plan.ranks for plan in plans][0], 1)

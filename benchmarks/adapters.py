@@ -1,0 +1,232 @@
+"""Measure what an adapter costs one worker, and how much sooner two workers are.
+
+    python benchmarks/adapters.py                          all adapters that this environment has
+    python benchmarks/adapters.py torch keras-torch        these
+    python benchmarks/adapters.py torch --quick --json F   a quick look, and every sample
+
+Each adapter trains a small convolutional network, with batches of at least 20 ms, in a job of two
+ranks that are pinned to a core each. Four things are timed in turns, epoch by epoch, because the
+speed of a machine drifts: one worker that syncs after every batch, the same without Multiverso,
+both workers at once, and both without Multiverso, which is what the machine gives two processes
+that have nothing to do with each other. The ratios can be compared between runs and machines, the
+times less so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import multiverso as mv
+import report
+from bars import Bar, judge
+from comparisons import Case
+from environment import describe
+from launcher import launch, progress
+from pinned import pin
+from ranks import Ranks, Span, find_mpi
+from samples import Effort, alternate
+from trainers import TRAINERS
+
+if TYPE_CHECKING:
+    from trainers import Trainer
+
+WORKERS = 2
+#: The bars: what an epoch may take beside plain training, and how many times one worker's samples
+#: two workers must get through in the same time.
+MOST_OF_PLAIN = 1.02
+LEAST_OF_ONE = 1.9
+
+BATCH_SECONDS = 0.02  # that a batch takes at least
+ALONE, PLAIN, ONE, BOTH_PLAIN = "with Multiverso", "plain training", "one worker", "both plain"
+#: One thread for each worker, for frameworks that do not ask what it is pinned to.
+THREADS = ("OMP_NUM_THREADS", "NPROC", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+
+
+class Epochs:
+    """Epochs of training by the first `workers` ranks; the others wait."""
+
+    statement = ""
+
+    def __init__(
+        self, name: str, trainer: Trainer, shape: tuple[int, int], workers: int, *, synced: bool
+    ) -> None:
+        self.name = name
+        self.workers = workers
+        self._trainer = trainer
+        self._batches, self._batch_size = shape
+        self._synced = synced
+
+    def run(self, calls: int) -> Span | None:
+        """Train for so many epochs and return when that was."""
+        if mv.worker_id() >= self.workers:
+            return None
+        begin = time.perf_counter()
+        self._trainer.train(calls * self._batches, self._batch_size, synced=self._synced)
+        return Span(begin, time.perf_counter())
+
+
+def seconds_of_batch(trainer: Trainer, batch_size: int) -> float:
+    """Return the time of a batch of plain training; what an epoch costs besides is not in it."""
+
+    def seconds(batches: int) -> float:
+        begin = time.perf_counter()
+        trainer.train(batches, batch_size, synced=False)
+        return time.perf_counter() - begin
+
+    for batches in (1, 2, 6):  # compiles, perhaps for each length
+        seconds(batches)
+    return min((seconds(6) - seconds(2)) / 4 for _ in range(3))
+
+
+def calibrated(trainer: Trainer, ranks: Ranks) -> int:
+    """Return how many images make a batch that takes a little more than BATCH_SECONDS."""
+    size, aim = 16, 1.25 * BATCH_SECONDS
+    for _ in range(6):
+        seconds = max(min(ranks.gather(seconds_of_batch(trainer, size))), 1e-4)
+        if BATCH_SECONDS <= seconds <= 2 * BATCH_SECONDS or (size == 1 and seconds > aim):
+            break
+        size = max(1, round(size * min(aim / seconds, 8.0)))
+    return size
+
+
+def measure(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Measure one adapter with the ranks of this process's job; the report on the master."""
+    (adapter,) = options.adapters
+    pin()
+    mpi, problem = find_mpi()
+    ranks = Ranks(mpi)
+    if ranks.size != WORKERS:
+        raise SystemExit(f"expected {WORKERS} ranks, received {ranks.size}")
+    cores = set(ranks.gather(min(os.sched_getaffinity(0))))
+    if len(cores) != WORKERS:
+        raise SystemExit(f"expected a core for each of {WORKERS} ranks, received {len(cores)}")
+    with mv.session(timeout=options.limit):
+        trainer = TRAINERS[adapter][0]()
+        size = calibrated(trainer, ranks)
+        shape = (options.batches, size)
+        trainer.train(*shape, synced=True)
+        effort = Effort(BATCH_SECONDS, options.seconds, 3 if options.quick else 9, 201)
+        candidates = [
+            Epochs(ALONE, trainer, shape, 1, synced=True),
+            Epochs(PLAIN, trainer, shape, 1, synced=False),
+            Epochs(f"{WORKERS} workers", trainer, shape, WORKERS, synced=True),
+            Epochs(BOTH_PLAIN, trainer, shape, WORKERS, synced=False),
+        ]
+        alone, plain, both, both_plain = alternate(candidates, ranks, effort)
+    if not ranks.is_master:
+        return None
+    batch = 1e3 * plain.median / options.batches
+    note = f"{adapter}: {trainer.num_parameters:,} parameters, {batch:.1f} ms a batch of {size}"
+    one = [Case(adapter, 0, [alone, plain])]
+    two = [Case(adapter, 0, [both, replace(alone, name=ONE), both_plain])]
+    costs = Bar(adapter, 0, PLAIN, 1, 1 / MOST_OF_PLAIN)
+    gains = Bar(adapter, 0, ONE, WORKERS, LEAST_OF_ONE)
+    return {
+        "environment": describe(mpi),
+        "notes": [note, *([problem] if problem else [])],
+        "runs": [
+            report.to_json(one, judge(one, 1, (costs,)), 1),
+            report.to_json(two, judge(two, WORKERS, (gains,)), WORKERS),
+        ],
+    }
+
+
+def measure_all(options: argparse.Namespace) -> tuple[dict[str, Any] | None, int]:
+    """Start a job for each adapter; return one report of all, and how many have failed."""
+    os.environ.update(dict.fromkeys(THREADS, "1"), TF_CPP_MIN_LOG_LEVEL="3")
+    arguments = ["--seconds", str(options.seconds), "--limit", str(options.limit)]
+    arguments += ["--batches", str(options.batches), *(["--quick"] if options.quick else [])]
+    merged: dict[str, Any] | None = None
+    failures = 0
+    for adapter in progress(options.adapters, is_master=True):
+        try:
+            received = launch(
+                Path(__file__).resolve(), WORKERS, [adapter, *arguments], options.limit
+            )
+        except SystemExit as problem:  # the others shall be measured all the same
+            print(f"{adapter}: {problem}", file=sys.stderr)
+            failures += 1
+            continue
+        if merged is None:
+            merged = received
+            continue
+        merged["notes"] += [note for note in received["notes"] if note not in merged["notes"]]
+        for mine, theirs in zip(merged["runs"], received["runs"], strict=True):
+            mine["cases"] += theirs["cases"]
+            mine["bars"] += theirs["bars"]
+    return merged, failures
+
+
+def available() -> list[str]:
+    """Return the adapters whose frameworks this environment has."""
+    return [
+        adapter
+        for adapter, (_, modules) in TRAINERS.items()
+        if all(importlib.util.find_spec(module) is not None for module in modules)
+    ]
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option = parser.add_argument
+    option("adapters", nargs="*", metavar="ADAPTER", help=f"of {', '.join(TRAINERS)}")
+    option("--seconds", type=float, default=90.0, help="of measuring, for each (default 90)")
+    option("--batches", type=int, default=20, help="of an epoch (default 20)")
+    option("--quick", action="store_true", help="measure for 15 seconds")
+    option("--json", type=Path, metavar="FILE", help="write every sample to FILE")
+    option("--silent", action="store_true", help="print no tables")
+    option("--limit", type=float, default=900.0, metavar="SECONDS", help="of one job")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.adapters if name not in TRAINERS]
+    if unknown:
+        parser.error(f"expected adapters of {', '.join(TRAINERS)}, received {', '.join(unknown)}")
+    if options.batches < 1:
+        parser.error(f"argument --batches: expected 1 or more, received {options.batches}")
+    options.adapters = options.adapters or available()
+    if not options.adapters:
+        parser.error("expected one of the frameworks in this environment, found none")
+    if options.quick:
+        options.seconds = min(options.seconds, 15.0)
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; see the text at the top of this file.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        The command line without the program's name; `sys.argv` if not given.
+
+    Returns
+    -------
+    int
+        1 if an adapter could not be measured.
+    """
+    options = parse(arguments)
+    failures = 0
+    if any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK")):
+        measured = measure(options)
+    else:
+        measured, failures = measure_all(options)
+    if measured is not None:
+        if options.json is not None:
+            options.json.write_text(json.dumps(measured, indent=1))
+        if not options.silent:
+            report.show(measured)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

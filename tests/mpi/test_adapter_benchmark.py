@@ -1,0 +1,41 @@
+"""The benchmark of the adapters measures one worker and two, with Multiverso and without."""
+
+import importlib.util
+import json
+import os
+import unittest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from launch import run
+
+PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
+@unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
+class TestTheBenchmark(unittest.TestCase):
+    def test_one_worker_and_two_are_measured_and_judged(self):
+        with TemporaryDirectory() as folder:
+            target = Path(folder, "report.json")
+            arguments = ["torch", "--quick", "--silent", "--seconds", "1", "--batches", "2"]
+            run(PROGRAM, *arguments, "--json", str(target), np=2, OMP_NUM_THREADS="1").check()
+            report = json.loads(target.read_text("utf-8"))
+        self.assertIn("torch", report["environment"]["frameworks"])
+        self.assertEqual([run["ranks"] for run in report["runs"]], [1, 2])
+        names = [[one["name"] for one in run["cases"][0]["series"]] for run in report["runs"]]
+        self.assertEqual(names[0], ["with Multiverso", "plain training"])
+        self.assertEqual(names[1], ["2 workers", "one worker", "both plain"])
+        for measured, reference in zip(
+            report["runs"], ("plain training", "one worker"), strict=True
+        ):
+            (case,) = measured["cases"]
+            for series in case["series"]:
+                self.assertGreater(min(series["seconds"]), 0)
+            (bar,) = measured["bars"]
+            self.assertEqual(bar["reference"], reference)
+            self.assertEqual(bar["passed"], bar["measured"] >= bar["speed"])
+
+
+if __name__ == "__main__":
+    unittest.main()
