@@ -1,12 +1,16 @@
 """The parameters that all workers share, and the ways in which a worker exchanges with them."""
 
 import copy
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from multiverso import api
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
 from multiverso.learn._clockwork import Clockwork
+from multiverso.learn._errors import InputError, first_line
 from multiverso.learn.algo import Algo
 from multiverso.tables import ArrayTableHandler
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
     from multiverso.learn.replicas import Replica  # imports Keras
 
 __all__ = ["Centre"]
+
+#: How many checkpoints stay in their folder.
+_KEEP = 2
 
 
 class Centre:
@@ -60,6 +67,8 @@ class Centre:
         self._clockwork = clockwork
         self._force = algo.force(workers)
         self._elastic = algo.elastic
+        # Else it is that of the workers' own optimisers.
+        self._learning_rate_is_shared = not algo.local_steps
         if algo.elastic or algo.optimizer is None:
             updater: dict[str, Any] = {"updater": "add"}
         else:
@@ -98,6 +107,31 @@ class Centre:
             self.state.get(out=self._replica.state)
             np.copyto(self._last_state, self._replica.state)
             self._replica.push_state()
+
+    def save(self, folder: Path, epochs: int) -> None:
+        """Save the tables after so many epochs. Collective."""
+        api.save(folder, step=epochs, keep=_KEEP)
+
+    def load(self, folder: Path) -> int:
+        """Set the tables to the last checkpoint in a folder; return after how many epochs it is.
+
+        Collective.
+
+        Raises
+        ------
+        InputError
+            On all ranks, if there is none, or it is of another model or optimiser.
+
+        """
+        try:
+            epochs = api.load(folder)
+        except (CheckpointCorruptError, CheckpointIOError, MismatchError) as error:
+            msg = f"cannot restore {folder}: {first_line(error)}"
+            raise InputError(msg) from error
+        if self._learning_rate_is_shared:
+            rate = self.parameters.options["learning_rate"]
+            self._replica.set_learning_rate(rate)
+        return int(epochs or 0)
 
     def fetch_count(self) -> None:
         """Begin to count from here on: the parameters that this worker has are new."""

@@ -52,7 +52,7 @@ class Master:
     give : callable
         Sends an order to all workers.
     on_epoch : callable, optional
-        Called with the number of epochs that are over, after each; for checkpoints.
+        Called after each epoch with the number of those that are over and whether it is the last.
 
     """
 
@@ -68,7 +68,7 @@ class Master:
         samples: int | None,
         synchronous: bool,
         give: Callable[[Message], None],
-        on_epoch: Callable[[int], None] | None = None,
+        on_epoch: Callable[[int, bool], None] | None = None,
     ) -> None:
         self._replica = replica
         self._centre = centre
@@ -189,7 +189,7 @@ class Master:
         self._samples = self._updates = 0
         self._epoch += 1
         if self._on_epoch is not None:
-            self._on_epoch(self._epoch)
+            self._on_epoch(self._epoch, last or self._replica.model.stop_training)
         order: Message = {"go": True}
         if self._replica.model.stop_training and not last:
             self._stopped = True

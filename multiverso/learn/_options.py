@@ -59,6 +59,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="of random numbers; with --synchronous two runs of one seed are equal",
     )
 
+    add("--checkpoint", metavar="FOLDER", help="save the parameters and the optimiser's state here")
+    add(
+        "--checkpoint-interval",
+        type=_at_least(1),
+        default=1,
+        metavar="N",
+        help="epochs between two checkpoints (1)",
+    )
+    add("--restore", metavar="FOLDER", help="go on where the last checkpoint in FOLDER was saved")
+
     add = parser.add_argument_group("how workers exchange").add_argument
     add(
         "--mode",

@@ -60,12 +60,30 @@ class _Rank:
             sync_every=manager.algo.sync_every,
             local_steps=manager.algo.local_steps,
             synchronous=manager.synchronous,
+            checkpoints=manager.checkpoint,
         )
 
-    def centre(self, replica: Any) -> Centre:
-        """Return this rank's side of the tables."""
+    def centre(self, replica: Any) -> tuple[Centre, range]:
+        """Return this rank's side of the tables, and the epochs to come.
+
+        Raises
+        ------
+        InputError
+            On all ranks, if what is to be restored cannot be.
+
+        """
         manager = self.manager
-        return Centre(manager.algo, replica, self.workers, manager.synchronous, self.clockwork)
+        centre = Centre(manager.algo, replica, self.workers, manager.synchronous, self.clockwork)
+        if manager.restore is None:
+            return centre, range(manager.num_epochs)
+        done = centre.load(manager.restore)
+        if done >= manager.num_epochs:
+            msg = (
+                f"cannot restore {manager.restore}: expected a checkpoint before epoch "
+                f"{manager.num_epochs}, the last one, received one after epoch {done}"
+            )
+            raise InputError(msg)
+        return centre, range(done, manager.num_epochs)
 
 
 class WorkerRank(_Rank):
@@ -86,8 +104,9 @@ class WorkerRank(_Rank):
     def train(self, joined: Any) -> None:
         """Train until the master says that it is over."""
         try:
-            worker = self.worker(self.replica, self.centre(self.replica), ChannelLink(self.channel))
-            worker.train(range(self.manager.num_epochs))
+            centre, epochs = self.centre(self.replica)
+            worker = self.worker(self.replica, centre, ChannelLink(self.channel))
+            worker.train(epochs)
             joined.finish()
             worker.wait_for_end()
         except StoppedError:
@@ -157,21 +176,22 @@ class MasterRank(_Rank):
         alone = self.channel.size == 1
         link = _LocalLink()
         try:
-            centre = self.centre(self.replica)
+            centre, epochs = self.centre(self.replica)
             master = Master(
                 self.replica,
                 centre,
                 manager.algo,
                 self.validation,
                 manager.callbacks,
-                range(manager.num_epochs),
+                epochs,
                 self.workers,
                 self.samples,
                 manager.synchronous,
                 link.give if alone else self.channel.send_to_workers,
+                self._saver(centre, epochs),
             )
             if alone:
-                self._train_alone(master, centre, link)
+                self._train_alone(master, centre, link, epochs)
             else:
                 joined.finish()  # in lock-step the rounds are the workers'
                 self._lead(master)
@@ -194,11 +214,24 @@ class MasterRank(_Rank):
                 raise InputError(text) if message["input"] else StoppedError(text)
             master.take(rank, message)
 
-    def _train_alone(self, master: Any, centre: Centre, link: "_LocalLink") -> None:
+    def _saver(self, centre: Centre, epochs: range) -> Callable[[int, bool], None] | None:
+        """Return what saves after an epoch, if it is its turn or the last one."""
+        folder, every = self.manager.checkpoint, self.manager.checkpoint_interval
+        if folder is None:
+            return None
+
+        def save(done: int, last: bool) -> None:
+            if last or (done - epochs.start) % every == 0:
+                self.channel.send_to_workers({"save": done})
+                centre.save(folder, done)
+
+        return save
+
+    def _train_alone(self, master: Any, centre: Centre, link: "_LocalLink", epochs: range) -> None:
         own = centre.beside(self.trained)
         link.take = lambda message: master.take(0, message)
         master.begin()
-        self.worker(self.trained, own, link).train(range(self.manager.num_epochs))
+        self.worker(self.trained, own, link).train(epochs)
         self.trained.finish()
 
 

@@ -68,6 +68,9 @@ def run(given: argparse.Namespace) -> None:
         synchronous=given.synchronous,
         seed=given.seed,
         profile=trace if given.profile else None,
+        checkpoint=given.checkpoint,
+        checkpoint_interval=given.checkpoint_interval,
+        restore=given.restore,
     )
     manager.train()
     if manager.outcome is None:

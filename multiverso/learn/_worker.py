@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -80,6 +81,8 @@ class Worker:
         Whether the replica steps by itself.
     synchronous : bool
         Whether the session is in lock-step.
+    checkpoints : Path, optional
+        Where to save when the master says so.
 
     """
 
@@ -94,6 +97,7 @@ class Worker:
         sync_every: int,
         local_steps: bool,
         synchronous: bool,
+        checkpoints: Path | None = None,
     ) -> None:
         self._replica = replica
         self._centre = centre
@@ -103,6 +107,7 @@ class Worker:
         self._sync_every = sync_every
         self._local_steps = local_steps
         self._synchronous = synchronous
+        self._checkpoints = checkpoints
         self._stopped = False
         self._sum: NDArray[Any] | None = None
         if sync_every > 1 and not local_steps:
@@ -224,4 +229,7 @@ class Worker:
             raise InputError(order["failed"]) if order["input"] else StoppedError(order["failed"])
         if (rate := order.get("learning_rate")) is not None and self._local_steps:
             self._replica.set_learning_rate(rate)
+        if (epochs := order.get("save")) is not None and self._checkpoints is not None:
+            with self._clockwork.measure("waiting"):
+                self._centre.save(self._checkpoints, epochs)
         self._stopped = self._stopped or bool(order.get("stop"))

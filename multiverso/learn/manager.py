@@ -51,6 +51,14 @@ class MPIManager:
     profile : path, optional
         Where the master writes a trace of what each worker did when, to be opened with Chrome or
         Perfetto.
+    checkpoint : path, optional
+        A folder to save parameters, running means and the state of the optimiser in, which all
+        nodes see. The last two checkpoints stay.
+    checkpoint_interval : int, optional
+        Epochs between two checkpoints; there is one at the end, too.
+    restore : path, optional
+        A folder with checkpoints of the same model and optimiser, with the last of which training
+        goes on, at the epoch where it was. The number of workers may be another one.
     timeout : float, optional
         Seconds that a rank waits for others at most, wherever it does.
 
@@ -97,11 +105,18 @@ class MPIManager:
         *,
         seed: int | None = None,
         profile: str | Path | None = None,
+        checkpoint: str | Path | None = None,
+        checkpoint_interval: int = 1,
+        restore: str | Path | None = None,
         timeout: float = 3600.0,
     ) -> None:
-        if isinstance(num_epochs, bool) or not hasattr(num_epochs, "__index__") or num_epochs < 1:
-            msg = f"num_epochs: expected an integer from 1 on, received {num_epochs!r}"
-            raise InputError(msg)
+        for name, number in (
+            ("num_epochs", num_epochs),
+            ("checkpoint_interval", checkpoint_interval),
+        ):
+            if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
+                msg = f"{name}: expected an integer from 1 on, received {number!r}"
+                raise InputError(msg)
         self.comm = comm
         self.data = data
         self.algo = algo
@@ -113,6 +128,9 @@ class MPIManager:
         self.synchronous = bool(synchronous)
         self.seed = seed
         self.profile = None if profile is None else Path(profile)
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.checkpoint_interval = int(checkpoint_interval)
+        self.restore = None if restore is None else Path(restore)
         self.timeout = float(timeout)
         self.model: Any = None
         self.outcome: History | None = None
