@@ -62,7 +62,8 @@ class Outcomes(unittest.TestCase):
 class TestTrainings(Outcomes):
     @classmethod
     def setUpClass(cls):
-        cls.reports = trained("modes", "twice", "callbacks", "wrong", ranks=3)
+        scenarios = ("modes", "twice", "callbacks", "restored", "wrong")
+        cls.reports = trained(*scenarios, ranks=3)
 
     def of(self, scenario):
         """Return what each rank reported of a scenario."""
@@ -104,6 +105,23 @@ class TestTrainings(Outcomes):
         self.assertEqual(len(set(history["val_loss"])), 1)
         self.assertEqual((report["rows"], report["best"]), (4, 83))
         self.assertEqual(reports[1:], [None, None])
+
+    def test_a_training_goes_on_from_a_checkpoint(self):
+        found, *others = self.of("restored")
+        for name in ("adam synchronous", "adam asynchronous", "easgd synchronous"):
+            with self.subTest(name):
+                whole, rest, first = found[name]
+                self.assertEqual(first, 2)
+                for metric, values in rest["history"].items():
+                    self.assertEqual(len(values), 2)
+                    if name == "adam synchronous":
+                        self.assertEqual(values, whole["history"][metric][2:])
+                    self.assertLess(rest["history"]["loss"][0], whole["history"]["loss"][0])
+        self.assertEqual(len(self.reports[0]["kept"]), 2)
+        for outcome in (found, *others):
+            self.assertIn("cannot restore no such folder: ", outcome["nothing"])
+            self.assertIn("sgd", outcome["another optimiser"])
+            self.assertIn("received one after epoch 4", outcome["all epochs"])
 
     def test_what_cannot_be_used_ends_the_training_on_all_ranks(self):
         reports = self.of("wrong")

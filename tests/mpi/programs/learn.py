@@ -215,6 +215,38 @@ def callbacks():
     return {"history": history, "seen": seen, "rows": rows, "best": best.count_params()}
 
 
+def restored():
+    """Train four epochs at once, and in two jobs with a checkpoint between them."""
+    found = {}
+    for name, algo, synchronous in (
+        ("adam synchronous", algo_of("adam"), True),
+        ("adam asynchronous", algo_of("adam"), False),
+        ("easgd synchronous", elastic(), True),
+    ):
+        folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/{name}"
+        given = {
+            "synchronous": synchronous,
+            "model_builder": Dense(keras.layers.BatchNormalization),
+        }
+        whole = outcome_of(manager_of(algo, **given))
+        manager_of(algo, num_epochs=2, checkpoint=folder, checkpoint_interval=5, **given).train()
+        manager = manager_of(algo, restore=folder, checkpoint=folder, **given)
+        found[name] = [whole, outcome_of(manager), manager.outcome and manager.outcome.first_epoch]
+        kept = sorted(os.listdir(folder))
+        worker.report(kept=kept)
+    for name, algo, options in (
+        ("nothing", algo_of("adam"), {"restore": "no such folder"}),
+        ("another optimiser", algo_of("sgd"), {"restore": folder}),
+        ("all epochs", elastic(), {"restore": folder, "synchronous": True}),
+    ):
+        given = {"model_builder": Dense(keras.layers.BatchNormalization), **options}
+        try:
+            manager_of(algo, **given).train()
+        except InputError as error:
+            found[name] = str(error)
+    return found
+
+
 class Failing(Clusters):
     """Data that end in an error in the second epoch of the last worker."""
 
@@ -251,6 +283,8 @@ def wrong():
     return found
 
 
-SCENARIOS = {each.__name__: each for each in (modes, few, twice, like_keras, callbacks, wrong)}
+SCENARIOS = {
+    each.__name__: each for each in (modes, few, twice, like_keras, callbacks, restored, wrong)
+}
 for name in sys.argv[1:]:
     worker.report(**{name: SCENARIOS[name]()})
