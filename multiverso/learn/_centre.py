@@ -1,32 +1,23 @@
 """The parameters that all workers share, and the ways in which a worker exchanges with them."""
 
 import copy
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso import api
-from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
 from multiverso.learn._clockwork import Clockwork
-from multiverso.learn._errors import InputError, first_line
+from multiverso.learn._tables import Tables
 from multiverso.learn.algo import Algo
-from multiverso.tables import ArrayTableHandler
 
 if TYPE_CHECKING:
     from multiverso.learn.replicas import Replica  # imports Keras
 
 __all__ = ["Centre"]
 
-#: How many checkpoints stay in their folder.
-_KEEP = 2
-
 
 class Centre:
-    """Three tables: the parameters, what a model gathers beside them, and a count of updates.
-
-    Making one is collective; the master's replica gives the values to start with.
+    """A rank's side of the tables, for one replica.
 
     In lock-step a worker counts itself in before every exchange of parameters, which tells it how
     many workers still have data. Their mean is taken over those; if there is none, the epoch is
@@ -38,6 +29,8 @@ class Centre:
         How parameters are exchanged.
     replica : Replica
         This rank's copy of the model.
+    tables : Tables
+        What is exchanged with.
     workers : int
         How many ranks train.
     synchronous : bool
@@ -57,6 +50,7 @@ class Centre:
         self,
         algo: Algo,
         replica: "Replica",
+        tables: Tables,
         workers: int,
         synchronous: bool,
         clockwork: Clockwork,
@@ -67,22 +61,8 @@ class Centre:
         self._clockwork = clockwork
         self._force = algo.force(workers)
         self._elastic = algo.elastic
-        # Else it is that of the workers' own optimisers.
-        self._learning_rate_is_shared = not algo.local_steps
-        if algo.elastic or algo.optimizer is None:
-            updater: dict[str, Any] = {"updater": "add"}
-        else:
-            updater = {"updater": algo.optimizer.updater, **algo.optimizer.options}
-        self.parameters = ArrayTableHandler(
-            replica.weights.size, replica.weights, dtype=replica.dtype, name="parameters", **updater
-        )
-        self.state = None
-        if replica.state.size:
-            self.state = ArrayTableHandler(
-                replica.state.size, replica.state, dtype=replica.dtype, name="state"
-            )
+        self.tables = tables
         self._last_state = replica.state.copy()
-        self._counter = ArrayTableHandler(1, dtype="int64", name="updates")
         self._one, self._none = np.ones(1, np.int64), np.zeros(1, np.int64)
         self._count = np.zeros(1, np.int64)
         self._buffer: NDArray[Any] = np.empty_like(replica.weights)
@@ -100,42 +80,21 @@ class Centre:
 
     def fetch(self) -> None:
         """Set this rank's replica to the centre."""
-        self.parameters.get(out=self._replica.weights)
+        self._get(self._replica.weights)
         self._replica.push()
         np.copyto(self._buffer, self._replica.weights)
-        if self.state is not None:
-            self.state.get(out=self._replica.state)
+        if self.tables.state is not None:
+            self.tables.state.get(out=self._replica.state)
             np.copyto(self._last_state, self._replica.state)
             self._replica.push_state()
 
-    def save(self, folder: Path, epochs: int) -> None:
-        """Save the tables after so many epochs. Collective."""
-        api.save(folder, step=epochs, keep=_KEEP)
-
-    def load(self, folder: Path) -> int:
-        """Set the tables to the last checkpoint in a folder; return after how many epochs it is.
-
-        Collective.
-
-        Raises
-        ------
-        InputError
-            On all ranks, if there is none, or it is of another model or optimiser.
-
-        """
-        try:
-            epochs = api.load(folder)
-        except (CheckpointCorruptError, CheckpointIOError, MismatchError) as error:
-            msg = f"cannot restore {folder}: {first_line(error)}"
-            raise InputError(msg) from error
-        if self._learning_rate_is_shared:
-            rate = self.parameters.options["learning_rate"]
-            self._replica.set_learning_rate(rate)
-        return int(epochs or 0)
+    def set_learning_rate(self, rate: float) -> None:
+        """Change the learning rate of the optimiser beside the parameters, for all."""
+        self.tables.optimised.set_option(learning_rate=rate)
 
     def fetch_count(self) -> None:
         """Begin to count from here on: the parameters that this worker has are new."""
-        self._counter.get(out=self._count)
+        self.tables.counter.get(out=self._count)
 
     def exchange(self, batches: int, gradient: NDArray[Any] | None) -> bool:
         """Give what this worker has learned, and take what the others have.
@@ -168,13 +127,13 @@ class Centre:
                     gradient.fill(0)
                 elif active > 1:
                     gradient /= active
-                self.parameters.add_get(gradient, out=replica.weights)
+                self._give_gradient(gradient)
             replica.push()
-            if self.state is not None:
+            if self.tables.state is not None:
                 # What this copy has gathered, by its share.
                 replica.pull_state()
                 gained = (replica.state - self._last_state) / self._workers
-                self.state.add_get(gained, out=replica.state)
+                self.tables.state.add_get(gained, out=replica.state)
                 np.copyto(self._last_state, replica.state)
                 replica.push_state()
         return True
@@ -186,13 +145,29 @@ class Centre:
         # In lock-step this is where the quick wait for the slow.
         with self._clockwork.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
-            self._counter.add_get(self._one if batches else self._none, out=self._count)
+            self._add_to_count(self._one if batches else self._none)
         active = int(self._count[0]) - before
         if batches:
             # In lock-step an update is computed with the parameters that it changes.
             late = 0 if self._synchronous else active - 1
             self.staleness[late] = self.staleness.get(late, 0) + 1
         return active if self._synchronous else 1
+
+    def _get(self, out: NDArray[Any]) -> None:
+        """Put the parameters that this rank exchanges with into `out`."""
+        self.tables.parameters.get(out=out)
+
+    def _add_to_count(self, one: NDArray[Any]) -> None:
+        """Count one update, or none, and leave how many there are in `_count`."""
+        self.tables.counter.add_get(one, out=self._count)
+
+    def _add(self, delta: NDArray[Any]) -> None:
+        """Add to the parameters that this rank exchanges with; it is there on return."""
+        self.tables.parameters.add(delta, sync=True)
+
+    def _give_gradient(self, gradient: NDArray[Any]) -> None:
+        """Let the optimiser make a step, and take the parameters that come of it."""
+        self.tables.parameters.add_get(gradient, out=self._replica.weights)
 
     def _move_together(self) -> None:
         """Move this worker's parameters and the centre towards each other (Zhang et al. 2015).
@@ -202,10 +177,10 @@ class Centre:
         """
         replica = self._replica
         replica.pull()
-        self.parameters.get(out=self._buffer)
+        self._get(self._buffer)
         np.subtract(replica.weights, self._buffer, out=self._buffer)
         self._buffer *= self._force
-        self.parameters.add(self._buffer)
+        self._add(self._buffer)
         replica.weights -= self._buffer
 
     def _give_way(self, active: int) -> None:
@@ -216,5 +191,5 @@ class Centre:
         np.subtract(gradient, replica.weights, out=gradient)
         if active > 1:
             gradient /= active
-        self.parameters.add_get(gradient, out=replica.weights)
+        self._give_gradient(gradient)
         np.copyto(self._buffer, replica.weights)

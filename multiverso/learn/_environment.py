@@ -74,7 +74,7 @@ def choose_threads(local_workers: int) -> None:
         os.environ.setdefault(name, str(threads))
 
 
-def choose_gpu(comm: Any, most: int) -> str | None:
+def choose_gpu(comm: Any, most: int, trains: bool | None = None) -> str | None:
     """Take a free NVIDIA GPU of this host for this rank; return which, or None for the processor.
 
     Collective. The workers of a host take one each, in rank order, as long as there are some; the
@@ -86,10 +86,12 @@ def choose_gpu(comm: Any, most: int) -> str | None:
         The ranks of the job.
     most : int
         How many of a host to take at most; -1 sets no limit.
+    trains : bool, optional
+        Whether this rank is a worker. By default all are but rank 0.
 
     """
     rank, size = (0, 1) if comm is None else (comm.Get_rank(), comm.Get_size())
-    trains = size == 1 or rank > 0
+    trains = (size == 1 or rank > 0) if trains is None else trains
     if comm is None or size == 1:
         free, place = free_gpus(), 0
     else:

@@ -25,6 +25,9 @@ class History:
         For each validation: epoch, updates, seconds since the start, and the metrics.
     workers : list of dict
         For each worker: rank, samples, updates, and the seconds computing, waiting, communicating.
+    groups : list of dict
+        For each group: rank of the sub-master, ranks of the workers, how often it has exchanged
+        with the master's parameters, and its seconds waiting and communicating.
     staleness : dict of int to int
         How many updates were applied after so many of other workers' since their computation began.
 
@@ -35,6 +38,7 @@ class History:
         self.epochs: list[dict[str, Any]] = []
         self.validations: list[dict[str, Any]] = []
         self.workers: list[dict[str, Any]] = []
+        self.groups: list[dict[str, Any]] = []
         self.staleness: dict[int, int] = {}
         self.first_epoch = 0
         self._start = self._epoch_start = time.perf_counter()
@@ -79,6 +83,13 @@ class History:
         for late, count in message["staleness"]:
             self.staleness[late] = self.staleness.get(late, 0) + count
 
+    def add_group(self, rank: int, message: dict[str, Any]) -> None:
+        """Take note of a sub-master whose workers are done."""
+        seconds = {name: message["seconds"][name] for name in ("waiting", "communicating")}
+        found = {name: message[name] for name in ("workers", "exchanges")}
+        self.groups.append({"rank": rank, **found, **seconds})
+        self.groups.sort(key=lambda group: int(group["rank"]))
+
     def as_dict(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return all of it for a JSON file, with the arguments of the training."""
         return {
@@ -90,6 +101,7 @@ class History:
             "validations": self.validations,
             "staleness": {str(late): count for late, count in sorted(self.staleness.items())},
             "workers": self.workers,
+            "groups": self.groups,
             "train_time": self.epochs[-1]["time"] if self.epochs else 0.0,
         }
 

@@ -120,10 +120,14 @@ class Master:
         self._give({"go": True})
 
     def take(self, rank: int, message: Message) -> None:
-        """Take a worker's message, and do what follows from it."""
+        """Take a message of a worker or sub-master, and do what follows from it."""
         if message["kind"] == "window":
             self._take_window(rank, message)
+        elif message["kind"] == "group":
+            self.history.add_group(rank, message)
+            self.events[rank] = message["events"]
         else:
+            rank = message.get("rank", rank)  # a sub-master may have passed it on
             self._done.add(rank)
             self.history.add_worker(rank, message)
             self.events[rank] = message["events"]
@@ -241,4 +245,4 @@ class Master:
         if self._local_steps:
             self._give({"learning_rate": rate})
         else:
-            self._centre.parameters.set_option(learning_rate=rate)
+            self._centre.set_learning_rate(rate)

@@ -81,6 +81,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--sync-every", type=_at_least(1), default=1, metavar="N", help="batches in between (1)")
     add("--synchronous", action="store_true", help="in lock-step, not each at its own speed")
     add(
+        "--masters",
+        type=_at_least(1),
+        default=1,
+        metavar="N",
+        help="the master and N - 1 sub-masters, each with a group of workers, whose updates it "
+        "passes on together every --sync-every (1: no groups)",
+    )
+    add(
         "--worker-optimizer",
         default="sgd",
         metavar="NAME",

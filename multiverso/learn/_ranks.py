@@ -5,33 +5,40 @@ other. So what is wrong is known to all before training begins, and raised by al
 """
 
 import copy
+import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from multiverso import api
 from multiverso.learn._centre import Centre
 from multiverso.learn._channel import Channel, Message
 from multiverso.learn._clockwork import Clockwork, chrome_trace
 from multiverso.learn._errors import InputError, first_line
+from multiverso.learn._group_centre import GroupCentre, GroupTop
 from multiverso.learn._history import write_json
+from multiverso.learn._layout import Layout
+from multiverso.learn._submaster import SubMaster
+from multiverso.learn._tables import ModelSize, Tables
 from multiverso.learn._worker import ChannelLink, StoppedError, Worker
 
 if TYPE_CHECKING:
     from multiverso.learn.manager import MPIManager
 
-__all__ = ["MasterRank", "WorkerRank", "share"]
+__all__ = ["MasterRank", "SubMasterRank", "WorkerRank", "rank_of", "share"]
 
 _log = logging.getLogger("multiverso")
 
 
 class _Rank:
-    """What both kinds of ranks do to begin with."""
+    """What all kinds of ranks do to begin with."""
 
-    def __init__(self, manager: "MPIManager", channel: Channel) -> None:
+    def __init__(self, manager: "MPIManager", channel: Channel, layout: Layout) -> None:
         self.manager = manager
         self.channel = channel
-        self.workers = max(1, channel.size - 1)
+        self.layout = layout
+        self.workers = len(layout.workers)
         self.clockwork = Clockwork(manager.profile is not None)
 
     def training_replica(self, worker: int) -> Any:
@@ -63,8 +70,8 @@ class _Rank:
             checkpoints=manager.checkpoint,
         )
 
-    def centre(self, replica: Any) -> tuple[Centre, range]:
-        """Return this rank's side of the tables, and the epochs to come.
+    def tables(self, model: ModelSize, replica: Any = None) -> tuple[Tables, range]:
+        """Return this rank's side of the tables, and the epochs to come. Collective.
 
         Raises
         ------
@@ -73,17 +80,42 @@ class _Rank:
 
         """
         manager = self.manager
-        centre = Centre(manager.algo, replica, self.workers, manager.synchronous, self.clockwork)
-        if manager.restore is None:
-            return centre, range(manager.num_epochs)
-        done = centre.load(manager.restore)
+        first = (None, None) if replica is None else (replica.weights, replica.state)
+        tables = Tables(manager.algo, model, self.layout, *first)
+        done = 0 if manager.restore is None else tables.load(manager.restore)
         if done >= manager.num_epochs:
             msg = (
                 f"cannot restore {manager.restore}: expected a checkpoint before epoch "
                 f"{manager.num_epochs}, the last one, received one after epoch {done}"
             )
             raise InputError(msg)
-        return centre, range(done, manager.num_epochs)
+        return tables, range(done, manager.num_epochs)
+
+    def centre(self, replica: Any) -> tuple[Centre, range]:
+        """Return this rank's side of the tables for `replica`, and the epochs to come.
+
+        Collective, as `tables` is. With groups it waits until all of them have their parameters.
+        """
+        manager = self.manager
+        tables, epochs = self.tables(_size_of(replica), replica)
+        if manager.restore is not None and not manager.algo.local_steps:
+            replica.set_learning_rate(tables.optimised.options["learning_rate"])
+        if self.layout.groups:
+            api.barrier()
+        group = self.layout.group_of(self.channel.rank)
+        centre: Centre
+        if group is None:
+            centre = Centre(
+                manager.algo, replica, tables, self.workers, manager.synchronous, self.clockwork
+            )
+        else:
+            centre = GroupCentre(manager.algo, replica, tables, self.workers, self.clockwork, group)
+        return centre, epochs
+
+    def tell_of(self, error: Exception) -> None:
+        """Let the master end the training, if the error is not of its own doing."""
+        if not isinstance(error, StoppedError):
+            self.channel.send(_failure(error), 0)
 
 
 class WorkerRank(_Rank):
@@ -92,27 +124,57 @@ class WorkerRank(_Rank):
     def prepare(self) -> None:
         """Make the replica, and wait until all ranks have one."""
         try:
-            self.replica = self.training_replica(self.channel.rank - 1)
+            self.replica = self.training_replica(self.layout.number(self.channel.rank))
         except Exception as error:
-            self.channel.send(_failure(error), 0)
+            self.tell_of(error)
         else:
             self.channel.send({"kind": "ready"}, 0)
-        order = self.channel.wait("all ranks to make their models")[1]
-        if "failed" in order:
-            raise InputError(order["failed"]) if order["input"] else StoppedError(order["failed"])
+        _wait_for_all(self.channel)
 
     def train(self, joined: Any) -> None:
         """Train until the master says that it is over."""
         try:
             centre, epochs = self.centre(self.replica)
-            worker = self.worker(self.replica, centre, ChannelLink(self.channel))
+            group = self.layout.group_of(self.channel.rank)
+            link = ChannelLink(self.channel, 0 if group is None else group.submaster)
+            worker = self.worker(self.replica, centre, link)
             worker.train(epochs)
             joined.finish()
             worker.wait_for_end()
-        except StoppedError:
-            raise
         except Exception as error:
-            self.channel.send(_failure(error), 0)
+            self.tell_of(error)
+            raise
+
+
+class SubMasterRank(_Rank):
+    """A rank that passes on what the workers of its group learn. It needs no model."""
+
+    def prepare(self) -> None:
+        """Learn from the master how large the model is."""
+        self.channel.send({"kind": "ready"}, 0)
+        self.model = ModelSize(**_wait_for_all(self.channel)["model"])
+
+    def train(self, joined: Any) -> None:
+        """Look after the group until the master says that training is over."""
+        manager, layout = self.manager, self.layout
+        group = layout.group_of(self.channel.rank)
+        assert group is not None
+        try:
+            tables, _ = self.tables(self.model)
+            top = GroupTop(manager.algo, tables, group, len(layout.groups), self.clockwork)
+            top.begin()
+            api.barrier()
+            SubMaster(
+                top,
+                tables,
+                group,
+                self.channel,
+                self.clockwork,
+                sync_every=manager.algo.sync_every,
+                checkpoints=manager.checkpoint,
+            ).lead()
+        except Exception as error:
+            self.tell_of(error)
             raise
 
 
@@ -132,7 +194,8 @@ class MasterRank(_Rank):
             if message["kind"] == "failed" and failure is None:
                 failure = {**message, "failed": f"rank {rank}: {message['failed']}"}
         if failure is None:
-            self.channel.send_to_workers({"kind": "ready"})
+            model = dataclasses.asdict(_size_of(self.replica))
+            self.channel.send_to_workers({"kind": "ready", "model": model})
             return
         self.channel.send_to_workers(failure)
         if raised is not None:
@@ -223,7 +286,7 @@ class MasterRank(_Rank):
         def save(done: int, last: bool) -> None:
             if last or (done - epochs.start) % every == 0:
                 self.channel.send_to_workers({"save": done})
-                centre.save(folder, done)
+                centre.tables.save(folder, done)
 
         return save
 
@@ -259,6 +322,19 @@ class _LocalLink:
         return self._orders.popleft()
 
 
+def rank_of(manager: "MPIManager", channel: Channel, layout: Layout) -> Any:
+    """Return what this rank is."""
+    if channel.rank == 0:
+        return MasterRank(manager, channel, layout)
+    kind = SubMasterRank if layout.is_submaster(channel.rank) else WorkerRank
+    return kind(manager, channel, layout)
+
+
+def _size_of(replica: Any) -> ModelSize:
+    """Return how large the tables of a replica are."""
+    return ModelSize(replica.weights.size, replica.state.size, replica.dtype.name)
+
+
 def share(files: Sequence[str], worker: int, workers: int) -> list[str]:
     """Return the stretch of `files` that is a worker's; the first ones get one more if need be."""
     each, more = divmod(len(files), workers)
@@ -278,6 +354,14 @@ def _failure(error: Exception) -> Message:
         "failed": text if as_it_is else f"{type(error).__name__}: {text}",
         "input": expected,
     }
+
+
+def _wait_for_all(channel: Channel) -> Message:
+    """Wait for the master's word that all ranks are ready, and return it."""
+    order = channel.wait("all ranks to make their models")[1]
+    if "failed" in order:
+        raise InputError(order["failed"]) if order["input"] else StoppedError(order["failed"])
+    return order
 
 
 def _seed(seed: int | None, worker: int) -> None:

@@ -11,6 +11,7 @@ from multiverso.learn import _options
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
 from multiverso.learn._errors import InputError
 from multiverso.learn._history import write_json
+from multiverso.learn._layout import Layout, find_layout
 from multiverso.learn._options import add_options
 from multiverso.learn.algo import Algo
 from multiverso.learn.h5data import H5Data
@@ -34,13 +35,14 @@ def run(given: argparse.Namespace) -> None:
     validation = _files_of(given.val_data)
     found = _launch.find_communicator()
     comm: Any = None if found is None else found.handle
-    ranks = 1 if comm is None else comm.Get_size()
-    workers = max(1, ranks - 1)
-    algo = _algo(given, workers)
+    rank, ranks = (0, 1) if comm is None else (comm.Get_rank(), comm.Get_size())
+    layout = find_layout(comm, given.masters)
+    workers, trains = len(layout.workers), rank in layout.workers
+    algo = _algo(given, layout)
     callbacks = _stopping(given)
     choose_backend(given.backend)
-    choose_gpu(comm, given.max_gpus)
-    choose_threads(_local_workers(comm))
+    choose_gpu(comm, given.max_gpus, trains)
+    choose_threads(_local_workers(comm, trains))
     builder = (
         ModelFromKeras(given.model)
         if Path(given.model).suffix == ".keras"
@@ -55,7 +57,6 @@ def run(given: argparse.Namespace) -> None:
     )
     stem = f"{Path(given.model).stem}_{given.trial_name}"
     trace = Path(f"{stem}_trace.json")
-    is_master = comm is None or comm.Get_rank() == 0
     manager = MPIManager(
         comm,
         data,
@@ -64,7 +65,8 @@ def run(given: argparse.Namespace) -> None:
         given.epochs,
         files,
         validation,
-        callbacks=_made(callbacks) if is_master else None,
+        callbacks=_made(callbacks) if rank == 0 else None,
+        num_masters=given.masters,
         synchronous=given.synchronous,
         seed=given.seed,
         profile=trace if given.profile else None,
@@ -85,7 +87,11 @@ def run(given: argparse.Namespace) -> None:
     sys.stdout.write(f"wrote {', '.join(written)}\n")
 
 
-def _algo(given: argparse.Namespace, workers: int) -> Algo:
+def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
+    # So many share the elastic force of a centre at most: that of all, or that of a group.
+    workers = max(
+        len(layout.groups) or len(layout.workers), *(len(each.workers) for each in layout.groups), 1
+    )
     options = _options.options_of(given.optimizer_params)
     if given.learning_rate is not None:
         options["learning_rate"] = given.learning_rate
@@ -97,6 +103,8 @@ def _algo(given: argparse.Namespace, workers: int) -> Algo:
             options.setdefault("learning_rate", 0.7)
     if not 0 <= given.elastic_force <= workers:
         msg = f"--elastic-force: expected a number from 0 to {workers}, the number of workers"
+        if layout.groups:
+            msg += " in a group, or of groups"
         raise InputError(f"{msg}, received {given.elastic_force:g}")
     return Algo(
         None if elastic else given.optimizer,
@@ -168,14 +176,14 @@ def _files_of(path: str) -> list[str]:
     return names
 
 
-def _local_workers(comm: Any) -> int:
-    """Return how many workers there are on this host; collective."""
+def _local_workers(comm: Any, trains: bool) -> int:
+    """Return how many workers there are on this host, if this one is or not; collective."""
     if comm is None or comm.Get_size() == 1:
         return 1
     from mpi4py import MPI
 
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    workers = int(host.allreduce(int(comm.Get_rank() > 0)))
+    workers = int(host.allreduce(int(trains)))
     host.Free()
     return workers
 

@@ -41,14 +41,24 @@ class Link(Protocol):
 
 
 class ChannelLink:
-    """A line to a master in another process."""
+    """A line to a master in another process.
 
-    def __init__(self, channel: Channel) -> None:
+    Parameters
+    ----------
+    channel : Channel
+        To all ranks.
+    when_done : int, optional
+        Who is told that the worker is done: its sub-master, if it has one.
+
+    """
+
+    def __init__(self, channel: Channel, when_done: int = 0) -> None:
         self._channel = channel
+        self._when_done = when_done
 
     def report(self, message: Message) -> None:
         """See `Link`."""
-        self._channel.send(message, 0)
+        self._channel.send(message, self._when_done if message["kind"] == "done" else 0)
 
     def order(self) -> Message | None:
         """See `Link`."""
@@ -231,5 +241,5 @@ class Worker:
             self._replica.set_learning_rate(rate)
         if (epochs := order.get("save")) is not None and self._checkpoints is not None:
             with self._clockwork.measure("waiting"):
-                self._centre.save(self._checkpoints, epochs)
+                self._centre.tables.save(self._checkpoints, epochs)
         self._stopped = self._stopped or bool(order.get("stop"))

@@ -9,7 +9,8 @@ from multiverso.api import session
 from multiverso.learn._channel import Channel
 from multiverso.learn._errors import InputError
 from multiverso.learn._history import History
-from multiverso.learn._ranks import MasterRank, WorkerRank
+from multiverso.learn._layout import find_layout
+from multiverso.learn._ranks import rank_of
 from multiverso.learn._worker import StoppedError
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -23,6 +24,7 @@ class MPIManager:
 
     Rank 0 is the master: it validates, calls the callbacks and keeps the history; the other ranks
     are the workers and share the training files among them. If there is one rank, it does both.
+    With `num_masters` above 1 the workers are in groups, and a rank of each is its sub-master.
 
     Parameters
     ----------
@@ -43,6 +45,12 @@ class MPIManager:
     callbacks : list of keras.callbacks.Callback, optional
         For the master: called at the beginning and the end of training, of epochs and of
         validations with the model as it is then. A learning rate that they set holds for all.
+    num_masters : int, optional
+        1, the default: all workers exchange with the parameters of all. More: the master, and so
+        many sub-masters less one. Workers exchange with the parameters of their group, which the
+        sub-master holds, and after every `sync_every` updates of its group the sub-master passes on
+        what they have learned together. If the ranks but the master are on as many nodes as there
+        are sub-masters, a group is a node; else a stretch of the ranks. Not with `synchronous`.
     synchronous : bool, optional
         True: workers go in lock-step, each update is made with the mean of their gradients, and two
         runs with the same `seed` are equal to the bit. False: each worker goes at its own speed.
@@ -101,6 +109,7 @@ class MPIManager:
         train_list: Iterable[str],
         val_list: Iterable[str] | None = None,
         callbacks: Sequence[Any] | None = None,
+        num_masters: int = 1,
         synchronous: bool = False,
         *,
         seed: int | None = None,
@@ -112,11 +121,18 @@ class MPIManager:
     ) -> None:
         for name, number in (
             ("num_epochs", num_epochs),
+            ("num_masters", num_masters),
             ("checkpoint_interval", checkpoint_interval),
         ):
             if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
                 msg = f"{name}: expected an integer from 1 on, received {number!r}"
                 raise InputError(msg)
+        if synchronous and num_masters > 1:
+            msg = (
+                f"num_masters: expected 1 in lock-step, received {num_masters}: an update is made "
+                "of the gradients of all workers there, so groups would change nothing"
+            )
+            raise InputError(msg)
         self.comm = comm
         self.data = data
         self.algo = algo
@@ -125,6 +141,7 @@ class MPIManager:
         self.train_list = [str(name) for name in train_list]
         self.val_list = [str(name) for name in val_list or ()]
         self.callbacks = list(callbacks or ())
+        self.num_masters = int(num_masters)
         self.synchronous = bool(synchronous)
         self.seed = seed
         self.profile = None if profile is None else Path(profile)
@@ -158,14 +175,18 @@ class MPIManager:
         if comm is None:
             found = _launch.find_communicator()
             comm = None if found is None else found.handle
+        layout = find_layout(comm, self.num_masters)
         channel = Channel(comm, self.timeout)
         try:
-            run = MasterRank(self, channel) if channel.rank == 0 else WorkerRank(self, channel)
+            run = rank_of(self, channel, layout)
             run.prepare()
             with session(
-                sync=self.synchronous, comm=comm if channel.size > 1 else None, timeout=self.timeout
+                sync=self.synchronous,
+                role=layout.role(channel.rank),
+                comm=comm if channel.size > 1 else None,
+                timeout=self.timeout,
             ) as joined:
-                history = run.train(joined)
+                history: dict[str, list[float | None]] | None = run.train(joined)
         except StoppedError as error:
             raise RuntimeError(str(error)) from None
         channel.close()

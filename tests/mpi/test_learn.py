@@ -20,9 +20,9 @@ BACKENDS = [
 LIMIT = 400.0  # seconds: Keras and what it runs on are slow to import
 
 
-def trained(*scenarios, ranks, backend="torch"):
+def trained(*scenarios, ranks, backend="torch", **environ):
     """Return what each rank reported of some scenarios, all in one job."""
-    job = run(PROGRAM, *scenarios, np=ranks, limit=LIMIT, KERAS_BACKEND=backend)
+    job = run(PROGRAM, *scenarios, np=ranks, limit=LIMIT, KERAS_BACKEND=backend, **environ)
     return job.check().reports
 
 
@@ -30,6 +30,15 @@ class Outcomes(unittest.TestCase):
     """What holds for the outcome of trainings."""
 
     def check_outcome(self, name, outcome, workers):
+        """Check what holds for any training of four epochs without groups."""
+        self.check_trained(outcome, accurate=not name.startswith("adadelta"))  # it begins slowly
+        ranks = [0] if workers == 0 else list(range(1, workers + 1))
+        self.assertEqual([rank for rank, _ in outcome["workers"]], ranks)
+        self.assertEqual(outcome["groups"], [])
+        if name.endswith(" synchronous") or workers < 2:
+            self.assertEqual(list(outcome["staleness"]), ["0"])
+
+    def check_trained(self, outcome, accurate=True):
         """Check what holds for any training of four epochs."""
         history = outcome["history"]
         self.assertEqual(set(map(len, history.values())), {4})
@@ -37,15 +46,11 @@ class Outcomes(unittest.TestCase):
         # Where nobody waits, the first epoch can end with parameters that others have trained for
         # long, so that the first validation is no beginning. That of chance is 1.1.
         self.assertLess(history["val_loss"][-1], 1.0)
-        if not name.startswith("adadelta"):  # which begins slowly
+        if accurate:
             self.assertGreater(history["val_accuracy"][-1], 0.9)
         self.assertEqual(sum(samples for _, samples in outcome["workers"]), 4 * 300)
         self.assertEqual(sum(outcome["samples"]), 4 * 300)
-        ranks = [0] if workers == 0 else list(range(1, workers + 1))
-        self.assertEqual([rank for rank, _ in outcome["workers"]], ranks)
         self.assertEqual(sum(outcome["staleness"].values()), outcome["updates"])
-        if name.endswith(" synchronous") or workers < 2:
-            self.assertEqual(list(outcome["staleness"]), ["0"])
 
     def check_equal(self, pairs):
         """Check that two trainings had the same outcome."""
@@ -122,6 +127,38 @@ class TestTrainings(Outcomes):
             self.assertIn("cannot restore no such folder: ", outcome["nothing"])
             self.assertIn("sgd", outcome["another optimiser"])
             self.assertIn("received one after epoch 4", outcome["all epochs"])
+
+    def test_groups_train_together_through_their_sub_masters(self):
+        # As if ranks 3 and 4 were on another node: a group of their own, or a worker far away.
+        nodes = {"MULTIVERSO_RANKS_PER_NODE": "3"}
+        found = trained("groups", ranks=5, **nodes)
+        reports = [found[rank]["groups"] for rank in range(5)]
+        master, *others = reports
+        for name in ("adam", "easgd", "diloco"):
+            for masters, members, workers in (
+                (3, [[1, [2]], [3, [4]]], [2, 4]),
+                (2, [[1, [2, 3]]], [2, 3]),
+            ):
+                with self.subTest(name, masters=masters):
+                    outcome = master[f"{name} of {masters}"]
+                    self.check_trained(outcome)
+                    self.assertEqual([rank for rank, _ in outcome["workers"]], workers)
+                    self.assertEqual([each[:2] for each in outcome["groups"]], members)
+                    for *_, exchanges in outcome["groups"]:
+                        self.assertGreater(exchanges, 0)
+                        self.assertLessEqual(exchanges, outcome["updates"] + 1)
+        self.assertEqual(set(master["like_keras"]), {"sgd", "adam", "diloco"})
+        for name, difference in master["like_keras"].items():
+            with self.subTest(name):
+                self.assertLess(difference, 1e-4)
+        outcome, first = master["restored"]
+        self.assertEqual((first, len(outcome["history"]["loss"])), (2, 2))
+        self.assertGreater(outcome["history"]["val_accuracy"][-1], 0.9)
+        for report in reports[:3]:
+            self.assertIn("expected 5 ranks or more for 3 masters", report["few ranks"])
+        self.assertEqual(
+            others[-1], dict.fromkeys(f"{name} of 3" for name in ("adam", "easgd", "diloco"))
+        )
 
     def test_what_cannot_be_used_ends_the_training_on_all_ranks(self):
         reports = self.of("wrong")

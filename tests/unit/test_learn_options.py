@@ -24,6 +24,7 @@ if not MISSING:
     )
     from multiverso.learn import _environment as environment
     from multiverso.learn import _options as options
+    from multiverso.learn._layout import layout_of
     from multiverso.learn._ranks import share
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -91,11 +92,70 @@ class TestManager(unittest.TestCase):
                 self.assertEqual([name for part in shares for name in part], names)
                 self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
 
+    def test_there_are_no_groups_in_lock_step(self):
+        for masters, words in ((0, "num_masters: .*from 1 on"), (2, "num_masters: .*lock-step")):
+            given = {"num_masters": masters, "synchronous": True}
+            with self.subTest(masters), self.assertRaisesRegex(InputError, words):
+                MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), 1, [], **given)
+
     def test_a_model_is_of_a_file_or_of_a_text(self):
         self.assertEqual(ModelFromJson("a.json").filename, "a.json")
         for given in ({}, {"filename": "a.json", "json_str": "{}"}):
             with self.subTest(**given), self.assertRaisesRegex(InputError, "both or neither"):
                 ModelFromJson(None, **given)
+
+
+@needs_extra
+class TestLayout(unittest.TestCase):
+    def members(self, size, masters, nodes):
+        """Return the groups, sub-master first, and the row of each."""
+        groups = layout_of(size, masters, nodes).groups
+        return [[each.submaster, *each.workers] for each in groups], [each.row for each in groups]
+
+    def test_without_groups_all_ranks_but_the_master_are_workers(self):
+        for size, workers in ((1, (0,)), (2, (1,)), (4, (1, 2, 3))):
+            layout = layout_of(size, 1, [0] * size)
+            self.assertEqual((layout.workers, layout.groups), (workers, ()))
+            self.assertEqual({layout.role(rank) for rank in range(size)}, {"all"})
+
+    def test_groups_on_one_node_are_stretches_as_equal_as_can_be(self):
+        for size in range(3, 14):
+            for masters in range(2, (size - 1) // 2 + 2):
+                with self.subTest(size=size, masters=masters):
+                    groups, rows = self.members(size, masters, [0] * size)
+                    sizes = list(map(len, groups))
+                    self.assertEqual(sum(groups, []), list(range(1, size)))
+                    self.assertLessEqual(max(sizes) - min(sizes), 1)
+                    self.assertGreaterEqual(min(sizes), 2)
+                    self.assertEqual(rows, list(range(1, masters)))
+
+    def test_as_many_groups_as_nodes_are_the_nodes(self):
+        nodes = [0, 1, 0, 1, 0, 1, 1]  # dealt out in turns
+        self.assertEqual(self.members(7, 3, nodes), ([[2, 4], [1, 3, 5, 6]], [1, 2]))
+        # Other numbers of groups do not mix nodes more than they must.
+        self.assertEqual(self.members(7, 4, nodes)[0], [[2, 4], [1, 3], [5, 6]])
+        # A node of the master and one more rank is no group.
+        self.assertEqual(self.members(5, 3, [0, 0, 1, 1, 1])[0], [[1, 2], [3, 4]])
+
+    def test_a_row_is_where_the_sub_master_keeps_its_part(self):
+        # The parts of tables are in the order of nodes, and of ranks on each.
+        groups, rows = self.members(5, 3, [1, 0, 0, 1, 1])
+        self.assertEqual((groups, rows), ([[1, 2], [3, 4]], [0, 2]))
+
+    def test_workers_know_their_number_group_and_role(self):
+        layout = layout_of(6, 3, [0] * 6)
+        self.assertEqual(layout.workers, (2, 4, 5))
+        self.assertEqual([layout.number(rank) for rank in layout.workers], [0, 1, 2])
+        roles = [layout.role(rank) for rank in range(6)]
+        self.assertEqual(roles, ["all", "all", "worker", "all", "worker", "worker"])
+        self.assertEqual([layout.is_submaster(rank) for rank in (0, 1, 2, 3)], [0, 1, 0, 1])
+        self.assertIsNone(layout.group_of(0))
+        self.assertEqual(layout.group_of(5), layout.group_of(3))
+
+    def test_too_few_ranks_are_an_error_with_the_numbers(self):
+        for size in range(1, 5):
+            with self.assertRaisesRegex(InputError, f"expected 5 ranks or more .*received {size}"):
+                layout_of(size, 3, [0] * size)
 
 
 @needs_extra
@@ -146,6 +206,8 @@ class TestWordsOfTheCommand(unittest.TestCase):
                 (["m", str(binary), "none.list"], "it is no text"),
                 (["m", str(names), "none.list"], "line 1 of .*: there is no file none.h5"),
                 (["m", str(good), str(good), "--batch", "0"], "--batch"),
+                (["m", str(good), str(good), "--masters", "0"], "--masters"),
+                (["m", str(good), str(good), "--masters", "2"], "expected 3 ranks or more"),
                 (["m", str(good), str(good), "--epochs", "x"], "--epochs"),
                 (["m", str(good), str(good), "--optimizer", "x"], "expected one of .*'x'"),
                 (["m", str(good), str(good), "--early-stopping", "x"], "--early-stopping"),

@@ -98,6 +98,12 @@ def local(name, **options):
     return Algo(name, loss="sparse_categorical_crossentropy", **given)
 
 
+def comm_of(size):
+    """Return a communicator of the first ranks, None on the others."""
+    comm = MPI.COMM_WORLD.Split(0 if worker.RANK < size else MPI.UNDEFINED)
+    return None if comm == MPI.COMM_NULL else comm
+
+
 def outcome_of(manager):
     """Train; return what the master knows, without the times."""
     history = manager.train()
@@ -111,6 +117,7 @@ def outcome_of(manager):
         "workers": [(each["rank"], each["samples"]) for each in found["workers"]],
         "updates": sum(each["updates"] for each in found["workers"]),
         "staleness": found["staleness"],
+        "groups": [[each["rank"], each["workers"], each["exchanges"]] for each in found["groups"]],
     }
 
 
@@ -161,14 +168,15 @@ def twice():
     return found
 
 
-def like_keras():
+def like_keras(optimizers=tuple(OPTIMIZERS), **options):
     """Train with one worker, and with Keras alone on the same batches."""
     found = {}
-    algos = {name: algo_of(name) for name in OPTIMIZERS}
+    algos = {name: algo_of(name) for name in optimizers}
     # The outer optimiser takes the steps over as they are.
     algos["diloco"] = local("sgd", learning_rate=1.0, worker_optimizer="adam")
+    given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
     for name, algo in algos.items():
-        manager = manager_of(algo, val_list=None, num_epochs=2, synchronous=True)
+        manager = manager_of(algo, **given)
         if manager.train() is None:
             continue
         keras.utils.set_random_seed(7)  # the seed that the master's weights come from
@@ -181,6 +189,34 @@ def like_keras():
                 model.train_on_batch(features, labels)
         pairs = zip(manager.model.get_weights(), model.get_weights(), strict=True)
         found[name] = max(float(abs(ours - theirs).max()) for ours, theirs in pairs)
+    return found
+
+
+def groups():
+    """Train in groups: two of one worker, one of two, and one of one, which is like no groups."""
+    found = {}
+    between = (keras.layers.BatchNormalization,)
+    algos = {
+        "adam": algo_of("adam", sync_every=2),
+        "easgd": elastic(),
+        "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+    }
+    five, four, three = map(comm_of, (5, 4, 3))
+    for comm, masters in ((five, 3), (four, 2)):
+        for name, algo in algos.items() if comm is not None else ():
+            given = {"comm": comm, "num_masters": masters, "model_builder": Dense(*between)}
+            found[f"{name} of {masters}"] = outcome_of(manager_of(algo, **given))
+    if three is not None:
+        alone = {"comm": three, "num_masters": 2, "synchronous": False}
+        found["like_keras"] = like_keras(("sgd", "adam"), **alone)
+        folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/groups"
+        manager_of(algos["adam"], num_epochs=2, checkpoint=folder, **alone).train()
+        manager = manager_of(algos["adam"], restore=folder, **alone)
+        found["restored"] = outcome_of(manager), manager.outcome and manager.outcome.first_epoch
+        try:
+            manager_of(algos["adam"], **{**alone, "num_masters": 3}).train()
+        except InputError as error:
+            found["few ranks"] = str(error)
     return found
 
 
@@ -284,7 +320,8 @@ def wrong():
 
 
 SCENARIOS = {
-    each.__name__: each for each in (modes, few, twice, like_keras, callbacks, restored, wrong)
+    each.__name__: each
+    for each in (modes, few, twice, like_keras, groups, callbacks, restored, wrong)
 }
 for name in sys.argv[1:]:
     worker.report(**{name: SCENARIOS[name]()})
