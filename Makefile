@@ -34,7 +34,8 @@ FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/
                     unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
                     unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py \
                     mpi/test_keras.py mpi/test_adapter_suite.py mpi/test_diloco_example.py \
-                    mpi/test_framework_examples.py mpi/test_adapter_benchmark.py $(LEARN_TESTS)
+                    mpi/test_framework_examples.py mpi/test_adapter_benchmark.py \
+                    mpi/test_learn_benchmark.py $(LEARN_TESTS)
 # Once for each backend of Keras there.
 KERAS_TESTS := unit/test_keras.py
 JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py unit/test_jax.py \

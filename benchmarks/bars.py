@@ -77,6 +77,13 @@ SYNC_BARS = tuple(
     for ranks in (2, 4)
 )
 
+#: Training with Keras: at most 1.02 times the time of a step, two workers, and updates.
+LEARN_BARS = (
+    Bar("training step", 0, "plain Keras", 1, 1 / 1.02),
+    Bar("training step", 0, "one worker", 2, 1.8),
+    Bar("update", 1_000_000, "mpi_learn's protocol", 1, 5.0),
+)
+
 
 def judge(cases: list[Case], ranks: int, bars: tuple[Bar, ...] = BARS) -> list[Verdict]:
     """Return a verdict on every bar for this number of ranks that was measured.

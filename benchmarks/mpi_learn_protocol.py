@@ -1,0 +1,102 @@
+"""A master as mpi_learn had it: messages by mpi4py, one array at a time, an optimiser in NumPy.
+
+Written anew after the protocol: for each update the worker says that one begins and of which step
+its parameters are, sends the gradient of each array, and receives the step, and each array of new
+parameters. What mpi_learn sent besides is left out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ranks import Span
+
+if TYPE_CHECKING:
+    from ranks import Ranks
+
+_BEGIN, _STEP, _ARRAY = 11, 12, 13  # tags
+
+
+class NumPyAdam:
+    """Adam on a list of arrays, in the formulas of the paper (Kingma and Ba, ICLR 2015)."""
+
+    def __init__(self, shapes: list[int], learning_rate: float = 1e-3) -> None:
+        self._rate = learning_rate
+        self._m = [np.zeros(size, np.float32) for size in shapes]
+        self._v = [np.zeros(size, np.float32) for size in shapes]
+        self._step = 0
+
+    def apply(self, weights: list[Any], gradients: list[Any]) -> list[Any]:
+        """Return the weights after a step."""
+        self._step += 1
+        one, two = np.float32(0.9), np.float32(0.999)
+        rate = np.float32(self._rate * (1 - 0.999**self._step) ** 0.5 / (1 - 0.9**self._step))
+        self._m = [one * m + (1 - one) * g for m, g in zip(self._m, gradients, strict=True)]
+        self._v = [two * v + (1 - two) * g * g for v, g in zip(self._v, gradients, strict=True)]
+        return [
+            w - rate * m / (np.sqrt(v) + np.float32(1e-7))
+            for w, m, v in zip(weights, self._m, self._v, strict=True)
+        ]
+
+
+class MasterOfMessages:
+    """Rank 0 is the master and rank 1 its only worker; further ranks do nothing.
+
+    Parameters
+    ----------
+    ranks : Ranks
+        The processes of this run, two or more.
+    sizes : list of int
+        Number of float32 elements of each array.
+    """
+
+    name = "mpi_learn's protocol"
+    statement = "worker: send each gradient, receive each array; master: Adam in NumPy"
+    workers = 1
+
+    def __init__(self, ranks: Ranks, sizes: list[int]) -> None:
+        self._comm: Any = ranks.comm
+        self._mpi: Any = ranks.mpi
+        self._rank = ranks.rank
+        self._weights = [np.full(size, 0.5, np.float32) for size in sizes]
+        self._gradients = [np.full(size, 1e-3, np.float32) for size in sizes]
+        self._optimizer = NumPyAdam(sizes)
+        self._step = 0
+
+    def run(self, calls: int) -> Span | None:
+        """Make so many updates; None on all ranks but the worker."""
+        if self._rank == 0:
+            for _ in range(calls):
+                self._serve()
+        if self._rank != 1:
+            return None
+        begin = time.perf_counter()
+        for _ in range(calls):
+            self._update()
+        return Span(begin, time.perf_counter())
+
+    def _update(self) -> None:
+        comm = self._comm
+        comm.send(None, 0, _BEGIN)
+        comm.send(self._step, 0, _STEP)
+        for gradient in self._gradients:
+            comm.Send(gradient, 0, _ARRAY)
+        self._step = comm.recv(source=0, tag=_STEP)
+        for weight in self._weights:
+            comm.Recv(weight, 0, _ARRAY)
+
+    def _serve(self) -> None:
+        comm, status = self._comm, self._mpi.Status()
+        comm.recv(source=self._mpi.ANY_SOURCE, tag=_BEGIN, status=status)
+        worker = status.Get_source()
+        comm.recv(source=worker, tag=_STEP)
+        for gradient in self._gradients:
+            comm.Recv(gradient, worker, _ARRAY)
+        self._weights = self._optimizer.apply(self._weights, self._gradients)
+        self._step += 1
+        comm.send(self._step, worker, _STEP)
+        for weight in self._weights:
+            comm.Send(weight, worker, _ARRAY)
