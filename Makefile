@@ -87,12 +87,12 @@ endif
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
 .PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi test-frameworks \
-        test-lua test-asan test-tsan fuzz docs lint bench clean
+        test-lua test-windows test-asan test-tsan fuzz docs lint bench clean
 
 help:
 	@echo 'make demo    train a logistic regression on $(NP) processes (NP=$(NP)) in $(MPICH_ENV)'
 	@echo 'make test    all tests; or one of test-cpp, test-unit, test-install, test-mpich,'
-	@echo '             test-openmpi, test-frameworks, test-lua'
+	@echo '             test-openmpi, test-frameworks, test-lua, test-windows'
 	@echo 'make test-asan, make test-tsan'
 	@echo '             the C++ tests under the sanitizers; make fuzz: changed files and messages'
 	@echo 'make docs    the documentation as a site, in build/docs'
@@ -105,7 +105,8 @@ help:
 demo: $(MPICH_ENV)/.installed $(LIBRARY)
 	$(call run,$(MPICH_ENV),mpirun -np $(NP) python examples/theano/logistic_regression.py)
 
-test: test-cpp test-unit docs test-install test-mpich test-openmpi test-frameworks test-lua
+test: test-cpp test-unit docs test-install test-mpich test-openmpi test-frameworks test-lua \
+      test-windows
 
 test-cpp: $(LIBRARY)
 	@$(call in,$(MPICH_ENV)) $(free) cmake -S . -B $(BUILD) > $(BUILD)/configure.log
@@ -180,6 +181,15 @@ test-lua: $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(LIBRARY)
 	else \
 	  echo 'LuaJIT or busted not found: the Lua tests are SKIPPED. To run them install both' \
 	       '(Debian, Ubuntu: apt install luajit lua-busted lua-unit)'; \
+	fi
+
+test-windows: $(MPICH_ENV)/.installed $(LIBRARY)
+	@if command -v x86_64-w64-mingw32-g++-posix > /dev/null; then \
+	  echo 'For Windows, with MinGW-w64 and Wine:' && \
+	  $(call in,$(MPICH_ENV)) python -m pytest tests/windows; \
+	else \
+	  echo 'MinGW-w64 not found: the tests of the library for Windows are SKIPPED. To run them' \
+	       'install it and Wine (Debian, Ubuntu: apt install g++-mingw-w64-x86-64 wine64)'; \
 	fi
 
 # Every warning is an error; then the built pages are looked through.

@@ -31,9 +31,12 @@ from setuptools.errors import CompileError, ExecError
 
 ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("multiverso", "_lib", "libmultiverso.so")
+if sys.platform == "win32":
+    LIBRARY = LIBRARY.with_name("Multiverso.dll")
 # Where things lie in the package: it is a prefix like /usr, for CMake and pkg-config.
 LAYOUT = [
     f"-DCMAKE_INSTALL_LIBDIR={LIBRARY.parent.name}",
+    f"-DCMAKE_INSTALL_BINDIR={LIBRARY.parent.name}",  # of a DLL
     "-DCMAKE_INSTALL_INCLUDEDIR=include",
     "-DMULTIVERSO_CMAKE_DIR=share/cmake/multiverso",
     "-DMULTIVERSO_PKGCONFIG_DIR=share/pkgconfig",
@@ -149,6 +152,6 @@ class Wheel(bdist_wheel):
 
 
 setup(
-    ext_modules=[Extension("multiverso._lib.libmultiverso", sources=[])],
+    ext_modules=[Extension(f"multiverso._lib.{LIBRARY.stem}", sources=[])],
     cmdclass={"build": Build, "build_ext": BuildLibrary, "bdist_wheel": Wheel},
 )

@@ -328,7 +328,7 @@ def library_path() -> Path:
     override = os.environ.get("MULTIVERSO_LIBRARY")
     if override:
         return Path(override)
-    names = {"win32": "multiverso.dll", "darwin": "libmultiverso.dylib"}
+    names = {"win32": "Multiverso.dll", "darwin": "libmultiverso.dylib"}
     return Path(__file__).parent / "_lib" / names.get(sys.platform, "libmultiverso.so")
 
 

@@ -3,11 +3,19 @@
 #ifndef MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
 #define MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
 
+#if !defined(_WIN32)
 #include <pthread.h>
 #include <signal.h>
+#endif
 
 namespace multiverso {
 
+#if defined(_WIN32)
+class WithoutSignals {
+ public:
+  WithoutSignals() {}  // Windows gives a signal a thread of its own
+};
+#else
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -22,6 +30,7 @@ class WithoutSignals {
  private:
   sigset_t before_{};
 };
+#endif
 
 }  // namespace multiverso
 

@@ -98,7 +98,7 @@ int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint) {
     if (directory == nullptr || directory[0] == '\0' || checkpoint == nullptr) {
       return Status(Code::kValue, "MV_CheckpointOpen: expected a path, received none");
     }
-    FileSystem* const files = PosixFileSystem();
+    FileSystem* const files = LocalFileSystem();
     const Result<std::string> found = CheckpointFolder(files, directory).Resolve();
     if (!found.ok()) return found.status();
     if (found.value().empty()) return IoFailure(directory, "find a checkpoint in", ENOENT);
@@ -254,7 +254,7 @@ int32_t MV_CheckpointWrite(const MV_SaveOptions* options, const MV_CheckpointTab
       }
       all.push_back(std::move(table));
     }
-    return SaveMemory(PosixFileSystem(), options->directory, options->step, options->keep, all,
+    return SaveMemory(LocalFileSystem(), options->directory, options->step, options->keep, all,
                       kVersion);
   });
 }

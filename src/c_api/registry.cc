@@ -1,13 +1,12 @@
 #include "c_api/registry.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
 #include <utility>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "c_api/pending.h"
 
@@ -77,8 +76,8 @@ SessionUse Using(MV_Session session) { return SessionUse(&Sessions(), Number(ses
 TableUse Using(MV_Table table) { return TableUse(&Tables(), Number(table)); }
 
 Status WatchForks() {
-  static const int registered = pthread_atfork(nullptr, nullptr, AfterForkInChild);
-  if (registered != 0) return Status(Code::kMemory, "pthread_atfork failed");
+  static const bool registered = CallInForkedChildren(AfterForkInChild);
+  if (!registered) return Status(Code::kMemory, "forks of this process cannot be watched for");
   return CheckNotForked();
 }
 

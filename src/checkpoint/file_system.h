@@ -59,7 +59,7 @@ class FileSystem {
 };
 
 // The one of this machine; lives as long as the process.
-FileSystem* PosixFileSystem();
+FileSystem* LocalFileSystem();
 
 // "PATH: cannot write: No space left on device (errno 28), after 4096 bytes".
 Status IoFailure(const std::string& path, const char* what, int error_number, int64_t bytes = 0);

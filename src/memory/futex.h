@@ -5,6 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#if defined(_MSC_VER)
+#include <intrin.h>
+#endif
 
 #include "base/clock.h"
 
@@ -26,6 +29,8 @@ inline void CpuRelax() {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield");
+#elif defined(_M_X64)
+  _mm_pause();
 #endif
 }
 

@@ -10,7 +10,7 @@
 namespace multiverso {
 
 struct NamedFile {
-  int fd = -1;
+  int fd = -1;  // on Windows the number of a handle
   std::string path;
 };
 

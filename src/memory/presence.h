@@ -3,6 +3,7 @@
 // Each rank locks one byte of the node's control segment (a POSIX record lock) when it joins. The
 // kernel drops the lock when the process ends, however it ends, so asking who holds a byte is
 // asking who lives: no heartbeat, no signal, no process ids, which do not cross containers.
+// (On Windows the lock is one of LockFileEx.)
 #ifndef MULTIVERSO_MEMORY_PRESENCE_H_
 #define MULTIVERSO_MEMORY_PRESENCE_H_
 

@@ -5,6 +5,7 @@
 // which does not depend on the size of /dev/shm. The other ranks of the node open it through
 // /proc/<pid>/fd. Where that cannot be done, MULTIVERSO_SEGMENTS=file makes it a file (in
 // /dev/shm or else the temporary directory) that is unlinked as soon as everybody has mapped it.
+// On Windows it is a temporary file that disappears with its last handle.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -43,7 +44,7 @@ class Segment {
   bool is_mapped() const { return data_ != nullptr; }
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }
+  int fd() const { return fd_; }  // on Windows the number of a handle
   SegmentLocator locator() const;
 
   // Every rank has mapped it: removes its name, if it has one.
@@ -53,12 +54,14 @@ class Segment {
 
  private:
   Status Map(int64_t bytes, bool shared);
+  void Unmap();
   void Release();
 
   char* data_ = nullptr;
   int64_t bytes_ = 0;
   int fd_ = -1;
-  std::string path_;  // of a named segment that this process created and has not yet unlinked
+  bool is_view_ = false;  // of a file, on Windows, where that is given back in another way
+  std::string path_;      // of a named segment that this process created and has not yet unlinked
 };
 
 }  // namespace multiverso

@@ -29,7 +29,7 @@ struct SessionOptions {
   ModeOptions mode;
   Role role = Role::kAll;
   std::chrono::milliseconds timeout{120000};
-  FileSystem* files = PosixFileSystem();  // of checkpoints
+  FileSystem* files = LocalFileSystem();  // of checkpoints
 };
 
 // Collective calls are made by one thread at a time; everything else is thread-safe.

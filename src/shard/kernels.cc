@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "base/compiler.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
@@ -18,13 +19,13 @@ struct Arithmetic<T, false> {
 };
 
 template <class T>
-inline __attribute__((always_inline)) T Plus(T a, T b) {
+inline MV_ALWAYS_INLINE T Plus(T a, T b) {
   using U = typename Arithmetic<T>::Type;
   return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
 }
 
 template <class T>
-inline __attribute__((always_inline)) T Minus(T a, T b) {
+inline MV_ALWAYS_INLINE T Minus(T a, T b) {
   using U = typename Arithmetic<T>::Type;
   return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/compiler.h"
 #include "shard/vector_versions.h"
 
 namespace multiverso::kernels {
@@ -24,7 +25,7 @@ struct Seen<double> {
 };
 
 template <class T>
-inline __attribute__((always_inline)) T Turned(T value) {
+inline MV_ALWAYS_INLINE T Turned(T value) {
   typename Seen<T>::Bits bits;
   std::memcpy(&bits, &value, sizeof(bits));
   bits ^= Seen<T>::kNothing;

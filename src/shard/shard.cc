@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/compiler.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -22,13 +23,12 @@ constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
 
 // Always inlined: as a call of its own, it has no effect that the compiler knows of, and goes.
 template <bool kForWriting>
-inline __attribute__((always_inline)) void PrefetchRow(const StripeLock* lock, const char* row,
-                                                       int64_t bytes) {
+inline MV_ALWAYS_INLINE void PrefetchRow(const StripeLock* lock, const char* row, int64_t bytes) {
   constexpr int kWrite = kForWriting ? 1 : 0;
-  __builtin_prefetch(lock, kWrite);
+  MV_PREFETCH(lock, kWrite);
   const int64_t end = bytes < kMostPrefetched ? bytes : kMostPrefetched;
   for (int64_t at = 0; at < end; at += kCacheLine) {
-    __builtin_prefetch(row + at, kWrite);
+    MV_PREFETCH(row + at, kWrite);
   }
 }
 
@@ -94,7 +94,7 @@ template <StripeUse kFor, class Body>
 Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
                          const WaitLimit& limit, Body body) {
   const int64_t row_bytes = layout_.row_bytes();
-  const auto prefetch = [&](int64_t i) __attribute__((always_inline)) {
+  const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
     PrefetchRow<kFor == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(rows[i])),
                                              storage_.parameters() + rows[i] * row_bytes,

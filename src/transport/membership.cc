@@ -1,29 +1,16 @@
 #include "transport/membership.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 
 #include "base/text.h"
+#include "transport/place.h"
 
 namespace multiverso {
 namespace {
-
-std::string ReadLine(const char* path) {
-  char line[128] = {};
-  std::FILE* file = std::fopen(path, "re");
-  if (file == nullptr) return "";
-  if (std::fgets(line, sizeof(line), file) == nullptr) line[0] = '\0';
-  std::fclose(file);
-  line[std::strcspn(line, "\n")] = '\0';
-  return line;
-}
 
 Status Differ(const char* what, const std::string& first, int rank, const std::string& other) {
   return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": rank 0 has ", first,
@@ -53,16 +40,8 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
 }  // namespace
 
 Status DescribeThisPlace(Hello* hello, int rank) {
-  char host[sizeof(hello->host)] = {};
-  if (gethostname(host, sizeof(host) - 1) != 0) CopyText(host, "unknown host");
-  CopyText(hello->host, host);
-  struct stat pid_namespace{};
-  stat("/proc/self/ns/pid", &pid_namespace);
-  std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
-  // All machines number their first namespace alike: without an identity of its own, the kernel is
-  // that of the host.
-  if (kernel.empty()) kernel = host;
-  std::string memory = StrCat(kernel, "/", pid_namespace.st_ino, "/", geteuid());
+  CopyText(hello->host, HostName());
+  std::string memory = MemoryDomain();
   if (const char* setting = std::getenv("MULTIVERSO_RANKS_PER_NODE")) {
     char* end = nullptr;
     errno = 0;

@@ -1,12 +1,11 @@
 #include "transport/mpi_communicator.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <list>
 #include <thread>
 #include <utility>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "transport/mpi_functions.h"
 #include "transport/mpi_messenger.h"
@@ -16,8 +15,8 @@ namespace {
 
 // Whether this process is the one that asked first, and not a forked child of it.
 bool IsInitialiser() {
-  static const pid_t initialiser = getpid();
-  return getpid() == initialiser;
+  static const int64_t initialiser = ProcessId();
+  return ProcessId() == initialiser;
 }
 
 // Runs at process exit, after mpi4py's own if that is there.

@@ -1,11 +1,10 @@
 #include "transport/node_group.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "memory/presence.h"
@@ -69,8 +68,7 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
       ranks_(members.node_ranks()),
       local_rank_(members.local_rank()),
       // Of the machine: a rank that is bound to a core does not share it for that.
-      looking_(static_cast<int64_t>(ranks_.size()) > sysconf(_SC_NPROCESSORS_ONLN) ? kSharedCore
-                                                                                   : kOwnCore) {
+      looking_(static_cast<int64_t>(ranks_.size()) > OnlineCores() ? kSharedCore : kOwnCore) {
   std::vector<int> everybody;
   std::vector<int> workers;
   for (int i = 0; i < members.size(); ++i) {
@@ -86,7 +84,7 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
   neighbours_ = std::make_unique<Circle>(this, 2, workers);
   RankSlot& mine = slot(rank());
   mine.rank = rank();
-  mine.pid = getpid();
+  mine.pid = ProcessId();
   mine.state.store(RankSlot::kHere, std::memory_order_release);
 }
 
@@ -172,7 +170,7 @@ bool NodeGroup::IsAlive(int local_rank) const {
   // A rank that has not joined yet has no mark; one that is a thread of this process lives as long
   // as the process.
   if (peer.state.load(std::memory_order_acquire) == RankSlot::kAbsent) return true;
-  if (segment_.fd() < 0 || local_rank == local_rank_ || peer.pid == getpid()) return true;
+  if (segment_.fd() < 0 || local_rank == local_rank_ || peer.pid == ProcessId()) return true;
   return IsPresent(segment_.fd(), local_rank);
 }
 

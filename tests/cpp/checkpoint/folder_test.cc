@@ -24,12 +24,12 @@ TEST(CheckpointName, IsReadBackAndNothingElseIsOne) {
 
 TEST(CheckpointFolder, CheckpointsAreNumberedAndTheLastIsFound) {
   const TemporaryFolder temporary;
-  const CheckpointFolder folder(PosixFileSystem(), temporary / "of/them");
+  const CheckpointFolder folder(LocalFileSystem(), temporary / "of/them");
   EXPECT_EQ(folder.Resolve().value(), "");
   const SomeTables tables(1.0F, 10);
   // A step twice, and one that is less than the last.
   for (const int64_t step : {100, 100, 20, -1}) {
-    ASSERT_TRUE(SaveTo(PosixFileSystem(), folder.path(), tables, step).ok());
+    ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), tables, step).ok());
   }
   std::vector<std::string> names;
   const auto listed = folder.List();
@@ -38,7 +38,7 @@ TEST(CheckpointFolder, CheckpointsAreNumberedAndTheLastIsFound) {
                                              "000004-step-21"}));
   EXPECT_EQ(folder.Resolve().value(), folder.path() + "/000004-step-21");
   const std::string second = folder.path() + "/000002-step-100";
-  EXPECT_EQ(CheckpointFolder(PosixFileSystem(), second).Resolve().value(), second);
+  EXPECT_EQ(CheckpointFolder(LocalFileSystem(), second).Resolve().value(), second);
 }
 
 TEST(CheckpointFolder, KeepsAsManyAsAskedAndTouchesNothingElse) {
@@ -46,9 +46,9 @@ TEST(CheckpointFolder, KeepsAsManyAsAskedAndTouchesNothingElse) {
   const SomeTables tables(1.0F, 10);
   WriteAll(folder / "notes.txt", "mine");
   for (int i = 0; i < 5; ++i) {
-    ASSERT_TRUE(SaveTo(PosixFileSystem(), folder.path(), tables, i, /*keep=*/2).ok());
+    ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), tables, i, /*keep=*/2).ok());
   }
-  const auto names = CheckpointFolder(PosixFileSystem(), folder.path()).List().value();
+  const auto names = CheckpointFolder(LocalFileSystem(), folder.path()).List().value();
   ASSERT_EQ(names.size(), 2U);
   EXPECT_EQ(names[0].number, 4);
   EXPECT_EQ(names[1].step, 4);
@@ -61,18 +61,18 @@ TEST(CheckpointFolder, RemovesWhatKilledSavesHaveLeft) {
   std::filesystem::create_directory(folder / ".saving-000009-step-9-00");
   WriteAll(folder / ".saving-000009-step-9-00/shard-00000.mv.part", "half");
   std::filesystem::create_directory(folder / ".removing-000001-step-1");
-  ASSERT_TRUE(SaveTo(PosixFileSystem(), folder.path(), SomeTables(1.0F, 10)).ok());
+  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), SomeTables(1.0F, 10)).ok());
   EXPECT_TRUE(Leftovers(folder.path()).empty());
 }
 
 TEST(CheckpointFolder, FileInItsPlaceIsNamed) {
   const TemporaryFolder folder;
   WriteAll(folder / "model.pkl", std::string("\x80\x04\x95 and so on", 14));
-  const auto found = CheckpointFolder(PosixFileSystem(), folder / "model.pkl").Resolve();
+  const auto found = CheckpointFolder(LocalFileSystem(), folder / "model.pkl").Resolve();
   EXPECT_EQ(found.status().code(), Code::kCheckpointCorrupt);
   EXPECT_NE(found.status().text().find("a pickle"), std::string::npos);
   WriteAll(folder / "model.pkl", "");
-  EXPECT_EQ(CheckpointFolder(PosixFileSystem(), folder / "model.pkl").Resolve().status().code(),
+  EXPECT_EQ(CheckpointFolder(LocalFileSystem(), folder / "model.pkl").Resolve().status().code(),
             Code::kCheckpointCorrupt);
 }
 

@@ -40,7 +40,7 @@ constexpr char kDataName[] = "shard-00000.mv";
 class Reader : public ::testing::Test {
  protected:
   Reader() : tables_(1.0F) {
-    EXPECT_TRUE(SaveTo(PosixFileSystem(), folder_.path(), tables_, 5).ok());
+    EXPECT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 5).ok());
     path_ = folder_ / "000001-step-5";
   }
 
@@ -50,7 +50,7 @@ class Reader : public ::testing::Test {
 };
 
 TEST_F(Reader, GivesWhatWasSaved) {
-  auto opened = CheckpointReader::Open(PosixFileSystem(), path_);
+  auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok()) << opened.status().text();
   CheckpointReader* const reader = opened.value().get();
   EXPECT_EQ(reader->manifest().step, 5);
@@ -64,7 +64,7 @@ TEST_F(Reader, GivesWhatWasSaved) {
 }
 
 TEST_F(Reader, GivesAnyRangeOfRows) {
-  auto opened = CheckpointReader::Open(PosixFileSystem(), path_);
+  auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok());
   // Around the end of the first block, of 1 MiB.
   for (const int64_t first : {0, 1, 262'143, 262'144, 262'145}) {
@@ -77,7 +77,7 @@ TEST_F(Reader, GivesAnyRangeOfRows) {
 }
 
 TEST_F(Reader, ComesBackAtTheEndOfASliceAndGoesOn) {
-  auto opened = CheckpointReader::Open(PosixFileSystem(), path_);
+  auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok());
   BlockProgress progress;
   int64_t elements = 0;
@@ -99,7 +99,7 @@ TEST_F(Reader, ComesBackAtTheEndOfASliceAndGoesOn) {
 }
 
 TEST_F(Reader, DeadlineEndsIt) {
-  auto opened = CheckpointReader::Open(PosixFileSystem(), path_);
+  auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok());
   BlockProgress progress;
   const Status status =
@@ -155,7 +155,7 @@ TEST_F(Reader, WhatElseCanBeWrongWithTheFilesIsSeen) {
   std::filesystem::remove(data_path);
   EXPECT_NE(verify().find("the file is missing"), std::string::npos);
   // That of another checkpoint, equal in all but the id.
-  ASSERT_TRUE(SaveTo(PosixFileSystem(), folder_.path(), tables_, 5).ok());
+  ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 5).ok());
   WriteAll(data_path, ReadAll(folder_ / ("000002-step-5/" + std::string(kDataName))));
   EXPECT_NE(verify().find("of another"), std::string::npos);
   WriteAll(data_path, data);
@@ -176,7 +176,7 @@ TEST_F(Reader, ManifestWithoutRowsIsRefused) {
 class Mutations : public ::testing::Test {
  protected:
   Mutations() {
-    EXPECT_TRUE(SaveTo(PosixFileSystem(), folder_.path(), SomeTables(2.0F, 40), 1).ok());
+    EXPECT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), SomeTables(2.0F, 40), 1).ok());
     for (const char* name : {kManifestName, kDataName}) originals_.push_back(ReadAll(In(name)));
   }
 

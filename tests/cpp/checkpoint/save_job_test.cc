@@ -12,11 +12,11 @@ namespace {
 
 // What is in the last checkpoint: the seed of SomeTables, or -1 if there is none.
 float SeedOfLast(const std::string& path) {
-  const std::string last = CheckpointFolder(PosixFileSystem(), path).Resolve().value();
+  const std::string last = CheckpointFolder(LocalFileSystem(), path).Resolve().value();
   if (last.empty()) return -1.0F;
   const Status status = Verify(last);
   EXPECT_TRUE(status.ok()) << status.text();
-  auto reader = CheckpointReader::Open(PosixFileSystem(), last);
+  auto reader = CheckpointReader::Open(LocalFileSystem(), last);
   if (!reader.ok()) return -2.0F;
   const float seed = ReadRows<float>(reader.value().get(), 0, 0, 0, 1)[0];
   const SomeTables expected(seed, 500);
@@ -29,7 +29,7 @@ float SeedOfLast(const std::string& path) {
 int64_t StepsOfASave() {
   const TemporaryFolder folder;
   FaultyFileSystem files;
-  EXPECT_TRUE(SaveTo(PosixFileSystem(), folder.path(), SomeTables(1.0F, 500), 1, 1).ok());
+  EXPECT_TRUE(SaveTo(LocalFileSystem(), folder.path(), SomeTables(1.0F, 500), 1, 1).ok());
   EXPECT_TRUE(SaveTo(&files, folder.path(), SomeTables(2.0F, 500), 2, 1).ok());
   EXPECT_GT(files.steps(), 10);
   return files.steps();
@@ -55,7 +55,7 @@ TEST(SaveJob, KilledAtAnyStepTheLastCheckpointIsTheOldOrTheNew) {
     ASSERT_TRUE(SaveTo(&files, folder.path(), SomeTables(3.0F, 500), 3, 1).ok());
     EXPECT_EQ(SeedOfLast(folder.path()), 3.0F);
     EXPECT_TRUE(Leftovers(folder.path()).empty());
-    EXPECT_EQ(CheckpointFolder(PosixFileSystem(), folder.path()).List().value().size(), 1U);
+    EXPECT_EQ(CheckpointFolder(LocalFileSystem(), folder.path()).List().value().size(), 1U);
   }
   EXPECT_GT(old_ones, 10);
   EXPECT_GT(new_ones, 3);
@@ -68,7 +68,7 @@ TEST(SaveJob, AnyStepThatFailsIsAnErrorWithItsFileOrLeavesTheNewCheckpointWhole)
   for (int64_t at = 0; at < steps; ++at) {
     const TemporaryFolder folder;
     FaultyFileSystem files;
-    ASSERT_TRUE(SaveTo(PosixFileSystem(), folder.path(), old, 1).ok());
+    ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), old, 1).ok());
     files.FailAt(at, ENOSPC);
     const Status status = SaveTo(&files, folder.path(), fresh, 2, 1);
     const float seed = SeedOfLast(folder.path());
@@ -120,13 +120,13 @@ SavePlan PlanOf(const CheckpointFolder& folder, const std::string& saving, int i
 }
 
 struct TwoRanks {
-  TwoRanks() : folder(PosixFileSystem(), temporary.path()) {
+  TwoRanks() : folder(LocalFileSystem(), temporary.path()) {
     CheckpointName name;
     saving = folder.Begin(0, 99, &name).value();
   }
   std::unique_ptr<SaveJob> Start(SavePlan plan) const {
     return std::move(
-        SaveJob::Start(PosixFileSystem(), std::move(plan), std::make_unique<ValueSource>())
+        SaveJob::Start(LocalFileSystem(), std::move(plan), std::make_unique<ValueSource>())
             .value());
   }
 

@@ -213,7 +213,7 @@ TEST(Saving, WorkerMoreThanThereWereHasNoDelay) {
 TEST(Saving, EachRowIsSavedOnceByItsServer) {
   const TemporaryFolder folder;
   RunJob(AllOf(3), [&](Session* session, int) { SaveSome(session, folder.path(), 0); });
-  auto reader = CheckpointReader::Open(PosixFileSystem(), folder / "000001-step-0");
+  auto reader = CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-0");
   ASSERT_TRUE(reader.ok()) << reader.status().text();
   EXPECT_EQ(reader.value()->manifest().files.size(), 3U);
   EXPECT_EQ(reader.value()->manifest().workers, 3U);
@@ -245,7 +245,7 @@ TEST(Saving, ShutdownWaitsForTheBackground) {
 TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
   const TemporaryFolder folder;
   FaultyFileSystem full;
-  const std::vector<FileSystem*> files = {PosixFileSystem(), &full};
+  const std::vector<FileSystem*> files = {LocalFileSystem(), &full};
   RunJobWith(2, files, Mode::kAsync, [&](Session* session, int) {
     SaveSome(session, folder.path(), 1);
     for (const bool background : {false, true}) {
@@ -294,7 +294,7 @@ TEST(Saving, TableThatARankHasReleasedIsLeftOut) {
     if (rank == 1) session->ReleaseTable(gone.value());
     ASSERT_TRUE(Save(session, To(folder.path(), 0)).ok());
   });
-  auto reader = CheckpointReader::Open(PosixFileSystem(), folder / "000001-step-0");
+  auto reader = CheckpointReader::Open(LocalFileSystem(), folder / "000001-step-0");
   ASSERT_TRUE(reader.ok()) << reader.status().text();
   ASSERT_EQ(reader.value()->manifest().tables.size(), 1U);
   EXPECT_EQ(reader.value()->manifest().tables[0].name, "table 1");

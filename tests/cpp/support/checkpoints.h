@@ -146,7 +146,7 @@ class FaultyFileSystem final : public FileSystem {
     return IoFailure(path, "go on", error_number_ == 0 ? EINTR : error_number_, written);
   }
 
-  FileSystem* real_ = PosixFileSystem();
+  FileSystem* real_ = LocalFileSystem();
   std::atomic<int64_t> steps_{0};
   int64_t at_ = -1;
   int error_number_ = 0;
@@ -198,7 +198,7 @@ class OverlaidFileSystem final : public FileSystem {
     const std::string* bytes_;
   };
 
-  FileSystem* real_ = PosixFileSystem();
+  FileSystem* real_ = LocalFileSystem();
   std::map<std::string, std::string> over_;
 };
 
@@ -248,7 +248,7 @@ inline Status SaveTo(FileSystem* files, const std::string& folder, const SomeTab
 inline const WaitLimit kNoLimit = WaitLimit::Until(Instant::max());
 
 // Opens a checkpoint and reads all of it.
-inline Status Verify(const std::string& path, FileSystem* files = PosixFileSystem()) {
+inline Status Verify(const std::string& path, FileSystem* files = LocalFileSystem()) {
   auto reader = CheckpointReader::Open(files, path);
   if (!reader.ok()) return reader.status();
   BlockProgress progress;

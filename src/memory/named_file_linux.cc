@@ -1,5 +1,3 @@
-#include "memory/named_file.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "memory/named_file.h"
 
 namespace multiverso {
 namespace {

@@ -1,11 +1,11 @@
-#include "memory/futex.h"
-
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <ctime>
+
+#include "memory/futex.h"
 
 namespace multiverso {
 

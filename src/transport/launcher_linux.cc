@@ -1,5 +1,3 @@
-#include "transport/launcher.h"
-
 #include <unistd.h>
 
 #include <cstdlib>
@@ -7,6 +5,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "transport/launcher.h"
 
 namespace multiverso {
 namespace {

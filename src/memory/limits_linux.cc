@@ -1,5 +1,3 @@
-#include "memory/limits.h"
-
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "memory/limits.h"
 
 namespace multiverso {
 namespace {

@@ -1,5 +1,3 @@
-#include "memory/presence.h"
-
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -7,6 +5,7 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "memory/presence.h"
 
 namespace multiverso {
 namespace {

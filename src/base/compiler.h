@@ -1,0 +1,14 @@
+// What compilers spell in different ways.
+#ifndef MULTIVERSO_BASE_COMPILER_H_
+#define MULTIVERSO_BASE_COMPILER_H_
+
+#if defined(__GNUC__)
+#define MV_ALWAYS_INLINE __attribute__((always_inline))
+// `write` is 1 if the cache line will be written to, else 0.
+#define MV_PREFETCH(address, write) __builtin_prefetch(address, write)
+#else
+#define MV_ALWAYS_INLINE
+#define MV_PREFETCH(address, write) static_cast<void>(address)
+#endif
+
+#endif  // MULTIVERSO_BASE_COMPILER_H_

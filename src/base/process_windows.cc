@@ -1,0 +1,16 @@
+#include <algorithm>
+
+#include "base/process.h"
+#include "base/windows.h"
+
+namespace multiverso {
+
+int64_t ProcessId() { return static_cast<int64_t>(GetCurrentProcessId()); }
+
+int64_t OnlineCores() {
+  return std::max<int64_t>(1, GetActiveProcessorCount(ALL_PROCESSOR_GROUPS));
+}
+
+bool CallInForkedChildren(void (* /*function*/)()) { return true; }
+
+}  // namespace multiverso

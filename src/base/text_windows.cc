@@ -1,0 +1,34 @@
+#include "base/text.h"
+#include "base/windows.h"
+
+namespace multiverso::windows {
+
+std::wstring Wide(const std::string& text) {
+  const int length = static_cast<int>(text.size());
+  const int needed = MultiByteToWideChar(CP_UTF8, 0, text.data(), length, nullptr, 0);
+  std::wstring wide(static_cast<size_t>(needed), L'\0');
+  MultiByteToWideChar(CP_UTF8, 0, text.data(), length, wide.data(), needed);
+  return wide;
+}
+
+std::string Narrow(const wchar_t* text) {
+  // With the zero at the end, which is not part of the string.
+  const int needed = WideCharToMultiByte(CP_UTF8, 0, text, -1, nullptr, 0, nullptr, nullptr);
+  if (needed <= 1) return "";
+  std::string narrow(static_cast<size_t>(needed), '\0');
+  WideCharToMultiByte(CP_UTF8, 0, text, -1, narrow.data(), needed, nullptr, nullptr);
+  narrow.pop_back();
+  return narrow;
+}
+
+std::string ErrorText(DWORD error) {
+  wchar_t text[512] = {};
+  const DWORD length =
+      FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, nullptr, error, 0,
+                     text, static_cast<DWORD>(sizeof(text) / sizeof(text[0])), nullptr);
+  std::string words = length == 0 ? "unknown" : Narrow(text);
+  while (!words.empty() && (words.back() == '\n' || words.back() == '\r')) words.pop_back();
+  return StrCat(words, " (error ", error, ")");
+}
+
+}  // namespace multiverso::windows

@@ -1,0 +1,195 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "base/failpoint.h"
+#include "base/text.h"
+#include "checkpoint/file_system.h"
+
+namespace multiverso {
+namespace {
+
+constexpr mode_t kFileMode = 0666;  // less what the user's umask takes away
+constexpr mode_t kFolderMode = 0777;
+// Most bytes of one system call: the kernel takes no more than 2 GiB less a page.
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+// Written this far, the disk can begin, so that it is not all left for Sync.
+constexpr int64_t kWriteBehind = int64_t{8} << 20;
+
+class PosixWritable final : public WritableFile {
+ public:
+  PosixWritable(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  ~PosixWritable() override { close(fd_); }
+
+  Status Write(const void* data, int64_t bytes) override {
+    const char* at = static_cast<const char*>(data);
+    if (MV_FAILPOINT("file.write")) return IoFailure(path_, "write", EIO, written_);
+    while (bytes > 0) {
+      const ssize_t done = write(fd_, at, static_cast<size_t>(std::min(bytes, kMostBytes)));
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) return IoFailure(path_, "write", errno, written_);
+      at += done;
+      bytes -= done;
+      written_ += done;
+    }
+#if defined(__linux__)
+    if (written_ - behind_ >= kWriteBehind) {
+      // Only advice: what goes wrong here shows at Sync.
+      (void)sync_file_range(fd_, behind_, written_ - behind_, SYNC_FILE_RANGE_WRITE);
+      behind_ = written_;
+    }
+#endif
+    return Status::Ok();
+  }
+
+  Status Sync() override {
+    if (MV_FAILPOINT("file.sync")) return IoFailure(path_, "sync", EIO, written_);
+    if (fsync(fd_) != 0) return IoFailure(path_, "sync", errno, written_);
+    return Status::Ok();
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+  int64_t written_ = 0;
+  int64_t behind_ = 0;
+};
+
+class PosixReadable final : public ReadableFile {
+ public:
+  PosixReadable(std::string path, int fd, int64_t bytes)
+      : path_(std::move(path)), fd_(fd), bytes_(bytes) {}
+  ~PosixReadable() override { close(fd_); }
+
+  const std::string& path() const override { return path_; }
+  int64_t bytes() const override { return bytes_; }
+
+  Status Read(int64_t offset, void* out, int64_t bytes) override {
+    char* at = static_cast<char*>(out);
+    while (bytes > 0) {
+      const ssize_t done = pread(fd_, at, static_cast<size_t>(std::min(bytes, kMostBytes)), offset);
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) return IoFailure(path_, "read", errno);
+      if (done == 0) return Corrupt(path_, offset, "the file ends here");
+      at += done;
+      bytes -= done;
+      offset += done;
+    }
+    return Status::Ok();
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+  int64_t bytes_;
+};
+
+class Posix final : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    if (MV_FAILPOINT("file.create")) return IoFailure(path, "create", EIO);
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode);
+    if (fd < 0) return IoFailure(path, "create", errno);
+    return std::unique_ptr<WritableFile>(std::make_unique<PosixWritable>(path, fd));
+  }
+
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    // Not to wait for the other end of what may be a pipe.
+    const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return IoFailure(path, "open", errno);
+    struct stat about{};
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+      const int why = S_ISDIR(about.st_mode) ? EISDIR : EINVAL;
+      close(fd);
+      return IoFailure(path, "read", why);
+    }
+    return std::unique_ptr<ReadableFile>(
+        std::make_unique<PosixReadable>(path, fd, static_cast<int64_t>(about.st_size)));
+  }
+
+  Result<EntryKind> Look(const std::string& path) override {
+    struct stat about{};
+    if (stat(path.c_str(), &about) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return EntryKind::kNone;
+      return IoFailure(path, "look at", errno);
+    }
+    if (S_ISREG(about.st_mode)) return EntryKind::kFile;
+    return S_ISDIR(about.st_mode) ? EntryKind::kFolder : EntryKind::kOther;
+  }
+
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    DIR* const listing = opendir(path.c_str());
+    if (listing == nullptr) return IoFailure(path, "list", errno);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = readdir(listing)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const int why = errno;
+    closedir(listing);
+    if (why != 0) return IoFailure(path, "list", why);
+    return names;
+  }
+
+  Status MakeFolders(const std::string& path) override {
+    for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
+      // What cannot be made here shows at the last one.
+      (void)mkdir(path.substr(0, end).c_str(), kFolderMode);
+    }
+    if (mkdir(path.c_str(), kFolderMode) == 0) return Status::Ok();
+    const int why = errno;
+    struct stat about{};
+    if (why == EEXIST && stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
+      return Status::Ok();
+    }
+    return IoFailure(path, "make folder", why);
+  }
+
+  Status MakeFolder(const std::string& path) override {
+    if (MV_FAILPOINT("folder.make")) return IoFailure(path, "make folder", EIO);
+    if (mkdir(path.c_str(), kFolderMode) != 0) return IoFailure(path, "make folder", errno);
+    return Status::Ok();
+  }
+
+  Status Rename(const std::string& from, const std::string& to) override {
+    if (MV_FAILPOINT("file.rename")) return IoFailure(to, "rename to", EIO);
+    if (rename(from.c_str(), to.c_str()) != 0) return IoFailure(to, "rename to", errno);
+    return Status::Ok();
+  }
+
+  Status SyncFolder(const std::string& path) override {
+    if (MV_FAILPOINT("folder.sync")) return IoFailure(path, "sync", EIO);
+    const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return IoFailure(path, "open", errno);
+    const int result = fsync(fd);
+    const int why = errno;
+    close(fd);
+    // Not every file system can sync a folder, and says so with EINVAL.
+    if (result != 0 && why != EINVAL) return IoFailure(path, "sync", why);
+    return Status::Ok();
+  }
+
+  Status Remove(const std::string& path) override {
+    if (MV_FAILPOINT("file.remove")) return IoFailure(path, "remove", EIO);
+    if (remove(path.c_str()) != 0) return IoFailure(path, "remove", errno);
+    return Status::Ok();
+  }
+};
+
+}  // namespace
+
+FileSystem* LocalFileSystem() {
+  // Never destroyed: a thread may still be writing when the process exits.
+  static auto* const files = new Posix;
+  return files;
+}
+
+}  // namespace multiverso

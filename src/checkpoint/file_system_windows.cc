@@ -1,0 +1,186 @@
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/text.h"
+#include "base/windows.h"
+#include "checkpoint/file_system.h"
+
+namespace multiverso {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Most bytes of one call.
+constexpr int64_t kMostBytes = int64_t{1} << 30;
+
+fs::path PathOf(const std::string& path) { return fs::path(windows::Wide(path)); }
+
+// The errno that comes closest to an error of Windows.
+int NumberOf(const std::error_code& error) {
+  const std::error_condition condition = error.default_error_condition();
+  return condition.category() == std::generic_category() ? condition.value() : EIO;
+}
+
+int LastError() {
+  return NumberOf(std::error_code(static_cast<int>(GetLastError()), std::system_category()));
+}
+
+class Writable final : public WritableFile {
+ public:
+  Writable(std::string path, HANDLE file) : path_(std::move(path)), file_(file) {}
+  ~Writable() override { CloseHandle(file_); }
+
+  Status Write(const void* data, int64_t bytes) override {
+    const char* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      DWORD done = 0;
+      if (WriteFile(file_, at, static_cast<DWORD>(std::min(bytes, kMostBytes)), &done, nullptr) ==
+          0) {
+        return IoFailure(path_, "write", LastError(), written_);
+      }
+      at += done;
+      bytes -= done;
+      written_ += done;
+    }
+    return Status::Ok();
+  }
+
+  Status Sync() override {
+    if (FlushFileBuffers(file_) == 0) return IoFailure(path_, "sync", LastError(), written_);
+    return Status::Ok();
+  }
+
+ private:
+  std::string path_;
+  HANDLE file_;
+  int64_t written_ = 0;
+};
+
+class Readable final : public ReadableFile {
+ public:
+  Readable(std::string path, HANDLE file, int64_t bytes)
+      : path_(std::move(path)), file_(file), bytes_(bytes) {}
+  ~Readable() override { CloseHandle(file_); }
+
+  const std::string& path() const override { return path_; }
+  int64_t bytes() const override { return bytes_; }
+
+  Status Read(int64_t offset, void* out, int64_t bytes) override {
+    char* at = static_cast<char*>(out);
+    while (bytes > 0) {
+      OVERLAPPED place{};
+      place.Offset = static_cast<DWORD>(offset);
+      place.OffsetHigh = static_cast<DWORD>(offset >> 32);
+      DWORD done = 0;
+      const bool read =
+          ReadFile(file_, at, static_cast<DWORD>(std::min(bytes, kMostBytes)), &done, &place) != 0;
+      if (!read && GetLastError() != ERROR_HANDLE_EOF) return IoFailure(path_, "read", LastError());
+      if (done == 0) return Corrupt(path_, offset, "the file ends here");
+      at += done;
+      bytes -= done;
+      offset += done;
+    }
+    return Status::Ok();
+  }
+
+ private:
+  std::string path_;
+  HANDLE file_;
+  int64_t bytes_;
+};
+
+class Windows final : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    HANDLE const file =
+        CreateFileW(windows::Wide(path).c_str(), GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE,
+                    nullptr, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, nullptr);
+    if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "create", LastError());
+    return std::unique_ptr<WritableFile>(std::make_unique<Writable>(path, file));
+  }
+
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    std::error_code error;
+    if (fs::is_directory(PathOf(path), error)) return IoFailure(path, "read", EISDIR);
+    HANDLE const file =
+        CreateFileW(windows::Wide(path).c_str(), GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE,
+                    nullptr, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
+    if (file == INVALID_HANDLE_VALUE) return IoFailure(path, "open", LastError());
+    LARGE_INTEGER size{};
+    if (GetFileType(file) != FILE_TYPE_DISK || GetFileSizeEx(file, &size) == 0) {
+      CloseHandle(file);
+      return IoFailure(path, "read", EINVAL);
+    }
+    return std::unique_ptr<ReadableFile>(
+        std::make_unique<Readable>(path, file, static_cast<int64_t>(size.QuadPart)));
+  }
+
+  Result<EntryKind> Look(const std::string& path) override {
+    std::error_code error;
+    const fs::file_status about = fs::status(PathOf(path), error);
+    if (about.type() == fs::file_type::not_found) return EntryKind::kNone;
+    if (error) return IoFailure(path, "look at", NumberOf(error));
+    if (fs::is_regular_file(about)) return EntryKind::kFile;
+    return fs::is_directory(about) ? EntryKind::kFolder : EntryKind::kOther;
+  }
+
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    std::vector<std::string> names;
+    std::error_code error;
+    fs::directory_iterator entry(PathOf(path), error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      names.push_back(windows::Narrow(entry->path().filename().wstring().c_str()));
+    }
+    if (error) return IoFailure(path, "list", NumberOf(error));
+    return names;
+  }
+
+  Status MakeFolders(const std::string& path) override {
+    std::error_code error;
+    fs::create_directories(PathOf(path), error);
+    if (error && !fs::is_directory(PathOf(path))) {
+      return IoFailure(path, "make folder", NumberOf(error));
+    }
+    return Status::Ok();
+  }
+
+  Status MakeFolder(const std::string& path) override {
+    std::error_code error;
+    const bool made = fs::create_directory(PathOf(path), error);
+    if (error) return IoFailure(path, "make folder", NumberOf(error));
+    return made ? Status::Ok() : IoFailure(path, "make folder", EEXIST);
+  }
+
+  Status Rename(const std::string& from, const std::string& to) override {
+    // Returns when it is on the disk.
+    if (MoveFileExW(windows::Wide(from).c_str(), windows::Wide(to).c_str(),
+                    MOVEFILE_WRITE_THROUGH) == 0) {
+      return IoFailure(to, "rename to", LastError());
+    }
+    return Status::Ok();
+  }
+
+  // Windows has no call for it: names are written by the journal of the file system.
+  Status SyncFolder(const std::string& /*path*/) override { return Status::Ok(); }
+
+  Status Remove(const std::string& path) override {
+    std::error_code error;
+    if (!fs::remove(PathOf(path), error)) {
+      return IoFailure(path, "remove", error ? NumberOf(error) : ENOENT);
+    }
+    return Status::Ok();
+  }
+};
+
+}  // namespace
+
+FileSystem* LocalFileSystem() {
+  // Never destroyed: a thread may still be writing when the process exits.
+  static auto* const files = new Windows;
+  return files;
+}
+
+}  // namespace multiverso

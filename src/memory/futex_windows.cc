@@ -1,0 +1,31 @@
+#include <algorithm>
+
+#include "base/windows.h"
+#include "memory/futex.h"
+
+namespace multiverso {
+namespace {
+
+// Windows wakes sleepers of the same process only; those of others look this often.
+constexpr int64_t kLookMs = 1;
+
+}  // namespace
+
+void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until) {
+  const auto left =
+      std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+  const auto wait = static_cast<DWORD>(std::clamp<int64_t>(left, 0, kLookMs));
+  WaitOnAddress(reinterpret_cast<uint32_t*>(word), &expected, sizeof(expected), wait);
+}
+
+void WakeWord(std::atomic<uint32_t>* word, int count) {
+  if (count == 1) {
+    WakeByAddressSingle(reinterpret_cast<uint32_t*>(word));
+  } else {
+    WakeByAddressAll(reinterpret_cast<uint32_t*>(word));
+  }
+}
+
+void YieldCore() { SwitchToThread(); }
+
+}  // namespace multiverso

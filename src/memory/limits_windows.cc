@@ -1,0 +1,42 @@
+#include <limits>
+
+#include "base/text.h"
+#include "base/windows.h"
+#include "memory/limits.h"
+
+namespace multiverso {
+namespace {
+
+MEMORYSTATUSEX Memory() {
+  MEMORYSTATUSEX memory{};
+  memory.dwLength = sizeof(memory);
+  if (GlobalMemoryStatusEx(&memory) == 0) memory.ullTotalPageFile = 0;
+  return memory;
+}
+
+}  // namespace
+
+int64_t MemoryCeiling() {
+  // Of memory and page file together.
+  const MEMORYSTATUSEX memory = Memory();
+  return memory.ullTotalPageFile == 0 ? std::numeric_limits<int64_t>::max()
+                                      : static_cast<int64_t>(memory.ullTotalPageFile);
+}
+
+Status CheckFitsInMemory(int64_t bytes) {
+  const int64_t ceiling = MemoryCeiling();
+  if (bytes <= ceiling) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes: this machine has ", ceiling,
+                                      " bytes of memory and page file in all"));
+}
+
+Status CheckIsFree(int64_t bytes) {
+  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
+  const MEMORYSTATUSEX memory = Memory();
+  const auto available = static_cast<int64_t>(memory.ullAvailPhys);
+  if (memory.ullTotalPageFile == 0 || bytes <= available) return Status::Ok();
+  return Status(Code::kMemory, StrCat("cannot hold ", bytes, " bytes more: ", available,
+                                      " are free on this machine"));
+}
+
+}  // namespace multiverso

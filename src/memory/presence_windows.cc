@@ -1,0 +1,45 @@
+#include "base/text.h"
+#include "base/windows.h"
+#include "memory/presence.h"
+
+namespace multiverso {
+namespace {
+
+// Far behind the end of the file: on Windows a locked byte cannot be read or written by others.
+constexpr DWORD kFarHigh = 0x40000000;
+// Whoever asks takes the lock for a moment.
+constexpr int kTries = 100;
+
+bool Lock(int fd, int index) {
+  OVERLAPPED place{};
+  place.Offset = static_cast<DWORD>(index);
+  place.OffsetHigh = kFarHigh;
+  return LockFileEx(windows::HandleOf(fd), LOCKFILE_EXCLUSIVE_LOCK | LOCKFILE_FAIL_IMMEDIATELY, 0,
+                    1, 0, &place) != 0;
+}
+
+void Unlock(int fd, int index) {
+  OVERLAPPED place{};
+  place.Offset = static_cast<DWORD>(index);
+  place.OffsetHigh = kFarHigh;
+  UnlockFileEx(windows::HandleOf(fd), 0, 1, 0, &place);
+}
+
+}  // namespace
+
+Status MarkPresent(int fd, int index) {
+  for (int i = 0; i < kTries; ++i) {
+    if (Lock(fd, index)) return Status::Ok();
+    Sleep(1);
+  }
+  return Status(Code::kInternal, StrCat("cannot lock byte ", index, " of the control segment: ",
+                                        windows::ErrorText(GetLastError())));
+}
+
+bool IsPresent(int fd, int index) {
+  if (!Lock(fd, index)) return true;
+  Unlock(fd, index);
+  return false;
+}
+
+}  // namespace multiverso

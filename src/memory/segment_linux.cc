@@ -1,0 +1,125 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "memory/limits.h"
+#include "memory/named_file.h"
+#include "memory/segment.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+// Smaller mappings stay in small pages: rounding a 4 kB table up to 2 MB would waste the rest.
+constexpr int64_t kHugePageThreshold = 2 * kHugePage;
+
+Status MemoryError(const char* call, int64_t bytes) {
+  return Status(Code::kMemory, StrCat(call, " of ", bytes, " bytes: ", std::strerror(errno)));
+}
+
+bool PreferFiles() {
+  const char* setting = std::getenv("MULTIVERSO_SEGMENTS");
+  return setting != nullptr && std::strcmp(setting, "file") == 0;
+}
+
+}  // namespace
+
+Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
+  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
+  const int64_t all = bytes + spare;
+  Segment segment;
+  if (!PreferFiles()) segment.fd_ = memfd_create("multiverso", MFD_CLOEXEC);
+  if (segment.fd_ < 0) {
+    Result<NamedFile> file = CreateNamedFile(bytes);
+    if (!file.ok()) return file.status();
+    segment.fd_ = file->fd;
+    segment.path_ = file->path;
+  }
+  if (ftruncate(segment.fd_, all) != 0) return MemoryError("ftruncate", all);
+  MV_RETURN_IF_NOT_OK(segment.Map(all, /*shared=*/true));
+  return segment;
+}
+
+Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
+  const bool named = locator.path[0] != '\0';
+  const std::string path =
+      named ? std::string(locator.path) : StrCat("/proc/", locator.pid, "/fd/", locator.fd);
+  Segment segment;
+  segment.fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | (named ? O_NOFOLLOW : 0));
+  if (segment.fd_ < 0) {
+    return Status(Code::kMemory,
+                  StrCat("cannot open the shared segment ", path, ": ", std::strerror(errno)));
+  }
+  struct stat info{};
+  if (fstat(segment.fd_, &info) != 0 || info.st_size < locator.bytes) {
+    return Status(Code::kMemory, StrCat("the shared segment ", path, " has ", info.st_size,
+                                        " bytes, expected ", locator.bytes));
+  }
+  MV_RETURN_IF_NOT_OK(segment.Map(locator.bytes, /*shared=*/true));
+  return segment;
+}
+
+Status Segment::Map(int64_t bytes, bool shared) {
+  const bool huge = bytes >= kHugePageThreshold;
+  int64_t reserved = 0;
+  if (!CheckedAdd(RoundUp(bytes, 4096), huge ? kHugePage : 0, &reserved)) {
+    return Status(Code::kMemory, StrCat("cannot map ", bytes, " bytes"));
+  }
+  // Reserve address space first: huge pages need an address that is a multiple of their size.
+  const auto length = static_cast<size_t>(reserved);
+  void* area = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (area == MAP_FAILED) return MemoryError("mmap", bytes);
+  auto start = reinterpret_cast<uintptr_t>(area);
+  const uintptr_t aligned = huge ? (start + kHugePage - 1) / kHugePage * kHugePage : start;
+  const auto mapped = static_cast<size_t>(RoundUp(bytes, 4096));
+  const int flags = MAP_FIXED | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
+  void* at = mmap(reinterpret_cast<void*>(aligned), mapped, PROT_READ | PROT_WRITE, flags,
+                  shared ? fd_ : -1, 0);
+  if (at == MAP_FAILED) {
+    const Status status = MemoryError("mmap", bytes);
+    munmap(area, length);
+    return status;
+  }
+  // Give back what the alignment left over on both sides.
+  if (aligned > start) munmap(area, aligned - start);
+  const uintptr_t end = aligned + mapped;
+  if (start + length > end) munmap(reinterpret_cast<void*>(end), start + length - end);
+  // Hints: where the kernel does not follow them, things work as well, only slower.
+  if (huge) madvise(at, mapped, MADV_HUGEPAGE);
+  // A forked child may not use the session, so it need not keep the memory alive either.
+  madvise(at, mapped, MADV_DONTFORK);
+  data_ = static_cast<char*>(at);
+  bytes_ = bytes;
+  return Status::Ok();
+}
+
+SegmentLocator Segment::locator() const {
+  SegmentLocator locator;
+  locator.bytes = bytes_;
+  locator.pid = getpid();
+  locator.fd = fd_;
+  CopyText(locator.path, path_);
+  return locator;
+}
+
+void Segment::Unlink() {
+  if (!path_.empty()) unlink(path_.c_str());
+  path_.clear();
+}
+
+void Segment::Seal() {
+  Unlink();
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+void Segment::Unmap() { munmap(data_, static_cast<size_t>(RoundUp(bytes_, 4096))); }
+
+}  // namespace multiverso

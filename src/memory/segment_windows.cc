@@ -1,0 +1,106 @@
+#include <cstring>
+
+#include "base/checked.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/windows.h"
+#include "memory/limits.h"
+#include "memory/named_file.h"
+#include "memory/segment.h"
+
+namespace multiverso {
+namespace {
+
+Status MemoryError(const char* call, int64_t bytes) {
+  return Status(Code::kMemory,
+                StrCat(call, " of ", bytes, " bytes: ", windows::ErrorText(GetLastError())));
+}
+
+}  // namespace
+
+Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
+  MV_RETURN_IF_NOT_OK(CheckFitsInMemory(bytes));
+  Result<NamedFile> file = CreateNamedFile(bytes);
+  if (!file.ok()) return file.status();
+  Segment segment;
+  segment.fd_ = file->fd;
+  segment.path_ = file->path;
+  if (segment.path_.size() >= sizeof(SegmentLocator::path)) {
+    return Status(Code::kMemory, StrCat("the path of the shared segment ", segment.path_,
+                                        " is too long: set TMP to a shorter folder"));
+  }
+  MV_RETURN_IF_NOT_OK(segment.Map(bytes + spare, /*shared=*/true));
+  return segment;
+}
+
+Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
+  Segment segment;
+  // The creator's handle deletes the file when it is closed, which every other one has to allow.
+  HANDLE const file = CreateFileW(windows::Wide(locator.path).c_str(), GENERIC_READ | GENERIC_WRITE,
+                                  FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr,
+                                  OPEN_EXISTING, FILE_ATTRIBUTE_TEMPORARY, nullptr);
+  if (file == INVALID_HANDLE_VALUE) {
+    return Status(Code::kMemory, StrCat("cannot open the shared segment ", locator.path, ": ",
+                                        windows::ErrorText(GetLastError())));
+  }
+  segment.fd_ = windows::NumberOf(file);
+  LARGE_INTEGER size{};
+  if (GetFileSizeEx(file, &size) == 0 || size.QuadPart < locator.bytes) {
+    return Status(Code::kMemory, StrCat("the shared segment ", locator.path, " has ", size.QuadPart,
+                                        " bytes, expected ", locator.bytes));
+  }
+  MV_RETURN_IF_NOT_OK(segment.Map(locator.bytes, /*shared=*/true));
+  return segment;
+}
+
+Status Segment::Map(int64_t bytes, bool shared) {
+  void* at = nullptr;
+  if (!shared) {
+    at =
+        VirtualAlloc(nullptr, static_cast<size_t>(bytes), MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+    if (at == nullptr) return MemoryError("VirtualAlloc", bytes);
+  } else {
+    // A file that is shorter is made that long, of zeros.
+    HANDLE const mapping =
+        CreateFileMappingW(windows::HandleOf(fd_), nullptr, PAGE_READWRITE,
+                           static_cast<DWORD>(bytes >> 32), static_cast<DWORD>(bytes), nullptr);
+    if (mapping == nullptr) return MemoryError("CreateFileMapping", bytes);
+    at = MapViewOfFile(mapping, FILE_MAP_ALL_ACCESS, 0, 0, static_cast<size_t>(bytes));
+    const DWORD why = GetLastError();
+    CloseHandle(mapping);  // the view keeps it
+    SetLastError(why);
+    if (at == nullptr) return MemoryError("MapViewOfFile", bytes);
+    is_view_ = true;
+  }
+  data_ = static_cast<char*>(at);
+  bytes_ = bytes;
+  return Status::Ok();
+}
+
+void Segment::Unmap() {
+  if (is_view_) {
+    UnmapViewOfFile(data_);
+  } else {
+    VirtualFree(data_, 0, MEM_RELEASE);
+  }
+}
+
+SegmentLocator Segment::locator() const {
+  SegmentLocator locator;
+  locator.bytes = bytes_;
+  locator.pid = ProcessId();
+  locator.fd = fd_;
+  CopyText(locator.path, path_);
+  return locator;
+}
+
+// The name goes with the creator's handle.
+void Segment::Unlink() {}
+
+void Segment::Seal() {
+  if (fd_ >= 0) CloseHandle(windows::HandleOf(fd_));
+  fd_ = -1;
+  path_.clear();
+}
+
+}  // namespace multiverso

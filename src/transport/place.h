@@ -1,0 +1,16 @@
+// Where this process runs.
+#ifndef MULTIVERSO_TRANSPORT_PLACE_H_
+#define MULTIVERSO_TRANSPORT_PLACE_H_
+
+#include <string>
+
+namespace multiverso {
+
+std::string HostName();
+
+// The same text in all processes that can open each other's segments, and in no others.
+std::string MemoryDomain();
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TRANSPORT_PLACE_H_

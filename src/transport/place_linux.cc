@@ -1,0 +1,40 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "base/text.h"
+#include "transport/place.h"
+
+namespace multiverso {
+namespace {
+
+std::string ReadLine(const char* path) {
+  char line[128] = {};
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return "";
+  if (std::fgets(line, sizeof(line), file) == nullptr) line[0] = '\0';
+  std::fclose(file);
+  line[std::strcspn(line, "\n")] = '\0';
+  return line;
+}
+
+}  // namespace
+
+std::string HostName() {
+  char host[256] = {};
+  return gethostname(host, sizeof(host) - 1) == 0 ? host : "unknown host";
+}
+
+std::string MemoryDomain() {
+  struct stat pid_namespace{};
+  stat("/proc/self/ns/pid", &pid_namespace);
+  std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
+  // All machines number their first namespace alike: without an identity of its own, the kernel is
+  // that of the host.
+  if (kernel.empty()) kernel = HostName();
+  return StrCat(kernel, "/", pid_namespace.st_ino, "/", geteuid());
+}
+
+}  // namespace multiverso

@@ -1,0 +1,58 @@
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "transport/shared_library.h"
+
+namespace multiverso {
+namespace {
+
+// libmpi.so.40, libmpi.so.12, libmpich.so, libmpi_cray.so..., but not libmpi_mpifh.so.
+bool LooksLikeMpi(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+  for (const char* stem : {"libmpi.so", "libmpich.so", "libmpi_cray.so", "libmpi_gnu", "libmpi-"}) {
+    if (name.compare(0, std::strlen(stem), stem) == 0) return true;
+  }
+  return false;
+}
+
+int CollectMpi(struct dl_phdr_info* info, size_t /*size*/, void* data) {
+  if (info->dlpi_name != nullptr && LooksLikeMpi(info->dlpi_name)) {
+    static_cast<std::vector<std::string>*>(data)->emplace_back(info->dlpi_name);
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<std::string> LoadedMpis() {
+  std::vector<std::string> paths;
+  dl_iterate_phdr(CollectMpi, &paths);
+  return paths;
+}
+
+std::vector<std::string> MpiNames() {
+  // The launcher's variables tell which of the two would understand it.
+  std::vector<std::string> names = {"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"};
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
+    std::rotate(names.begin(), names.begin() + 2, names.end());
+  }
+  return names;
+}
+
+void* OpenLibrary(const std::string& path) {
+  // Global, as MPI's own plug-ins look for its symbols among the program's.
+  return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+}
+
+void* FindLoadedLibrary(const std::string& path) {
+  return dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+}
+
+void* SymbolOf(void* library, const char* name) { return dlsym(library, name); }
+
+}  // namespace multiverso
