@@ -221,6 +221,8 @@ std::string EncodeDataHeader(const DataHeader& header) {
 Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path) {
   MV_RETURN_IF_NOT_OK(CheckBegin(prelude, kDataMagic, "a file of data of a checkpoint", path));
+  const auto size = static_cast<int64_t>(prelude.size());
+  if (size < kDataPreludeBytes) return Corrupt(path, size, "the file ends here");
   ByteReader in(prelude, kMagicBytes + 4);
   const int64_t sections = in.Get<uint32_t>();
   const auto total = in.Get<int64_t>();

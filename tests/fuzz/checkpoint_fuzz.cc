@@ -124,6 +124,10 @@ std::vector<std::string> Seeds() {
   for (const char mode : {'\0', '\1', '\2', '\3'}) {
     seeds.push_back(mode + *Original().Find(PathOf(static_cast<size_t>(mode & 1))));
   }
+  // Files that end within their first numbers.
+  for (const size_t length : {13, 20, 63, 100}) {
+    seeds.push_back('\1' + Original().Find(PathOf(1))->substr(0, length));
+  }
   return seeds;
 }
 

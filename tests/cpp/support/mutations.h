@@ -29,8 +29,8 @@ inline void Mutate(std::string* bytes, std::mt19937_64* random) {
       case 1:
         (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << ((*random)() % 8)));
         break;
-      case 2:
-        bytes->resize(at);
+      case 2:  // often within a header
+        bytes->resize((*random)() % 2 == 0 ? at : at % 128);
         break;
       case 3:
         bytes->insert(at, 1 + (*random)() % 9, static_cast<char>((*random)()));
