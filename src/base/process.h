@@ -11,6 +11,9 @@ int64_t ProcessId();
 // How many cores the machine has running, at least one.
 int64_t OnlineCores();
 
+// How many of them this process may run on, at least one.
+int64_t AllowedCores();
+
 // From now on calls `function` in every child that this process forks. False if that cannot be
 // had. Where processes do not fork there is nothing to do.
 bool CallInForkedChildren(void (*function)());

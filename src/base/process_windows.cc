@@ -11,6 +11,8 @@ int64_t OnlineCores() {
   return std::max<int64_t>(1, GetActiveProcessorCount(ALL_PROCESSOR_GROUPS));
 }
 
+int64_t AllowedCores() { return OnlineCores(); }
+
 bool CallInForkedChildren(void (* /*function*/)()) { return true; }
 
 }  // namespace multiverso

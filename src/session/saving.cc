@@ -6,7 +6,6 @@
 #include <random>
 #include <utility>
 
-#include "base/checked.h"
 #include "base/text.h"
 #include "checkpoint/folder.h"
 #include "memory/limits.h"
@@ -17,20 +16,11 @@
 namespace multiverso {
 namespace {
 
-// Copied between two looks at the clock.
-constexpr int64_t kCopiedAtOnce = int64_t{4} << 20;
-constexpr int64_t kCacheLine = 64;
-
 // The copies of all sections, one after the other.
 class CopySource final : public BlockSource {
  public:
-  CopySource(const char* data, const std::vector<Section>& sections) : data_(data) {
-    int64_t at = 0;
-    for (const Section& section : sections) {
-      offsets_.push_back(at);
-      at += RoundUp(section.bytes, kCacheLine);
-    }
-  }
+  CopySource(const char* data, const std::vector<Section>& sections)
+      : data_(data), offsets_(TableCopy::OffsetsOf(sections)) {}
   Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
                             char* /*room*/) override {
     return data_ + offsets_[section] + offset;
@@ -195,8 +185,7 @@ Status Saving::ListSections(const WaitLimit& limit) {
 }
 
 Status Saving::MakeRoomForCopy() {
-  int64_t bytes = 0;
-  for (const Section& section : sections_) bytes += RoundUp(section.bytes, kCacheLine);
+  const int64_t bytes = TableCopy::BytesOf(sections_);
   if (bytes <= state_->copy.bytes()) return Status::Ok();
   state_->copy = Segment();
   Status status = CheckIsFree(bytes);
@@ -209,23 +198,13 @@ Status Saving::MakeRoomForCopy() {
 }
 
 Status Saving::Copy(const WaitLimit& limit) {
-  if (!has_room_) MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
-  has_room_ = true;
-  for (; copied_ < sections_.size(); ++copied_, copied_in_section_ = 0) {
-    const Section& section = sections_[copied_];
-    Table* const table = agreement_.tables()[section.table].get();
-    while (copied_in_section_ < section.bytes) {
-      const int64_t bytes = std::min(kCopiedAtOnce, section.bytes - copied_in_section_);
-      MV_RETURN_IF_NOT_OK(CopySection(table, section, copied_in_section_, bytes,
-                                      state_->copy.data() + copied_bytes_ + copied_in_section_,
-                                      limit));
-      copied_in_section_ += bytes;
-      if (copied_in_section_ < section.bytes && Clock::now() >= limit.slice_end)
-        return Status::Pending();
-    }
-    copied_bytes_ += RoundUp(section.bytes, kCacheLine);
+  if (!has_room_) {
+    MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
+    copy_.Begin(agreement_.tables(), sections_, state_->copy.data(),
+                TableCopy::ThreadsFor(state_->group->size()));
   }
-  return Status::Ok();
+  has_room_ = true;
+  return copy_.Step(limit);
 }
 
 Status Saving::StartJob() {

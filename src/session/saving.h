@@ -16,6 +16,7 @@
 #include "base/operation.h"
 #include "session/agreement.h"
 #include "session/checkpointing.h"
+#include "session/table_copy.h"
 
 namespace multiverso {
 
@@ -63,9 +64,7 @@ class Saving final : public Operation {
   std::vector<Section> sections_;
   bool has_sections_ = false;
   bool has_room_ = false;
-  size_t copied_ = 0;              // sections
-  int64_t copied_in_section_ = 0;  // bytes of the section in work
-  int64_t copied_bytes_ = 0;
+  TableCopy copy_;
 };
 
 }  // namespace multiverso
