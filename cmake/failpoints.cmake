@@ -1,6 +1,6 @@
 # The library with failpoints (src/base/failpoint.h), for tests: the objects of the library, and
 # before them those of the sources that have failpoints. Not built unless asked for.
-set(MULTIVERSO_FAILING base/failpoint checkpoint/file_system shard/shard)
+set(MULTIVERSO_FAILING base/failpoint checkpoint/file_system_linux shard/shard)
 
 set(MULTIVERSO_FAILING_SOURCES)
 foreach(source ${MULTIVERSO_FAILING})
