@@ -46,8 +46,8 @@ def choose_backend(wanted: str | None = None) -> str:
         )
         raise InputError(msg)
     os.environ["KERAS_BACKEND"] = chosen
-    if chosen == "tensorflow":
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says of the processor
+    # What TensorFlow says of the processor. Keras imports it on other backends, too.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return chosen
 
 

@@ -208,7 +208,7 @@ class MasterRank(_Rank):
         if files < self.workers:
             msg = (
                 f"expected a file or more for each of the {self.workers} workers, received {files} "
-                f"files for training"
+                f"{'file' if files == 1 else 'files'} for training"
             )
             raise InputError(msg)
         manager.data.check([*manager.train_list, *manager.val_list])
