@@ -6,9 +6,10 @@
 
 In one job of three ranks, a master and two workers that are pinned to a core each, all are timed in
 turns, sample by sample, because the speed of a machine drifts: the ratios can be compared between
-runs and machines, the times less so. A step of training is a batch of 100 in a dense network of
-0.92 million parameters, with Adam; an update is Adam's on 1e6 parameters in 8 arrays, without a
-model. It needs two cores that nobody else uses.
+runs and machines, the times less so. A step of training is a batch of 100 images with Adam: in the
+convolutional network of examples/mpi_learn, or with --model wide in a dense one of 0.92 million
+parameters, where there is little computing for what is exchanged. An update is Adam's on 1e6
+parameters in 8 arrays, without a model. It needs two cores that nobody else uses.
 """
 
 from __future__ import annotations
@@ -100,9 +101,9 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.sample is not None:
         steps, calls = (replace(one, sample_seconds=options.sample) for one in (steps, calls))
     candidates: list[Candidate] = [
-        ThroughTheServer(ranks, 1),
-        KerasAlone(ranks),
-        ThroughTheServer(ranks, 2),
+        ThroughTheServer(ranks, options.model, 1),
+        KerasAlone(ranks, options.model),
+        ThroughTheServer(ranks, options.model, 2),
     ]
     one, alone, two = alternate(candidates, ranks, steps)
     size = _PARAMETERS // _ARRAYS
@@ -120,7 +121,10 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
         report.to_json(cases, judge(cases, workers, LEARN_BARS), workers)
         for workers, cases in ((1, single), (2, double))
     ]
-    notes = [f"Keras on {backend}, a thread for each worker", *([problem] if problem else [])]
+    notes = [
+        f"the model {options.model}, Keras on {backend}, a thread for each worker",
+        *([problem] if problem else []),
+    ]
     return {"environment": describe(mpi), "notes": notes, "runs": runs}
 
 
@@ -129,6 +133,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backend", choices=("jax", "tensorflow", "torch"), help="of Keras")
+    parser.add_argument("--model", choices=("mnist", "wide"), default="mnist", help="(mnist)")
     parser.add_argument("--quick", action="store_true", help="fewer samples")
     parser.add_argument("--sample", type=float, metavar="SECONDS", help="least time of a sample")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
@@ -161,7 +166,7 @@ def main(arguments: list[str] | None = None) -> None:
             find_mpi()[0].COMM_WORLD.Abort(1)
             raise
     else:
-        passed_on = ["--quick"] if options.quick else []
+        passed_on = ["--model", options.model, *(["--quick"] if options.quick else [])]
         passed_on += ["--sample", str(options.sample)] if options.sample is not None else []
         passed_on += ["--backend", options.backend] if options.backend else []
         measured = launch(Path(__file__).resolve(), _RANKS, passed_on, options.limit)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,27 +20,41 @@ if TYPE_CHECKING:
 
     from ranks import Ranks
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples" / "mpi_learn" / "models"))
+import zoo  # noqa: E402
+
 BATCH = 100
-INPUTS, WIDTH, CLASSES = 784, 640, 10  # 0.92 million parameters
+SHAPE, CLASSES = (28, 28, 1), 10  # as of MNIST
+WIDTH = 640
 
 #: Batches before the clock starts: what is compiled or allocated is then there.
 _WARM_UP = 5
 _LOSS = "sparse_categorical_crossentropy"
 
 
-class Network(ModelBuilder):
-    """Two dense layers, for images of the size of MNIST's."""
+def wide() -> Any:
+    """Return two wide dense layers: 0.92 million parameters for little computing."""
+    return keras.Sequential(
+        [
+            keras.Input(SHAPE),
+            keras.layers.Flatten(),
+            keras.layers.Dense(WIDTH, activation="relu"),
+            keras.layers.Dense(WIDTH, activation="relu"),
+            keras.layers.Dense(CLASSES, activation="softmax"),
+        ]
+    )
 
-    def build_model(self) -> Any:
-        """Return a new model."""
-        return keras.Sequential(
-            [
-                keras.Input((INPUTS,)),
-                keras.layers.Dense(WIDTH, activation="relu"),
-                keras.layers.Dense(WIDTH, activation="relu"),
-                keras.layers.Dense(CLASSES, activation="softmax"),
-            ]
-        )
+
+#: The convolutional network of the example has 0.06 million parameters.
+MODELS = {"mnist": zoo.mnist, "wide": wide}
+
+
+class Network(ModelBuilder):
+    """One of `MODELS`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.build_model = MODELS[name]
 
 
 class Batches(Data):
@@ -55,7 +71,7 @@ class Batches(Data):
     def __init__(self) -> None:
         super().__init__(BATCH)
         rng = np.random.default_rng(1)
-        self._features = rng.random((20, BATCH, INPUTS), np.float32)
+        self._features = rng.random((20, BATCH, *SHAPE), np.float32)
         self._labels = rng.integers(0, CLASSES, (20, BATCH))
         self.number = 1
         self.span: list[float] = []
@@ -76,11 +92,14 @@ class ThroughTheServer:
     ----------
     ranks : Ranks
         The processes of this run.
+    model : str
+        Which of `MODELS`.
     workers : int
         How many of them train.
     """
 
-    def __init__(self, ranks: Ranks, workers: int) -> None:
+    def __init__(self, ranks: Ranks, model: str, workers: int) -> None:
+        self._network = Network(model)
         self.name = "Multiverso" if workers == 1 else f"Multiverso, {workers} workers"
         self.statement = "MPIManager(...).train(): seconds of a batch, all workers at once"
         self.workers = workers
@@ -100,7 +119,7 @@ class ThroughTheServer:
         data.number = calls
         names = [f"worker {number}" for number in range(self.workers)]
         algo = Algo("adam", loss=_LOSS)
-        MPIManager(self._comm, data, algo, Network(), 1, names).train()
+        MPIManager(self._comm, data, algo, self._network, 1, names).train()
         keras.backend.clear_session()
         return Span(*data.span) if self._trains else None
 
@@ -112,14 +131,15 @@ class KerasAlone:
     statement = "model.fit(batches): seconds of a batch"
     workers = 1
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, model: str) -> None:
         self._trains = ranks.rank == 1
+        self._network = Network(model)
 
     def run(self, calls: int) -> Span | None:
         """Train on `calls` batches; None on the other ranks."""
         if not self._trains:
             return None
-        model = Network().build_model()
+        model = self._network.build_model()
         model.compile(
             keras.optimizers.Adam(), loss=_LOSS, metrics=["accuracy"], auto_scale_loss=False
         )
