@@ -132,7 +132,7 @@ def plot(runs, file):
     drawn = bars.barh(names, found, color=[colors[run["sync_every"]] for run in runs])
     bars.bar_label(drawn, [f"{value:,.0f}" for value in found], padding=3)
     bars.set_xscale("log")
-    bars.margins(x=0.25)
+    bars.set_xlim(right=5 * max(found))  # for the labels
     bars.invert_yaxis()
     bars.set_xlabel("bytes exchanged per sample")
     figure.savefig(file, dpi=120)
