@@ -3,7 +3,7 @@
 A call of TensorFlow for each weight would take longer than the rest of a sync.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,9 @@ _DTYPES = {
     "int64": "int64",
 }
 
+#: Bytes: of a tensor's memory, for TensorFlow to work on it in place.
+_ALIGNMENT: Final = 64
+
 
 class _Store:
     """Variables of one dtype, all with elements."""
@@ -30,13 +33,17 @@ class _Store:
     def __init__(self, variables: list[Any], dtype: str) -> None:
         sizes = [int(np.prod(variable.shape)) for variable in variables]
         own = variables[0].dtype
+        starts = np.cumsum([0, *sizes[:-1]]) * np.dtype(dtype).itemsize
+        self._are_local = all("CPU" in variable.device for variable in variables)
 
         def join() -> Any:
             return tf.concat([tf.reshape(tf.cast(v, dtype), [-1]) for v in variables], 0)
 
         def split(flat: Any) -> None:
-            parts = tf.split(flat, sizes)
-            for variable, part in zip(variables, parts, strict=True):
+            for variable, start, part in zip(variables, starts, tf.split(flat, sizes), strict=True):
+                # A part that is aligned may be no copy, but a view of what was given.
+                if start % _ALIGNMENT == 0:
+                    part = tf.raw_ops.Snapshot(input=part)
                 value = tf.reshape(tf.cast(part, own), variable.shape)
                 variable.assign(value, read_value=False)
 
@@ -50,7 +57,11 @@ class _Store:
 
     def write(self, staging: Staging) -> None:
         """Set the variables."""
-        self._split(tf.constant(staging.flat))  # a copy
+        # tf.constant copies twice. Without it what is not done yet would read what comes next.
+        if self._are_local and tf.config.experimental.get_synchronous_execution():
+            self._split(tf.experimental.dlpack.from_dlpack(staging.flat.__dlpack__()))
+        else:
+            self._split(tf.constant(staging.flat))
 
 
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
