@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/without_signals.h"
+#include "checkpoint/behind_writer.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/reader.h"
 
@@ -133,13 +134,17 @@ Status SaveJob::WriteFile() {
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   const std::string head = EncodeDataHeader(header);
   MV_RETURN_IF_NOT_OK(file->Write(head.data(), static_cast<int64_t>(head.size())));
-  std::vector<char> room(static_cast<size_t>(kBlockBytes));
+  // One is written while the other one is filled.
+  std::vector<char> rooms[2];
+  for (auto& room : rooms) room.resize(static_cast<size_t>(kBlockBytes));
   std::vector<uint32_t> checksums;
   checksums.reserve(static_cast<size_t>(header.checksums) + 1);
+  BehindWriter writer(file);
   for (size_t i = 0; i < header.sections.size(); ++i) {
     const Section& section = header.sections[i];
     for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {
       MV_RETURN_IF_NOT_OK(CheckGoesOn());
+      std::vector<char>& room = rooms[checksums.size() % 2];
       const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
       const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
       const auto fetched = source_->Fetch(i, at, bytes, room.data());
@@ -151,9 +156,10 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
         data = room.data();
       }
       checksums.push_back(Crc32c(data, padded));
-      MV_RETURN_IF_NOT_OK(file->Write(data, padded));
+      MV_RETURN_IF_NOT_OK(writer.Write(data, padded));
     }
   }
+  MV_RETURN_IF_NOT_OK(writer.Drain());
   checksums.push_back(Crc32c(checksums.data(), header.checksums * 4));
   return file->Write(checksums.data(), static_cast<int64_t>(checksums.size()) * 4);
 }

@@ -40,7 +40,7 @@ class TableSource final : public BlockSource {
   Result<const char*> Fetch(size_t number, int64_t offset, int64_t bytes, char* room) override {
     const Section& section = sections_[number];
     MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, room,
-                                    WaitLimit::Until(deadline_)));
+                                    ReadAgain::kSoon, WaitLimit::Until(deadline_)));
     return static_cast<const char*>(room);
   }
 

@@ -60,7 +60,10 @@ Status TableCopy::Step(const WaitLimit& limit) {
   std::atomic<size_t> next{0};
   const auto helpers = std::min(static_cast<size_t>(threads_), pieces_.size());
   std::vector<Share> shares(std::max<size_t>(helpers, 1));
+  // Here, where there is somebody to tell if memory is short.
+  for (Share& share : shares) share.unfinished.reserve(1);
   std::vector<std::thread> others;
+  others.reserve(helpers);
   {
     const WithoutSignals without_signals;
     for (size_t i = 1; i < helpers; ++i) {
@@ -91,12 +94,12 @@ void TableCopy::Work(std::atomic<size_t>* next, const WaitLimit& limit, Share* s
     const size_t number = next->fetch_add(1);
     if (number >= pieces_.size()) return;
     const Piece& piece = pieces_[number];
-    const Status status =
-        CopySection(piece.table, piece.section, piece.offset, piece.bytes, piece.to, limit);
+    const Status status = CopySection(piece.table, piece.section, piece.offset, piece.bytes,
+                                      piece.to, ReadAgain::kLate, limit);
     if (status.ok()) continue;
     share->unfinished.push_back(piece);
     if (!status.pending()) share->failure = status;
-    if (!status.pending()) return;
+    return;
   } while (Clock::now() < limit.slice_end);
 }
 

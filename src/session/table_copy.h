@@ -38,9 +38,9 @@ class TableCopy {
     int64_t bytes = 0;
     char* to = nullptr;
   };
-  // What one thread comes to.
+  // One thread's part.
   struct Share {
-    std::vector<Piece> unfinished;
+    std::vector<Piece> unfinished;  // one at most
     Status failure;
   };
 

@@ -15,9 +15,9 @@ namespace multiverso {
 // With the hyper-parameters as they are now, without clocks.
 SavedTable RecordOf(const Table& table);
 
-// `bytes` bytes of a section of that table from `offset` on, to `out`.
+// `bytes` bytes of a section of that table from `offset` on, to `out`, where they are read `when`.
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
-                   const WaitLimit& limit);
+                   ReadAgain when, const WaitLimit& limit);
 // How often those rows have been updated, where a whole section has one count; else 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
 // `count` elements of that area from number `first` on; of steps, a number for each row.

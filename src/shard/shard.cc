@@ -285,11 +285,11 @@ char* Shard::AreaAt(int64_t area) const {
 }
 
 Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                      const WaitLimit& limit) {
+                      const WaitLimit& limit, ReadAgain when) {
   return ForEachStripeOf<StripeUse::kReading>(
       first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        std::memcpy(static_cast<char*>(out) + in_range, AreaAt(area) + at,
-                    static_cast<size_t>(elements * element_bytes()));
+        CopyFor(when, static_cast<char*>(out) + in_range, AreaAt(area) + at,
+                elements * element_bytes());
       });
 }
 

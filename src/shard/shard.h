@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "memory/robust_lock.h"
+#include "memory/streaming_copy.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
 #include "shard/tensor_list.h"
@@ -86,10 +87,10 @@ class Shard {
                     const WaitLimit& limit);
 
   // For checkpoints: the parameters (area 0) or state slot `area` - 1 as they are, past the
-  // updater.
+  // updater. `when` is when what is copied out will be read.
   int64_t state_slots() const { return storage_.state_slots(); }
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit);
+                 const WaitLimit& limit, ReadAgain when = ReadAgain::kSoon);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
   // How often rows have been updated, for Updater::counts_steps(): a number for each

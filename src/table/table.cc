@@ -230,9 +230,9 @@ bool Table::HasApplied(uint64_t rounds) const {
 }
 
 Status Table::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                      const WaitLimit& limit) {
+                      const WaitLimit& limit, ReadAgain when) {
   const int64_t here = first - partition_.node_rows().first * spec_.num_col;
-  return shard_->CopyOut(area, here, count, out, progress, limit);
+  return shard_->CopyOut(area, here, count, out, progress, limit, when);
 }
 
 Status Table::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,

@@ -136,7 +136,7 @@ class Table {
   int64_t state_slots() const { return shard_->state_slots(); }
   // Shard::CopyOut and CopyIn, counted from the table's first element; of this node's rows.
   Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit);
+                 const WaitLimit& limit, ReadAgain when = ReadAgain::kSoon);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
   Status CopyStepsOut(RowRange rows, int64_t rows_per_step, uint32_t* steps, Progress* progress,

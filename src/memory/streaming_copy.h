@@ -1,0 +1,49 @@
+// Copying to memory that is not read again soon: past the caches, where the processor can.
+#ifndef MULTIVERSO_MEMORY_STREAMING_COPY_H_
+#define MULTIVERSO_MEMORY_STREAMING_COPY_H_
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace multiverso {
+
+// Whether what is copied is read again soon.
+enum class ReadAgain { kSoon, kLate };
+
+// As memcpy. An ordinary store reads the cache line it goes to first, so that a copy moves three
+// bytes for one; memcpy avoids that only for much larger pieces than a stripe of a table.
+inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
+#if defined(__SSE2__)
+  constexpr int64_t kVector = sizeof(__m128i);
+  const auto beyond = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kVector);
+  const int64_t head = beyond == 0 ? 0 : kVector - beyond;
+  if (bytes > head + kVector) {
+    std::memcpy(to, from, static_cast<size_t>(head));
+    to += head;
+    from += head;
+    bytes -= head;
+    for (; bytes >= kVector; to += kVector, from += kVector, bytes -= kVector) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    }
+    _mm_sfence();  // such stores are ordered with no others
+  }
+#endif
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+inline void CopyFor(ReadAgain when, char* to, const char* from, int64_t bytes) {
+  if (when == ReadAgain::kLate) {
+    StreamingCopy(to, from, bytes);
+  } else {
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+}
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_MEMORY_STREAMING_COPY_H_
