@@ -2,7 +2,7 @@
 
     python examples/keras/addition_rnn.py
     mpirun -np 4 python examples/keras/addition_rnn.py
-    KERAS_BACKEND=torch mpirun -np 2 python examples/keras/addition_rnn.py --digits 1
+    KERAS_BACKEND=torch mpirun -np 2 python examples/keras/addition_rnn.py --sync
 
 One layer reads the question and ends in a state; another turns that state into the answer. It is
 tested with sums that it has not seen, in neither order of the two numbers. Each worker trains on
