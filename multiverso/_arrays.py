@@ -41,7 +41,7 @@ def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
     names = ", ".join(str(known) for known in DTYPES.values())
     try:
         wanted = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
-    except TypeError:
+    except Exception:  # NumPy's parser lets through whatever its parts raise: SyntaxError, KeyError
         wanted = None
     for code, known in DTYPES.items() if wanted is not None else ():  # None equals float64
         if wanted == known:
@@ -170,7 +170,9 @@ def as_output(
         raise ValueError(msg)
     if target.flags.carray and target.dtype.isnative:  # equal to the table's dtype, if not it
         return target, target
-    if any(stride == 0 and n > 1 for stride, n in zip(target.strides, shape, strict=True)):
+    if target.size and any(
+        stride == 0 and n > 1 for stride, n in zip(target.strides, shape, strict=True)
+    ):
         msg = f"{what}: expected memory for each element, received strides {target.strides}"
         raise ValueError(msg)
     return np.empty(shape, dtype), target

@@ -146,6 +146,8 @@ class TestCreation(Arguments):
 
     @examples
     @hypothesis.given(st.one_of(anything, dtypes, st.text(max_size=6)))
+    @hypothesis.example(",")
+    @hypothesis.example({-1: "0"})
     def test_dtype(self, dtype):
         try:
             known = dtype is not None and np.dtype(dtype) in TABLES
@@ -342,6 +344,7 @@ class TestRows(Arguments):
 class TestSession(Arguments):
     @examples
     @hypothesis.given(arrays())
+    @hypothesis.example(np.zeros((0, 2), ">f4"))  # NumPy says that its strides are 0
     def test_aggregate(self, array):
         before, writeable = copy_of(array)
         if array.dtype.newbyteorder("=") in TABLES and writeable:
