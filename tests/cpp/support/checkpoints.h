@@ -148,8 +148,8 @@ class FaultyFileSystem final : public FileSystem {
 
   FileSystem* real_ = LocalFileSystem();
   std::atomic<int64_t> steps_{0};
-  int64_t at_ = -1;
-  int error_number_ = 0;
+  std::atomic<int64_t> at_{-1};  // every rank may set them
+  std::atomic<int> error_number_{0};
 };
 
 // Some files are not what they are, but these bytes.
