@@ -143,7 +143,8 @@ class FaultyFileSystem final : public FileSystem {
   Status Step(const std::string& path, int64_t written = 0) {
     const int64_t step = steps_++;
     if (at_ < 0 || step < at_ || (step > at_ && error_number_ != 0)) return Status::Ok();
-    return IoFailure(path, "go on", error_number_ == 0 ? EINTR : error_number_, written);
+    const int error_number = error_number_;
+    return IoFailure(path, "go on", error_number == 0 ? EINTR : error_number, written);
   }
 
   FileSystem* real_ = LocalFileSystem();
