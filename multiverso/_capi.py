@@ -27,7 +27,7 @@ from multiverso import errors
 from multiverso._reasons import describe
 from multiverso._version import __version__
 
-MV_ABI_VERSION: Final = 2
+MV_ABI_VERSION: Final = 3
 
 MV_OK: Final = 0
 MV_PENDING: Final = 1
@@ -56,6 +56,9 @@ MV_MODE_STALE: Final = 2
 MV_ROLE_ALL: Final = 0
 MV_ROLE_WORKER: Final = 1
 MV_ROLE_SERVER: Final = 2
+
+MV_LOSS_FAILS: Final = 0
+MV_LOSS_CONTINUES: Final = 1
 
 MV_TRANSPORT_SINGLE: Final = 0
 MV_TRANSPORT_MPI: Final = 1
@@ -182,12 +185,13 @@ class MV_SessionOptions(Structure):
         ("mode", c_int32),
         ("role", c_int32),
         ("transport", c_int32),
-        ("reserved", c_int32),
+        ("on_loss", c_int32),
         ("staleness", c_int64),
         ("timeout_ms", c_int64),
         ("wait_slice_ms", c_int64),
         ("mpi_comm", c_void_p),
         ("mpi_path", c_char_p),
+        ("peer_timeout_ms", c_int64),
     )
 
 
@@ -256,6 +260,9 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_SessionOptionsInit": (c_int32, (POINTER(MV_SessionOptions),)),
     "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),
+    "MV_NodeDescribe": (c_int32, (c_char_p, c_char_p, c_int64, POINTER(c_int64))),
+    "MV_HasLostRanks": (c_int32, ()),
+    "MV_SessionLost": (c_int32, (MV_Session, POINTER(c_int64), c_int64, POINTER(c_int64))),
     "MV_SessionBarrier": (c_int32, (MV_Session,)),
     "MV_SessionAggregate": (c_int32, (MV_Session, c_int32, c_void_p, c_int64)),
     "MV_SessionFinish": (c_int32, (MV_Session,)),

@@ -208,8 +208,19 @@ def _import(launcher: Launcher | None) -> ModuleType:
 
 
 def _finalize(mpi: ModuleType, pid: int) -> None:
-    if os.getpid() == pid and not mpi.Is_finalized():
+    if os.getpid() == pid and not mpi.Is_finalized() and not _End.is_out_of_reach:
         mpi.Finalize()
+
+
+class _End:
+    """Whether MPI's end, at which all processes of the job meet, will never come."""
+
+    is_out_of_reach = False
+
+
+def expect_no_end_of_mpi() -> None:
+    """Let this process end without `MPI_Finalize`, which waits for ranks that have died."""
+    _End.is_out_of_reach = True
 
 
 def abort(code: int) -> None:

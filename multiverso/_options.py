@@ -20,6 +20,12 @@ ROLES: Final[dict[str, int]] = {
 #: What becomes of a NaN or an infinity in what is added.
 NAN_POLICIES: Final = ("propagate", "error")
 
+#: What happens to the session when a rank is lost.
+LOSSES: Final[dict[str, int]] = {
+    "fail": _capi.MV_LOSS_FAILS,
+    "continue": _capi.MV_LOSS_CONTINUES,
+}
+
 #: A year, the most that the library takes: a longer deadline is as good as none.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
 
@@ -42,6 +48,10 @@ class Options:
         The communicator given, or None.
     is_checked : bool
         Whether what is added must be finite; a matter of this rank alone.
+    on_peer_lost : str
+        Whether the session goes on without lost ranks: a key of `LOSSES`.
+    peer_timeout : float
+        How long a rank may give no sign of life, in seconds.
 
     """
 
@@ -51,6 +61,13 @@ class Options:
     timeout: float
     comm: object
     is_checked: bool
+    on_peer_lost: str
+    peer_timeout: float
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the session goes on without the ranks it loses."""
+        return self.on_peer_lost == "continue"
 
 
 def checked(
@@ -60,6 +77,8 @@ def checked(
     comm: object,
     timeout: object,
     nan_policy: object,
+    on_peer_lost: object,
+    peer_timeout: object,
 ) -> Options:
     """Return the options of a session; TypeError or ValueError if wrong."""
     if not isinstance(sync, bool | np.bool_):
@@ -73,9 +92,24 @@ def checked(
             raise ValueError(msg)
         # No round ahead of the slowest is lock-step.
         mode = _capi.MV_MODE_STALE if rounds else _capi.MV_MODE_SYNC
+    on_loss = _one_of(LOSSES, on_peer_lost, "on_peer_lost")
+    if on_loss == "continue" and mode != _capi.MV_MODE_ASYNC:
+        msg = (
+            "on_peer_lost: expected 'fail' with sync=True or staleness, whose rounds need every "
+            "worker, received 'continue'"
+        )
+        raise ValueError(msg)
     is_checked = _one_of(NAN_POLICIES, nan_policy, "nan_policy") == "error"
-    role = _one_of(ROLES, role, "role")
-    return Options(mode, rounds, role, _timeout(timeout), comm, is_checked)
+    return Options(
+        mode,
+        rounds,
+        _one_of(ROLES, role, "role"),
+        _seconds(timeout, "timeout"),
+        comm,
+        is_checked,
+        on_loss,
+        _seconds(peer_timeout, "peer_timeout"),
+    )
 
 
 def _staleness(staleness: object) -> int:
@@ -100,15 +134,15 @@ def _one_of(choices: Collection[str], value: object, argument: str) -> str:
     return value
 
 
-def _timeout(timeout: object) -> float:
+def _seconds(timeout: object, argument: str) -> float:
     if isinstance(timeout, bool | np.bool_) or not isinstance(timeout, numbers.Real):
-        msg = f"timeout: expected seconds as a number, received {timeout!r}"
+        msg = f"{argument}: expected seconds as a number, received {timeout!r}"
         raise TypeError(msg)
     try:
         seconds = float(timeout)
     except OverflowError:  # an int that no float holds
         seconds = math.inf
     if not (math.isfinite(seconds) and seconds > 0):
-        msg = f"timeout: expected a finite number of seconds above 0, received {timeout!r}"
+        msg = f"{argument}: expected a finite number of seconds above 0, received {timeout!r}"
         raise ValueError(msg)
     return min(seconds, _MAX_SECONDS)

@@ -74,8 +74,10 @@ class Session:
         raw.mode = options.mode
         raw.staleness = options.staleness
         raw.role = _options.ROLES[options.role]
+        raw.on_loss = _options.LOSSES[options.on_peer_lost]
         raw.timeout_ms = math.ceil(options.timeout * 1000)
         raw.wait_slice_ms = _WAIT_SLICE_MS
+        raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
         if communicator is not None:
             raw.transport = _capi.MV_TRANSPORT_MPI
             raw.mpi_comm = communicator.address
@@ -96,9 +98,13 @@ class Session:
             raise
         _log.debug("opened %r", self)
 
-    def _describe(self) -> None:
+    def _description(self) -> _capi.MV_SessionDescription:
         raw = _capi.MV_SessionDescription(struct_size=sizeof(_capi.MV_SessionDescription))
         _capi.call(lib.MV_SessionDescribe, self.handle, byref(raw))
+        return raw
+
+    def _describe(self) -> None:
+        raw = self._description()
         self.rank: int = raw.rank
         self.size: int = raw.size
         self.worker_id: int = raw.worker_id
@@ -109,6 +115,19 @@ class Session:
         self.num_nodes: int = raw.num_nodes
         self.local_rank: int = raw.local_rank
         self.local_size: int = raw.local_size
+
+    def is_master_worker(self) -> bool:
+        """Return whether this is the first worker there; see `multiverso.is_master_worker`."""
+        if self.options.goes_on and self.worker_id > 0:
+            return bool(self._description().master_rank == self.rank)
+        return self.worker_id == 0
+
+    def lost_ranks(self) -> tuple[int, ...]:
+        """Return the ranks that it goes on without; see `multiverso.lost_ranks`."""
+        ranks = (c_int64 * self.size)()
+        count = c_int64()
+        _capi.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
+        return tuple(ranks[: count.value])
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
@@ -184,6 +203,8 @@ class Session:
 
     def _end(self) -> None:
         self.closed = True
+        if lib.MV_HasLostRanks():
+            _launch.expect_no_end_of_mpi()
         self._stop_exchanges()
         self.companions.clear()
         self._communicator = None

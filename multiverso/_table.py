@@ -77,7 +77,9 @@ class Table:
             self._is_checked = session.options.is_checked and self._dtype.kind == "f"
             # No delta is right as it is before it has been looked at, and others pay nothing.
             self._right_shape = None if self._is_checked else self._shape
-            initial = _initial(init_value, self._dtype, self._input_shapes, session.worker_id == 0)
+            # Who is the master when all have come is known to the library.
+            counts = session.worker_id == 0 or session.options.goes_on
+            initial = _initial(init_value, self._dtype, self._input_shapes, counts)
         except Exception:
             _take_part(session, raw)
             raise

@@ -18,6 +18,7 @@ __all__ = [
     "is_initialized",
     "is_master_worker",
     "load",
+    "lost_ranks",
     "num_servers",
     "num_workers",
     "rank",
@@ -41,6 +42,8 @@ def init(
     comm: object = None,
     timeout: float = 120.0,
     nan_policy: str = "propagate",
+    on_peer_lost: str = "fail",
+    peer_timeout: float = 30.0,
 ) -> Session:
     """Join the parameter server. Collective: returns when all ranks have called it.
 
@@ -68,6 +71,15 @@ def init(
         adapter, and in what is aggregated. "propagate": they are added, as NumPy would.
         "error": a ValueError that names the first, and nothing is applied. That costs a pass over
         the data of each call. It is a matter of each rank, and of floating point alone.
+    on_peer_lost : {"fail", "continue"}, optional
+        What happens when a rank dies, or its script ends in the middle. "fail": whoever waits for
+        it gets `PeerLostError`. "continue", in async mode: the others go on without it, with every
+        add that has returned in place; `barrier`, creating tables, `save`, `shutdown` and the
+        other calls that all make together are made by those who are left.
+    peer_timeout : float, optional
+        Seconds that a rank may give no sign of life, as a process that was stopped or a machine
+        that is out of reach. After a third of them its name is logged; after all of them, who waits
+        for it gets `OperationTimeout`, or `PeerLostError` for the ranks of a machine.
 
     Returns
     -------
@@ -95,7 +107,9 @@ def init(
     (0, 1)
 
     """
-    options = _options.checked(sync, staleness, role, comm, timeout, nan_policy)
+    options = _options.checked(
+        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout
+    )
     return _session.open_session(options)[0]
 
 
@@ -108,6 +122,8 @@ def session(
     comm: object = None,
     timeout: float = 120.0,
     nan_policy: str = "propagate",
+    on_peer_lost: str = "fail",
+    peer_timeout: float = 30.0,
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block; takes and raises what `init` does.
 
@@ -125,7 +141,9 @@ def session(
     array([1., 2., 3.], dtype=float32)
 
     """
-    options = _options.checked(sync, staleness, role, comm, timeout, nan_policy)
+    options = _options.checked(
+        sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout
+    )
     opened, new = _session.open_session(options)
     if not new:
         yield opened
@@ -347,6 +365,21 @@ def barrier() -> None:
     current().barrier()
 
 
+def lost_ranks() -> tuple[int, ...]:
+    """Return the ranks that have died or left, in order. Does not wait.
+
+    Empty unless the session was opened with ``on_peer_lost="continue"``: with "fail", a lost rank
+    is the error of a call.
+
+    Raises
+    ------
+    StateError
+        If no session is open.
+
+    """
+    return current().lost_ranks()
+
+
 def is_initialized() -> bool:
     """Return whether a session is open in this process."""
     return _session.find() is not None
@@ -393,5 +426,8 @@ def server_id() -> int:
 
 
 def is_master_worker() -> bool:
-    """Return whether this is worker 0, whose initial values count and who prints and validates."""
-    return worker_id() == 0
+    """Return whether this is the worker whose initial values count and who prints and validates.
+
+    It is worker 0, or, in a session that has gone on without that one, the first worker there.
+    """
+    return current().is_master_worker()

@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Self
 
 import multiverso
+from multiverso._commands._launching import surviving
 
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
@@ -104,6 +105,8 @@ class Job:
         The launcher, if not that of this environment.
     cwd : Path, optional
         The folder in which the ranks run, if not that of this process.
+    survives : bool, optional
+        Whether the launcher leaves the other ranks alone when one dies.
     **environ : str
         Environment variables of the ranks.
 
@@ -117,6 +120,7 @@ class Job:
         limit: float = WALL_LIMIT,
         mpirun: Path | None = None,
         cwd: Path | None = None,
+        survives: bool = False,
         **environ: str,
     ) -> None:
         self.np = np
@@ -125,16 +129,10 @@ class Job:
         self.folder = Path(tempfile.mkdtemp(prefix="mvjob-"))
         self._temporary = self.folder / "tmp"
         self._temporary.mkdir()
-        command = [
-            str(mpirun or find_mpirun()),
-            "-np",
-            str(np),
-            sys.executable,
-            "-X",
-            "faulthandler",
-            str(PROGRAMS / program),
-            *arguments,
-        ]
+        launcher = str(mpirun or find_mpirun())
+        script = [sys.executable, "-X", "faulthandler", str(PROGRAMS / program), *arguments]
+        plain = [launcher, "-np", str(np), *script]
+        command = surviving(launcher, np, script) if survives else plain
         self._output = (self.folder / "output").open("w+b")
         self._process = subprocess.Popen(
             command,

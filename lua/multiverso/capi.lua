@@ -23,12 +23,13 @@ typedef struct MV_SessionOptions {
   int32_t mode;
   int32_t role;
   int32_t transport;
-  int32_t reserved;
+  int32_t on_loss;
   int64_t staleness;
   int64_t timeout_ms;
   int64_t wait_slice_ms;
   const void* mpi_comm;
   const char* mpi_path;
+  int64_t peer_timeout_ms;
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -81,7 +82,7 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
 if not pcall(ffi.typeof, 'MV_SessionOptions') then ffi.cdef(DECLARATIONS) end
 
 local capi = {
-  MV_ABI_VERSION = 2,
+  MV_ABI_VERSION = 3,
   MV_OK = 0,
   MV_PENDING = 1,
   MV_MODE_ASYNC = 0,

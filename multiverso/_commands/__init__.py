@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from multiverso import _script
-from multiverso._commands import doctor, info, run, verify
+from multiverso._commands import doctor, info, run, top, verify
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, verify, info, doctor):
+    for command in (run, top, verify, info, doctor):
         command.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -21,6 +21,9 @@ _GRACE: Final = 5.0
 #: Marks the processes of a trial: ranks are not in the process group of their mpirun.
 _MARK: Final = "MULTIVERSO_TRIAL"
 
+#: Runs a command. MPICH tells those who are left of a loss by SIGUSR1.
+_SHELL: Final = """trap '' USR1; "$0" "$@"; exit 0"""
+
 #: How launchers' own variables begin, which a job inside of a job would take for its own.
 _OF_A_JOB: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
 
@@ -61,6 +64,20 @@ def find_mpirun() -> str:
         )
         raise LauncherError(msg)
     return found
+
+
+def surviving(mpirun: str, ranks: int, command: Sequence[str]) -> list[str]:
+    """Return the command of a job whose other ranks live on when one dies.
+
+    The exit code of such a job says nothing: that of Open MPI is 0, and that of MPICH made so.
+    """
+    told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
+    if "Open MPI" in told.stdout:
+        return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
+    # The mpirun of MPICH kills the others nevertheless when it sees one of its processes killed by
+    # a signal. So each rank has a shell above it, which ends like any other.
+    shell = ["sh", "-c", _SHELL, *command]
+    return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
 
 
 def environment(ranks: int) -> dict[str, str]:

@@ -30,6 +30,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--restarts", type=_not_negative, default=0, metavar="N", help="how often at most (0)"
     )
+    parser.add_argument(
+        "--survive",
+        action="store_true",
+        help="let the other ranks live when one dies, for scripts that say "
+        "mv.init(on_peer_lost='continue')",
+    )
     parser.add_argument("--mpirun", metavar="PATH", help="the launcher, if not that of this Python")
     parser.add_argument("script", help="a Python script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
@@ -42,8 +48,11 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"multiverso run: {options.script}: there is no such file\n")
         return 2
     mpirun = options.mpirun or _launching.find_mpirun()
-    command = [mpirun, "-np", str(options.np), sys.executable, "-m", "multiverso"]
-    command += [options.script, *options.arguments]
+    script = [options.script, *options.arguments]
+    if options.survive:
+        command = _launching.surviving(mpirun, options.np, [sys.executable, *script])
+    else:
+        command = [mpirun, "-np", str(options.np), sys.executable, "-m", "multiverso", *script]
     environ = _launching.environment(options.np)
     for left in range(options.restarts, -1, -1):
         code, stopped = _run_once(command, environ)

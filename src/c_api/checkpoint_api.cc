@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "c_api/guard.h"
+#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -50,7 +51,8 @@ Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
   if (!together.ok()) return together.status();
   SessionEntry* const entry = together.value()->use.get();
   return Drive(Call{entry->session->StartSave(wish.value()), entry->slice,
-                    [held = together.value()](const Status& status) { return status; }});
+                    [held = together.value()](const Status& status) { return status; },
+                    Note(*entry, FlightCall::kSave)});
 }
 
 Status Load(MV_Session session, const char* directory, int32_t flags, int64_t table,
@@ -74,7 +76,8 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
                     [held = together.value(), loaded, step](const Status& status) {
                       if (status.ok()) *step = loaded->step();
                       return status;
-                    }});
+                    },
+                    Note(*entry, FlightCall::kLoad)});
 }
 
 // The session of a table, and its number there.
@@ -116,7 +119,8 @@ int32_t MV_SessionSaveWait(MV_Session session) {
     if (!together.ok()) return together.status();
     SessionEntry* const entry = together.value()->use.get();
     return Drive(Call{entry->session->StartSaveWait(), entry->slice,
-                      [held = together.value()](const Status& status) { return status; }});
+                      [held = together.value()](const Status& status) { return status; },
+                      Note(*entry, FlightCall::kSaveWait)});
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "c_api/guard.h"
+#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -97,15 +98,17 @@ Status Run(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
   const auto where = [held](const Status& result) {
     return result.ok() ? result : result.In(held->table()->Where("sync"));
   };
+  FlightLog::Entry* const note =
+      Note(*held->table(), FlightCall::kExchange, held->table()->spec().count(), true, true);
   Progress progress;
   if (!held->table()->spans_nodes()) {
     // At once, if nothing is to be waited for.
     const WaitLimit no_wait{Instant::max(), Instant::min()};
     const Status status = held->sync()->Run(held->table(), &progress, no_wait);
-    if (!status.pending()) return where(status);
+    if (!status.pending()) return where(Ended(note, status));
   }
   auto call = std::make_unique<ParamSyncCall>(held, progress);
-  return Drive(Call{std::move(call), held->session()->slice, where});
+  return Drive(Call{std::move(call), held->session()->slice, where, note});
 }
 
 }  // namespace

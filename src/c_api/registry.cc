@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "c_api/pending.h"
+#include "transport/mpi_communicator.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 std::atomic<int64_t> sessions_opened{0};
 std::atomic<int32_t> sessions_open{0};
 std::atomic<bool> forked{false};
+std::atomic<bool> lost_any{false};
 
 void AfterForkInChild() {
   // A session that is being opened is pending, and not yet counted.
@@ -53,6 +55,7 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
 void LeaveSessions() {
   for (const uintptr_t handle : Sessions().All()) {
     const SessionUse use(&Sessions(), handle);
+    if (use) NoteLosses(*use->session);
     if (use) use->session->Leave("its program ended without closing the session");
   }
 }
@@ -107,6 +110,14 @@ Status WhyStale(const char* what) {
   MV_RETURN_IF_NOT_OK(CheckNotForked());
   return Status(Code::kHandle, StrCat("this ", what, " has been closed or never was one"));
 }
+
+void NoteLosses(const Session& session) {
+  if (session.group()->LostRanks().empty()) return;
+  lost_any.store(true);
+  MpiCommunicator::ExpectNoEnd();
+}
+
+bool HasLostAny() { return lost_any.load(); }
 
 int64_t CountSession() { return sessions_opened.fetch_add(1) + 1; }
 

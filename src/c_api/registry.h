@@ -70,6 +70,10 @@ Status Withdraw(MV_Session session);
 // MPI, since what is registered last to be called at exit is called first.
 void LeaveSessionsAtExit();
 
+// Notes whether that session has gone on without a rank, before it ends; and whether any has.
+void NoteLosses(const Session& session);
+bool HasLostAny();
+
 // The number of the session that is about to be opened: the first is 1.
 int64_t CountSession();
 // Fails in a child forked from a process that had a session open, or was opening one.

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "c_api/guard.h"
+#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -21,6 +22,8 @@ static_assert(MV_MODE_STALE == static_cast<int32_t>(Mode::kStale));
 static_assert(MV_ROLE_ALL == static_cast<int32_t>(Role::kAll));
 static_assert(MV_ROLE_WORKER == static_cast<int32_t>(Role::kWorker));
 static_assert(MV_ROLE_SERVER == static_cast<int32_t>(Role::kServer));
+static_assert(MV_LOSS_FAILS == static_cast<int32_t>(OnLoss::kFail));
+static_assert(MV_LOSS_CONTINUES == static_cast<int32_t>(OnLoss::kContinue));
 
 Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session) {
   if (options == nullptr || session == nullptr) {
@@ -44,10 +47,24 @@ Status CheckOptions(const MV_SessionOptions* options, const MV_Session* session)
                                        "received ",
                                        options->role));
   }
+  if (options->on_loss < MV_LOSS_FAILS || options->on_loss > MV_LOSS_CONTINUES) {
+    return Status(Code::kValue, StrCat("on_loss: expected 0 (fails) or 1 (continues), received ",
+                                       options->on_loss));
+  }
+  if (options->on_loss == MV_LOSS_CONTINUES && options->mode != MV_MODE_ASYNC) {
+    return Status(
+        Code::kValue,
+        "on_loss: a session can go on without a lost rank in async mode only: rounds need "
+        "every worker");
+  }
   constexpr int64_t kYear = int64_t{365} * 24 * 3600 * 1000;
   if (options->timeout_ms < 1 || options->timeout_ms > kYear) {
     return Status(Code::kValue,
                   StrCat("timeout_ms: expected 1 to ", kYear, ", received ", options->timeout_ms));
+  }
+  if (options->peer_timeout_ms < 1 || options->peer_timeout_ms > kYear) {
+    return Status(Code::kValue, StrCat("peer_timeout_ms: expected 1 to ", kYear, ", received ",
+                                       options->peer_timeout_ms));
   }
   if (options->wait_slice_ms < 0 || options->wait_slice_ms > kYear) {
     return Status(Code::kValue, StrCat("wait_slice_ms: expected 0 to ", kYear, ", received ",
@@ -84,6 +101,7 @@ int32_t MV_SessionOptionsInit(MV_SessionOptions* options) {
     *options = MV_SessionOptions{};
     options->struct_size = sizeof(MV_SessionOptions);
     options->timeout_ms = 120000;
+    options->peer_timeout_ms = 30000;
     return Status::Ok();
   });
 }
@@ -99,7 +117,9 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.mode.mode = static_cast<Mode>(options->mode);
     if (wanted.mode.mode == Mode::kStale) wanted.mode.staleness = options->staleness;
     wanted.role = static_cast<Role>(options->role);
+    wanted.on_loss = static_cast<OnLoss>(options->on_loss);
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
+    wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     auto opening = std::make_unique<SessionOpening>(wanted, std::move(transport.value()));
     SessionOpening* const opened = opening.get();
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
@@ -132,7 +152,7 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
     description->server_id = members.server_id();
     description->num_workers = members.num_workers();
     description->num_servers = members.num_servers();
-    description->master_rank = members.master_rank();
+    description->master_rank = use->session->group()->MasterNow();
     description->node = members.node();
     description->num_nodes = members.num_nodes();
     description->local_rank = members.local_rank();
@@ -141,6 +161,22 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
   });
 }
 
+int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count) {
+  return Guard([&]() -> Status {
+    if (count == nullptr || room < 0 || (room > 0 && ranks == nullptr)) {
+      return Status(Code::kValue, "MV_SessionLost: expected room for ranks, and a count");
+    }
+    const SessionUse use = Using(session);
+    if (!use) return WhyStale("session");
+    const std::vector<int> lost = use->session->group()->LostRanks();
+    for (size_t i = 0; i < lost.size() && static_cast<int64_t>(i) < room; ++i) ranks[i] = lost[i];
+    *count = static_cast<int64_t>(lost.size());
+    return Status::Ok();
+  });
+}
+
+int32_t MV_HasLostRanks(void) { return HasLostAny() ? 1 : 0; }
+
 int32_t MV_SessionBarrier(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
@@ -148,7 +184,8 @@ int32_t MV_SessionBarrier(MV_Session session) {
     if (!together.ok()) return together.status();
     SessionEntry* const entry = together.value()->use.get();
     return Drive(Call{entry->session->StartBarrier(), entry->slice,
-                      [held = together.value()](const Status& status) { return status; }});
+                      [held = together.value()](const Status& status) { return status; },
+                      Note(*entry, FlightCall::kBarrier)});
   });
 }
 
@@ -169,9 +206,10 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
       return Status(Code::kValue, StrCat("aggregate: expected 0 elements or more, received ", count,
                                          data == nullptr ? " and no buffer" : ""));
     }
-    return Drive(Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count),
-                      entry->slice,
-                      [held = together.value()](const Status& status) { return status; }});
+    return Drive(
+        Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count), entry->slice,
+             [held = together.value()](const Status& status) { return status; },
+             Note(*entry, FlightCall::kAggregate, count * SizeOf(static_cast<DType>(dtype)))});
   });
 }
 
@@ -196,11 +234,13 @@ int32_t MV_SessionClose(MV_Session session) {
                       // Withdraw waits until nobody uses the handle, which includes this call. No
                       // collective call comes after this one.
                       [held = std::move(together.value()), session](const Status& status) mutable {
+                        NoteLosses(*held->use->session);
                         held->turn.Keep();
                         held.reset();
                         const Status withdrawn = Withdraw(session);
                         return status.ok() ? withdrawn : status;
-                      }});
+                      },
+                      Note(*entry, FlightCall::kClose)});
   });
 }
 
@@ -210,6 +250,7 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
     {
       const SessionUse use = Using(session);
       if (!use) return WhyStale("session");
+      NoteLosses(*use->session);
       use->session->Leave(reason == nullptr ? "left" : reason);
     }
     return Withdraw(session);

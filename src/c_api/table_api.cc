@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "c_api/guard.h"
+#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -70,39 +71,45 @@ struct ExclusiveUse {
 // Makes a checked call on a table: at once if no lock is held for long, which is the usual case
 // and costs no clock and no allocation, otherwise as an operation that waits.
 template <class Body>
-Status Make(TableUse use, const char* name, Body body) {
+Status Make(TableUse use, const char* name, FlightLog::Entry* note, Body body) {
   Turn turn(use->table->HasRounds() ? &use->in_round_call : nullptr);
-  MV_RETURN_IF_NOT_OK(turn.Check("table"));
+  const Status turn_status = turn.Check("table");
+  if (!turn_status.ok()) return Ended(note, turn_status);
   Progress progress;
   const WaitLimit no_wait{Instant::max(), Instant::min()};
   const Status status = body(&progress, no_wait);
-  if (!status.pending()) return status;
+  if (!status.pending()) return Ended(note, status);
   SessionEntry* const session = use->session;
   const Table* const table = use->table;
   auto call = std::make_unique<TableCall>(table, std::move(body), progress,
                                           session->session->NextDeadline());
   auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
-  return Drive(Call{std::move(call), session->slice, [held, table, name](const Status& result) {
+  return Drive(Call{std::move(call), session->slice,
+                    [held, table, name](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
-                    }});
+                    },
+                    note});
 }
 
 // Makes a checked call on a table whose rows lie on several nodes, and keeps `merged` until its
 // end.
-Status MakeSpanning(TableUse use, const char* name, const TableRequest& request,
+Status MakeSpanning(TableUse use, const char* name, FlightLog::Entry* note,
+                    const TableRequest& request,
                     std::shared_ptr<const MergedRows> merged = nullptr) {
   SessionEntry* const session = use->session;
   Table* const table = use->table;
   const bool in_round = table->HasRounds() && request.kind != RequestKind::kSetHyper;
   Turn turn(in_round ? &use->in_round_call : nullptr);
-  MV_RETURN_IF_NOT_OK(turn.Check("table"));
+  const Status turn_status = turn.Check("table");
+  if (!turn_status.ok()) return Ended(note, turn_status);
   const Instant deadline = session->session->NextDeadline();
   auto call = in_round ? table->Start(request, deadline) : table->StartAtServers(request, deadline);
   auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
   return Drive(Call{std::move(call), session->slice,
                     [held, table, name, merged = std::move(merged)](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
-                    }});
+                    },
+                    note});
 }
 
 TableRequest Request(RequestKind kind, const void* delta, void* out) {
@@ -129,9 +136,14 @@ Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, 
   auto get = std::make_unique<CollectiveGet>(table, row_ids, num_ids, out,
                                              session->session->NextDeadline());
   auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
-  return Drive(Call{std::move(get), session->slice, [held, table](const Status& result) {
+  const int64_t count =
+      row_ids == nullptr ? table->spec().count() : num_ids * table->spec().num_col;
+  FlightLog::Entry* const note = Note(*table, FlightCall::kCollectiveGet, count, true, false);
+  return Drive(Call{std::move(get), session->slice,
+                    [held, table](const Status& result) {
                       return result.ok() ? result : result.In(table->Where("get"));
-                    }});
+                    },
+                    note});
 }
 
 Status CheckFlags(int32_t flags) {
@@ -204,7 +216,8 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
                         Result<MV_Table> handle = Publish(entry, created->TakeTable());
                         if (handle.ok()) *table = handle.value();
                         return handle.status();
-                      }});
+                      },
+                      Note(*entry, FlightCall::kCreateTable)});
   });
 }
 
@@ -247,10 +260,11 @@ int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
     if (flags != 0 && !target->EveryGetIsCollective()) {
       return MakeCollectiveGet(std::move(use), nullptr, 0, out);
     }
+    FlightLog::Entry* const note = Note(*target, FlightCall::kGet, count, true, false);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get", Request(RequestKind::kGet, nullptr, out));
+      return MakeSpanning(std::move(use), "get", note, Request(RequestKind::kGet, nullptr, out));
     }
-    return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "get", note, [=](Progress* progress, const WaitLimit& limit) {
       return target->Get(out, progress, limit);
     });
   });
@@ -263,10 +277,11 @@ int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
     if (!use) return WhyStale("table");
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add", delta, count));
+    FlightLog::Entry* const note = Note(*target, FlightCall::kAdd, count, false, true);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add", Request(RequestKind::kAdd, delta, nullptr));
+      return MakeSpanning(std::move(use), "add", note, Request(RequestKind::kAdd, delta, nullptr));
     }
-    return Make(std::move(use), "add", [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "add", note, [=](Progress* progress, const WaitLimit& limit) {
       return target->Add(delta, progress, limit);
     });
   });
@@ -280,10 +295,12 @@ int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t cou
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", delta, count));
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", out, count));
+    FlightLog::Entry* const note = Note(*target, FlightCall::kAddGet, count, true, true);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add_get", Request(RequestKind::kAddGet, delta, out));
+      return MakeSpanning(std::move(use), "add_get", note,
+                          Request(RequestKind::kAddGet, delta, out));
     }
-    return Make(std::move(use), "add_get", [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "add_get", note, [=](Progress* progress, const WaitLimit& limit) {
       return target->AddGet(delta, out, progress, limit);
     });
   });
@@ -303,11 +320,12 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
       static constexpr int64_t kNoRows[1] = {0};
       return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);
     }
+    FlightLog::Entry* const note = Note(*target, FlightCall::kGetRows, count, true, false);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get",
+      return MakeSpanning(std::move(use), "get", note,
                           RowRequest(RequestKind::kGetRows, row_ids, num_ids, nullptr, out));
     }
-    return Make(std::move(use), "get", [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "get", note, [=](Progress* progress, const WaitLimit& limit) {
       return target->GetRows(row_ids, num_ids, out, progress, limit);
     });
   });
@@ -325,12 +343,13 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
     if (!merged.ok()) return merged.status();
     const std::shared_ptr<const MergedRows> held = merged.value();  // until the call has ended
     const RowDelta rows = held == nullptr ? RowDelta{row_ids, num_ids, delta} : held->delta();
+    FlightLog::Entry* const note = Note(*target, FlightCall::kAddRows, count, false, true);
     if (target->spans_nodes()) {
       return MakeSpanning(
-          std::move(use), "add",
+          std::move(use), "add", note,
           RowRequest(RequestKind::kAddRows, rows.ids, rows.count, rows.values, nullptr), held);
     }
-    return Make(std::move(use), "add",
+    return Make(std::move(use), "add", note,
                 [target, rows, held](Progress* progress, const WaitLimit& limit) {
                   return target->AddRows(rows.ids, rows.count, rows.values, progress, limit);
                 });
@@ -353,6 +372,7 @@ int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
     MV_RETURN_IF_NOT_OK(use->table->SetHyper(hyper, value));
     if (!use->table->is_on_other_nodes()) return Status::Ok();
     const TableRequest request = use->table->HyperRequest(hyper, value);
-    return MakeSpanning(std::move(use), "set_hyper", request);
+    FlightLog::Entry* const note = Note(*use->table, FlightCall::kSetHyper, 0, false, false);
+    return MakeSpanning(std::move(use), "set_hyper", note, request);
   });
 }

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/format.h"
@@ -62,6 +63,8 @@ class SaveJob {
   bool commits() const { return plan_.commits; }
   const std::string& saving() const { return plan_.saving; }
   const std::string& folder() const { return plan_.folder; }
+  // Of the checkpoint, when it is complete.
+  std::string path() const { return StrCat(plan_.folder, "/", plan_.name.text()); }
 
   // What came of writing this rank's file; pending at the end of the slice, timeout at the
   // deadline.

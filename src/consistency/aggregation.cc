@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/text.h"
@@ -22,7 +23,20 @@ struct Announcement {
   int64_t count;
   int32_t dtype;
   int32_t unused;
+  uint64_t ranks;  // a digest of those whose arrays it expects
 };
+
+uint64_t DigestOf(const std::vector<int>& ranks) {
+  uint64_t digest = ranks.size();
+  for (const int rank : ranks) digest = (digest + static_cast<uint64_t>(rank)) * 0x9e3779b97f4a7c15;
+  return digest;
+}
+
+Announcement Read(const Circle& workers, int rank) {
+  Announcement announcement{};
+  std::memcpy(&announcement, workers.deposit(rank).data, sizeof(announcement));
+  return announcement;
+}
 
 }  // namespace
 
@@ -36,12 +50,18 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
       count_(count),
       in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
-  const std::vector<int>& members = group_->workers()->members();
-  workers_ = static_cast<int>(members.size());
-  for (int i = 0; i < workers_; ++i) {
-    if (members[static_cast<size_t>(i)] == group_->local_rank()) me_ = i;
+  std::vector<int> there;
+  for (const int rank : group_->workers()->members()) {
+    if (!group_->IsCountedOut(rank)) there.push_back(rank);
   }
+  SumOver(std::move(there));
   StageChunk();
+}
+
+void Aggregation::SumOver(std::vector<int> ranks) {
+  ranks_ = std::move(ranks);
+  workers_ = static_cast<int>(ranks_.size());
+  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->rank()) - ranks_.begin());
 }
 
 void Aggregation::Cancel(const std::string& reason) {
@@ -49,7 +69,7 @@ void Aggregation::Cancel(const std::string& reason) {
 }
 
 char* Aggregation::scratch(int worker) const {
-  return group_->scratch(group_->workers()->members()[static_cast<size_t>(worker)], turn_->area);
+  return group_->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
 }
 
 int64_t Aggregation::ChunkBegin() const {
@@ -81,22 +101,32 @@ void Aggregation::StageChunk() {
     stage(0, PartBegin(me_));
     stage(PartBegin(me_ + 1), ChunkCount());
   }
-  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0};
+  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)};
   group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
   phase_ = Phase::kStaged;
 }
 
-Status Aggregation::CheckSameCall() const {
-  const Circle* const workers = group_->workers();
-  const auto read = [&](int member) {
-    Announcement announcement{};
-    std::memcpy(&announcement, workers->deposit(member).data, sizeof(announcement));
-    return announcement;
-  };
-  const int first = workers->members().front();
-  const Announcement one = read(first);
-  for (const int member : workers->members()) {
-    const Announcement other = read(member);
+bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
+  const uint64_t digest = DigestOf(present);
+  return std::all_of(present.begin(), present.end(),
+                     [&](int rank) { return Read(*group_->workers(), rank).ranks == digest; });
+}
+
+Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
+  for (const int rank : ranks_) {
+    if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
+    return Status(Code::kPeerLost,
+                  StrCat(group_->members().NameRank(rank), " ", group_->WhyGone(rank),
+                         " in the middle of aggregate: a part of the array has been summed"));
+  }
+  return Status::Ok();
+}
+
+Status Aggregation::CheckSameCall(const std::vector<int>& present) const {
+  const int first = present.front();
+  const Announcement one = Read(*group_->workers(), first);
+  for (const int member : present) {
+    const Announcement other = Read(*group_->workers(), member);
     if (other.count == one.count && other.dtype == one.dtype) continue;
     const auto describe = [](const Announcement& what) {
       return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
@@ -150,8 +180,15 @@ Status Aggregation::End() {
 Status Aggregation::Step(const WaitLimit& limit) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+    const std::vector<int> present = group_->workers()->present();
+    if (phase_ == Phase::kSummed || done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
     if (phase_ == Phase::kStaged) {
-      MV_RETURN_IF_NOT_OK(CheckSameCall());
+      MV_RETURN_IF_NOT_OK(CheckSameCall(present));
+      if (done_ == 0 && !AllStagedFor(present)) {
+        SumOver(present);
+        StageChunk();
+        continue;
+      }
       if (IsSmall() || workers_ == 1) {
         if (workers_ > 1) SumPart(0, ChunkCount());
         return End();

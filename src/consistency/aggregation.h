@@ -9,11 +9,16 @@
 // Small arrays take one meeting: everybody stages everything and sums for itself. The calls use two
 // areas of scratch memory in turn, so that nobody has to wait until the slowest has read the area
 // of the call before.
+//
+// In a session that goes on without lost ranks, each worker says whose arrays it has staged for. If
+// that is not who came to the first meeting, nobody has summed yet, and all stage anew. A worker
+// that dies later leaves sums that only some have: an error on all.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/operation.h"
@@ -40,6 +45,12 @@ class Aggregation final : public Operation {
  private:
   enum class Phase { kStaged, kSummed };
 
+  // The sum is to be that of these workers, of which this rank is one.
+  void SumOver(std::vector<int> ranks);
+  // Whether all who came have staged for those who came.
+  bool AllStagedFor(const std::vector<int>& present) const;
+  Status CheckAllCame(const std::vector<int>& present) const;
+
   // The chunk in work: its first element, and how many it has.
   int64_t ChunkBegin() const;
   int64_t ChunkCount() const;
@@ -48,7 +59,8 @@ class Aggregation final : public Operation {
   bool IsSmall() const;
 
   void StageChunk();
-  Status CheckSameCall() const;
+  // The same call, on those who came.
+  Status CheckSameCall(const std::vector<int>& present) const;
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();
   Status End();
@@ -61,8 +73,9 @@ class Aggregation final : public Operation {
   int64_t count_;
   int64_t in_chunk_;  // most elements of one
   int64_t chunks_;
-  int64_t done_ = 0;  // chunks
-  int me_ = 0;        // place among the workers
+  int64_t done_ = 0;        // chunks
+  std::vector<int> ranks_;  // whose arrays are summed
+  int me_ = 0;              // place among them
   int workers_ = 0;
   Phase phase_ = Phase::kStaged;
 };

@@ -39,7 +39,7 @@ void Attendance::Count(int64_t table, const CallsMade& calls_on_it) {
 
 bool FenceCheck::FindDifference(const Circle& meeting, int64_t offset, int* one, int* other) const {
   *one = -1;
-  for (const int rank : meeting.members()) {
+  for (const int rank : meeting.present()) {
     const Attendance theirs = Read(meeting, offset, rank);
     if (theirs.is_worker == 0 || theirs.has_finished != 0) continue;
     if (*one < 0) {
@@ -50,7 +50,7 @@ bool FenceCheck::FindDifference(const Circle& meeting, int64_t offset, int* one,
     }
   }
   // What a worker that has finished added and the others did not would be lost.
-  for (const int rank : meeting.members()) {
+  for (const int rank : meeting.present()) {
     const Attendance theirs = Read(meeting, offset, rank);
     if (!is_last_ || *one < 0 || theirs.has_finished == 0) continue;
     if (theirs.calls <= Read(meeting, offset, *one).calls) continue;

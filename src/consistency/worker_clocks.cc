@@ -297,7 +297,8 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   // The round in which the late are: not always the one in which this worker is.
   uint64_t round = my_adds();
   std::string lost;
-  bool is_lost = false;    // and not only gone after its last word, which is still on its way
+  bool is_lost = false;  // and not only gone after its last word, which is still on its way
+  int lost_rank = -1;
   std::string lost_later;  // has done its part of this round, and will not of the next
   int elsewhere = me_;     // who waits in another call, and in which
   const char* call_there = nullptr;
@@ -317,14 +318,18 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     if (!gone.empty()) {
       is_lost = NewsHasCome(is_here(i)) || is_lost;
       lost += NameLost(i, gone, !lost.empty());
+      lost_rank = rank_of(i);
+    } else if (is_here(i) && group_->pulse()->IsSilent(rank_of(i))) {
+      return group_->GiveUp(rank_of(i), StrCat(call, ", ", RoundName(round)));
     } else if (need == Need::kCall && meeting != nullptr) {
       elsewhere = i;
       call_there = meeting;
     }
   }
   if (is_lost) {
+    group_->LogLastCalls(lost_rank);
     return group_->Lost(StrCat(lost, " while rank ", group_->rank(), " waited for it in ", call,
-                               ", ", RoundName(round)));
+                               ", ", RoundName(round), group_->Trace(lost_rank)));
   }
   // Whoever does not come may have heard of it, and gone for that reason.
   if (!lost_later.empty() && NewsHasCome(/*of_this_node=*/false)) {
@@ -338,10 +343,11 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
     if (late.empty()) late = carrying;
-    const Status timeout(Code::kTimeout, StrCat("rank ", group_->rank(), " waited ",
-                                                SecondsBetween(waiting_since_, now), " s in ", call,
-                                                ", ", RoundName(round), ", for ", NameRanks(late),
-                                                ", which did not come to it"));
+    const Status timeout(
+        Code::kTimeout,
+        StrCat("rank ", group_->rank(), " waited ", SecondsBetween(waiting_since_, now), " s in ",
+               call, ", ", RoundName(round), ", for ", NameRanks(late),
+               ", which did not come to it", late.empty() ? "" : group_->Trace(late[0])));
     group_->Abort(timeout);
     return timeout;
   }

@@ -76,9 +76,10 @@ void Agreement::Arrive() {
 
 Status Agreement::Compare() const {
   const Circle& circle = *group_->everybody();
-  const int first = circle.members().front();
+  const std::vector<int> present = circle.present();
+  const int first = present.front();
   const Proposal one = Read(circle, first);
-  for (const int rank : circle.members()) {
+  for (const int rank : present) {
     const Proposal other = Read(circle, rank);
     if (IsSame(one, other)) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
@@ -95,7 +96,7 @@ Status Agreement::Step(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit));
     arrived_ = false;
     MV_RETURN_IF_NOT_OK(Compare());
-    for (const int rank : group_->everybody()->members()) {
+    for (const int rank : group_->everybody()->present()) {
       const Proposal other = Read(*group_->everybody(), rank);
       const auto lacks = [&](const std::shared_ptr<Table>& table) {
         const int64_t place = table->id() - base_;

@@ -1,5 +1,9 @@
 #include "session/checkpointing.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
 #include "checkpoint/folder.h"
 #include "session/outcome.h"
 
@@ -27,7 +31,7 @@ Status SaveEnd::Step(const WaitLimit& limit) {
     }
     case Phase::kMeetWritten: {
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      const Status failure = FirstFailure(*circle(), job->folder());
+      const Status failure = CommitFailure();
       if (!failure.ok()) return End(failure);
       job->NoteAllWritten();
       phase_ = Phase::kCommit;
@@ -42,11 +46,17 @@ Status SaveEnd::Step(const WaitLimit& limit) {
     }
     case Phase::kMeetCommitted:
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      return End(FirstFailure(*circle(), job->folder()));
+      return End(CommitFailure());
     case Phase::kDone:
       break;
   }
   return Status::Ok();
+}
+
+Status SaveEnd::CommitFailure() const {
+  MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), {state_->committer},
+                                   StrCat("said that it had completed ", state_->job->saving())));
+  return FirstFailure(*circle(), state_->job->folder());
 }
 
 Status SaveEnd::End(const Status& status) {
@@ -54,6 +64,11 @@ Status SaveEnd::End(const Status& status) {
   const std::string saving = state_->job->saving();
   const std::string folder = state_->job->folder();
   const bool cleans = state_->job->commits() && !status.ok();
+  const std::vector<int> present = circle()->present();
+  const auto first_here = std::find_if(present.begin(), present.end(),
+                                       [&](int rank) { return state_->group->is_local(rank); });
+  if (status.ok() && *first_here == state_->group->rank())
+    state_->group->NoteSaved(state_->job->path());
   state_->job.reset();  // its thread has ended
   if (cleans) CheckpointFolder(state_->files, folder).Abandon(saving);
   return status;

@@ -26,6 +26,7 @@ struct Checkpointing {
   Segment copy;
   // Null unless a save is under way: on all ranks or on none.
   std::unique_ptr<SaveJob> job;
+  int committer = -1;  // the rank that completes it
 };
 
 // More than a call on tables takes: the time to write or read `bytes` at a speed that no disk falls
@@ -44,6 +45,7 @@ class SaveEnd {
   enum class Phase { kWrite, kMeetWritten, kCommit, kMeetCommitted, kDone };
 
   Circle* circle() const { return state_->group->everybody(); }
+  Status CommitFailure() const;
   // The job has ended, with this.
   Status End(const Status& status);
 

@@ -37,6 +37,7 @@ Status Loading::Step(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kAgree:
       MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
+      master_ = state_->group->MasterOf(circle()->present());
       phase_ = Phase::kSettle;
       [[fallthrough]];
     case Phase::kSettle:
@@ -60,6 +61,8 @@ Status Loading::Step(const WaitLimit& limit) {
     case Phase::kVerified:
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
       MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
+      MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), loaders_,
+                                       "checked its part: no table has changed"));
       phase_ = Phase::kApply;
       [[fallthrough]];
     case Phase::kApply: {
@@ -71,7 +74,9 @@ Status Loading::Step(const WaitLimit& limit) {
     }
     case Phase::kApplied:
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      return FirstFailure(*circle(), wish_.folder);
+      MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
+      return CheckAllCame(*state_->group, *circle(), loaders_,
+                          "loaded its rows, which hold what they held before");
   }
   return Status(Code::kInternal, "a load in no phase");
 }
@@ -88,7 +93,7 @@ Status Loading::Settle(const WaitLimit& limit) {
 void Loading::FindAndArrive() {
   Status status;
   Tidings tidings;
-  if (members().rank() == members().master_rank()) {
+  if (members().rank() == master_) {
     const CheckpointFolder folder(state_->files, wish_.folder);
     const Result<std::string> found = folder.Resolve();
     status = found.status();
@@ -114,7 +119,9 @@ void Loading::FindAndArrive() {
 
 Status Loading::TakeFinding() {
   MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
-  const Tidings tidings = TidingsOf(*circle(), members().master_rank());
+  MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), {master_}, "found the checkpoint"));
+  loaders_ = circle()->present();
+  const Tidings tidings = TidingsOf(*circle(), master_);
   if (tidings.value[3] == 0) return Status::Ok();
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   step_ = tidings.value[1];
@@ -138,10 +145,10 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(MatchTables());
   }
   const int64_t blocks = reader_->blocks();
-  const int64_t rank = members().rank();
-  const int64_t begin = blocks * rank / members().size();
-  verified_.done = std::max(verified_.done, begin);
-  return reader_->Verify(blocks * (rank + 1) / members().size(), &verified_, limit);
+  const auto all = static_cast<int64_t>(loaders_.size());
+  const int64_t place = PlaceAmong(loaders_);
+  verified_.done = std::max(verified_.done, blocks * place / all);
+  return reader_->Verify(blocks * (place + 1) / all, &verified_, limit);
 }
 
 Status Loading::MatchTables() {
@@ -185,10 +192,18 @@ Status Loading::Apply(const WaitLimit& limit) {
   return Status::Ok();
 }
 
+int64_t Loading::PlaceAmong(const std::vector<int>& ranks) const {
+  return std::lower_bound(ranks.begin(), ranks.end(), members().rank()) - ranks.begin();
+}
+
 RowRange Loading::MyRows(const Table& table) const {
   const RowRange rows = table.partition().node_rows();
-  const auto here = static_cast<int64_t>(members().node_ranks().size());
-  const int64_t place = members().local_rank();
+  std::vector<int> loaders_here;
+  for (const int rank : loaders_) {
+    if (state_->group->is_local(rank)) loaders_here.push_back(rank);
+  }
+  const auto here = static_cast<int64_t>(loaders_here.size());
+  const int64_t place = PlaceAmong(loaders_here);
   return RowRange{rows.first + rows.count() * place / here,
                   rows.first + rows.count() * (place + 1) / here};
 }

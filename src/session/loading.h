@@ -51,6 +51,8 @@ class Loading final : public Operation {
   Status ClearArea(Table* table, uint32_t area, RowRange rows, const WaitLimit& limit);
   // What is of the whole table.
   Status ApplyRest(size_t table, const WaitLimit& limit);
+  // This rank's place among these, of which it is one.
+  int64_t PlaceAmong(const std::vector<int>& ranks) const;
   // Of this node's, those that this rank loads.
   RowRange MyRows(const Table& table) const;
 
@@ -61,6 +63,8 @@ class Loading final : public Operation {
   Agreement agreement_;
   Phase phase_ = Phase::kFence;
   size_t settled_ = 0;
+  int master_ = -1;           // of those who came
+  std::vector<int> loaders_;  // who divide the work
   std::string found_;
   uint64_t id_ = 0;
   int64_t step_ = -1;

@@ -1,5 +1,6 @@
 #include "session/outcome.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/text.h"
@@ -53,13 +54,24 @@ void ArriveWith(Circle* circle, CallKind kind, const Status& status, const std::
 }
 
 Status FirstFailure(const Circle& circle, const std::string& folder) {
-  for (const int rank : circle.members()) {
+  for (const int rank : circle.present()) {
     const Outcome outcome = Read(circle, rank);
     if (outcome.code == 0) continue;
     return Status(
         static_cast<Code>(outcome.code),
         StrCat("rank ", rank, ": ", WithFolder(outcome.text, folder)),
         FileFault{WithFolder(outcome.path, folder), outcome.error_number, outcome.position});
+  }
+  return Status::Ok();
+}
+
+Status CheckAllCame(const NodeGroup& group, const Circle& circle, const std::vector<int>& ranks,
+                    const std::string& task) {
+  const std::vector<int> present = circle.present();
+  for (const int rank : ranks) {
+    if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
+    return Status(Code::kPeerLost, StrCat(group.members().NameRank(rank), " ", group.WhyGone(rank),
+                                          " before it had ", task));
   }
   return Status::Ok();
 }

@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/circle.h"
+#include "transport/node_group.h"
 
 namespace multiverso {
 
@@ -23,6 +25,10 @@ void ArriveWith(Circle* circle, CallKind kind, const Status& status, const std::
 // The first failure that somebody brought to the meeting just held, in rank order; the same on all
 // ranks.
 Status FirstFailure(const Circle& circle, const std::string& folder);
+// PeerLost, the same on all ranks, if one of `ranks` has not come to the meeting just held. `task`
+// is what it had not done by then.
+Status CheckAllCame(const NodeGroup& group, const Circle& circle, const std::vector<int>& ranks,
+                    const std::string& task);
 // What that rank brought.
 Tidings TidingsOf(const Circle& circle, int rank);
 

@@ -81,6 +81,7 @@ Status Saving::Step(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kAgree:
       MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
+      master_ = state_->group->MasterOf(circle()->present());
       phase_ = Phase::kSettle;
       [[fallthrough]];
     case Phase::kSettle:
@@ -104,7 +105,10 @@ Status Saving::Step(const WaitLimit& limit) {
     }
     case Phase::kStarted: {
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      const Status failure = FirstFailure(*circle(), wish_.folder);
+      Status failure = FirstFailure(*circle(), wish_.folder);
+      if (failure.ok()) {
+        failure = CheckAllCame(*state_->group, *circle(), savers_, "begun to write its rows");
+      }
       if (!failure.ok()) {
         state_->job.reset();
         if (is_master()) CheckpointFolder(state_->files, wish_.folder).Abandon(saving_);
@@ -150,7 +154,9 @@ void Saving::PrepareAndArrive() {
 
 Status Saving::TakePreparations() {
   MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
-  const Tidings tidings = TidingsOf(*circle(), members().master_rank());
+  MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), {master_}, "made the folder"));
+  savers_ = circle()->present();
+  const Tidings tidings = TidingsOf(*circle(), master_);
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   name_ = CheckpointName{tidings.value[1], tidings.value[2]};
   created_ = tidings.value[3];
@@ -164,7 +170,7 @@ Status Saving::ListSections(const WaitLimit& limit) {
   const Tables& tables = agreement_.tables();
   for (size_t i = 0; i < tables.size(); ++i) {
     const SavedTable record = RecordOf(*tables[i]);
-    const RowRange rows = tables[i]->partition().RowsSavedBy(members().rank());
+    const RowRange rows = tables[i]->partition().RowsSavedBy(members().rank(), savers_);
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
     MV_RETURN_IF_NOT_OK(StepsOfSection(tables[i].get(), rows, &steps, limit));
@@ -219,9 +225,9 @@ Status Saving::StartJob() {
   plan.manifest = MakeManifest();
   // A file of each rank that saves rows, in rank order.
   std::vector<int> writers;
-  for (int rank = 0; rank < members().size(); ++rank) {
+  for (const int rank : savers_) {
     const auto saves = [&](const std::shared_ptr<Table>& table) {
-      return table->partition().RowsSavedBy(rank).count() > 0;
+      return table->partition().RowsSavedBy(rank, savers_).count() > 0;
     };
     const Tables& tables = agreement_.tables();
     if (std::any_of(tables.begin(), tables.end(), saves)) writers.push_back(rank);
@@ -244,6 +250,7 @@ Status Saving::StartJob() {
   }
   auto job = SaveJob::Start(state_->files, std::move(plan), std::move(source));
   if (job.ok()) state_->job = std::move(job.value());
+  state_->committer = master_;
   return job.status();
 }
 

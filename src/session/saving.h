@@ -34,7 +34,7 @@ class Saving final : public Operation {
 
   Circle* circle() const { return state_->group->everybody(); }
   const Membership& members() const { return state_->group->members(); }
-  bool is_master() const { return members().rank() == members().master_rank(); }
+  bool is_master() const { return members().rank() == master_; }
 
   Status Settle(const WaitLimit& limit);
   // Makes the folder, on the master, and says so.
@@ -56,7 +56,9 @@ class Saving final : public Operation {
   Agreement agreement_;
   Mode mode_;
   Phase phase_ = Phase::kFence;
-  size_t settled_ = 0;  // tables
+  int master_ = -1;          // of those who came
+  std::vector<int> savers_;  // who write
+  size_t settled_ = 0;       // tables
   std::string saving_;
   CheckpointName name_;
   uint64_t id_ = 0;

@@ -38,7 +38,9 @@ class ClosingMeeting final : public Meeting {
         rounds_(rounds),
         checkpointing_(checkpointing),
         save_end_(checkpointing),
-        was_over_(was_over) {}
+        was_over_(was_over) {
+    if (group->intercom() != nullptr) group->intercom()->SayGoodbye();
+  }
   Status Step(const WaitLimit& limit) override {
     Status status;
     if (!has_met_) {
@@ -77,12 +79,13 @@ class ClosingMeeting final : public Meeting {
 
 Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
                  Membership members, std::unique_ptr<NodeGroup> group,
-                 std::unique_ptr<NodeService> service)
+                 std::unique_ptr<NodeService> service, std::unique_ptr<Heartbeat> heartbeat)
     : options_(options),
       transport_(std::move(transport)),
       members_(std::move(members)),
       group_(std::move(group)),
-      service_(std::move(service)) {
+      service_(std::move(service)),
+      heartbeat_(std::move(heartbeat)) {
   checkpointing_.files = options.files;
   checkpointing_.group = group_.get();
 }

@@ -15,6 +15,7 @@
 #include "consistency/spanning_aggregation.h"
 #include "session/agreement.h"
 #include "session/checkpointing.h"
+#include "session/heartbeat.h"
 #include "session/loading.h"
 #include "session/node_service.h"
 #include "table/table.h"
@@ -28,16 +29,19 @@ namespace multiverso {
 struct SessionOptions {
   ModeOptions mode;
   Role role = Role::kAll;
+  OnLoss on_loss = OnLoss::kFail;
   std::chrono::milliseconds timeout{120000};
+  std::chrono::milliseconds peer_timeout{30000};
   FileSystem* files = LocalFileSystem();  // of checkpoints
 };
 
 // Collective calls are made by one thread at a time; everything else is thread-safe.
 class Session {
  public:
-  // `service` is null unless the session spans nodes.
+  // `service` is null unless the session spans nodes, `heartbeat` if it has one rank.
   Session(const SessionOptions& options, std::unique_ptr<Transport> transport, Membership members,
-          std::unique_ptr<NodeGroup> group, std::unique_ptr<NodeService> service);
+          std::unique_ptr<NodeGroup> group, std::unique_ptr<NodeService> service,
+          std::unique_ptr<Heartbeat> heartbeat = nullptr);
   ~Session();
 
   const Membership& members() const { return members_; }
@@ -84,7 +88,8 @@ class Session {
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<NodeGroup> group_;
-  std::unique_ptr<NodeService> service_;  // ends before the group
+  std::unique_ptr<NodeService> service_;  // these end before the group
+  std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;
   uint64_t fences_ = 0;
   std::mutex tables_mutex_;

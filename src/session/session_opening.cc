@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "session/version.h"
+#include "transport/node_view.h"
 
 namespace multiverso {
 namespace {
@@ -82,8 +83,9 @@ Status SessionOpening::Step(const WaitLimit& limit) {
     case Phase::kMeet:
       MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit).In("init"));
   }
-  session_ = std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
-                                       std::move(group_), std::move(service_));
+  session_ =
+      std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
+                                std::move(group_), std::move(service_), std::move(heartbeat_));
   return Status::Ok();
 }
 
@@ -98,7 +100,9 @@ Status SessionOpening::BeginHello() {
   hello.mode = static_cast<int32_t>(options_.mode.mode);
   hello.staleness = options_.mode.staleness;
   hello.role = static_cast<int32_t>(options_.role);
+  hello.on_loss = static_cast<int32_t>(options_.on_loss);
   hello.timeout_ms = options_.timeout.count();
+  hello.peer_timeout_ms = options_.peer_timeout.count();
   MV_RETURN_IF_NOT_OK(DescribeThisPlace(&hello, transport_->rank()));
   return transport_->BeginExchange(
       std::string(reinterpret_cast<const char*>(&hello), sizeof(hello)));
@@ -110,12 +114,21 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   members_ = std::move(members.value());
   Status status;
   if (members_.spans_nodes()) status = transport_->CheckCanConnect();
+  if (members_.spans_nodes() && members_.survives_losses()) {
+    status = Status(Code::kUnsupported,
+                    "on_peer_lost: a session can go on without a lost rank on one node only, and "
+                    "these ranks are on several");
+  }
   SegmentLocator locator;
   if (status.ok() && members_.local_rank() == 0) {
     const auto ranks = static_cast<int>(members_.node_ranks().size());
-    const auto create = ranks == 1 ? Segment::CreatePrivate : Segment::CreateShared;
+    const int64_t bytes = NodeGroup::ControlBytes(members_.size());
+    const int64_t scratch = NodeGroup::ScratchBytes(ranks);
+    // Of one rank it is shared only with who looks from outside.
+    const bool shared = ranks > 1 || NodeView::CanBeSeen();
     Result<Segment> made =
-        create(NodeGroup::ControlBytes(members_.size()), NodeGroup::ScratchBytes(ranks));
+        shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
+    if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);
     status = made.status();
     if (made.ok()) {
       control_ = std::move(made.value());
@@ -152,6 +165,11 @@ Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
     Result<std::unique_ptr<NodeService>> service = NodeService::Start(group_.get());
     if (!service.ok()) return service.status();
     service_ = std::move(service.value());
+  }
+  if (members_.size() > 1) {
+    Result<std::unique_ptr<Heartbeat>> heartbeat = Heartbeat::Start(group_.get());
+    if (!heartbeat.ok()) return heartbeat.status();
+    heartbeat_ = std::move(heartbeat.value());
   }
   group_->everybody()->Arrive(CallKind::kJoin);
   return Status::Ok();

@@ -13,6 +13,7 @@
 
 #include "base/operation.h"
 #include "memory/segment.h"
+#include "session/heartbeat.h"
 #include "session/node_service.h"
 #include "session/session.h"
 
@@ -49,6 +50,7 @@ class SessionOpening final : public Operation {
   std::unique_ptr<Messenger> messenger_;
   std::unique_ptr<NodeGroup> group_;
   std::unique_ptr<NodeService> service_;
+  std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<Session> session_;
 };
 

@@ -25,7 +25,7 @@ void CollectiveGet::Arrive() {
 Status CollectiveGet::CheckSameTable() const {
   const NodeGroup* const group = table_->group();
   const Circle* const workers = table_->group()->workers();
-  for (const int member : workers->members()) {
+  for (const int member : workers->present()) {
     int64_t id = 0;
     std::memcpy(&id, workers->deposit(member).data, sizeof(id));
     if (id == table_->id()) continue;

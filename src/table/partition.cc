@@ -6,6 +6,7 @@ namespace multiverso {
 
 Partition::Partition(const Membership& members, int64_t num_row, bool replicated)
     : replicated_(replicated), num_row_(num_row), narrow_rows_(0), wide_(0) {
+  for (int rank = 0; rank < members.size(); ++rank) nodes_.push_back(members.node_of(rank));
   if (replicated) {
     servers_ = members.worker_leaders();
     if (members.num_workers_here() > 0) node_rows_ = RowRange{0, num_row};
@@ -40,10 +41,32 @@ RowRange Partition::PartOf(size_t place) const {
   return RowRange{first, first + narrow_rows_ + (number < wide_ ? 1 : 0)};
 }
 
-RowRange Partition::RowsSavedBy(int rank) const {
-  const auto found = std::find(servers_.begin(), servers_.end(), rank);
-  return found == servers_.end() ? RowRange()
-                                 : PartOf(static_cast<size_t>(found - servers_.begin()));
+int Partition::SaverOf(size_t place, const std::vector<int>& savers) const {
+  const auto saves = [&](int rank) {
+    return std::binary_search(savers.begin(), savers.end(), rank);
+  };
+  const auto node_of = [&](int rank) { return nodes_[static_cast<size_t>(rank)]; };
+  const int node = node_of(servers_[place]);
+  // Servers of a node are neighbours, so that what each writes stays in one piece.
+  for (size_t before = place + 1; before > 0 && node_of(servers_[before - 1]) == node; --before) {
+    if (saves(servers_[before - 1])) return servers_[before - 1];
+  }
+  for (size_t after = place; after < servers_.size() && node_of(servers_[after]) == node; ++after) {
+    if (saves(servers_[after])) return servers_[after];
+  }
+  const auto other =
+      std::find_if(savers.begin(), savers.end(), [&](int rank) { return node_of(rank) == node; });
+  return other == savers.end() ? -1 : *other;
+}
+
+RowRange Partition::RowsSavedBy(int rank, const std::vector<int>& savers) const {
+  RowRange rows;
+  for (size_t place = 0; place < servers_.size(); ++place) {
+    if (SaverOf(place, savers) != rank) continue;
+    const RowRange part = PartOf(place);
+    rows = rows.count() == 0 ? part : RowRange{rows.first, part.end};
+  }
+  return rows;
 }
 
 size_t Partition::OwnerOf(int64_t row) const {

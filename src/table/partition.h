@@ -35,17 +35,21 @@ class Partition {
   RowRange RowsOf(size_t place) const;
   // The place of the server that owns a row of the table.
   size_t OwnerOf(int64_t row) const;
-  // What that rank writes into a checkpoint: every row is written by one rank, that has it. Those
-  // that keep replicas write a part each.
-  RowRange RowsSavedBy(int rank) const;
+  // What that rank writes into a checkpoint that `savers` save, in order: every row is written by
+  // one of them, that has it. Those that keep replicas write a part each. The rows of a server that
+  // is not among them are written by a neighbour on its node, or by nobody if there is none.
+  RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
   // Of this rank's node; empty if it has no servers.
   RowRange node_rows() const { return node_rows_; }
 
  private:
   // The rows cut evenly: the part at that place in servers().
   RowRange PartOf(size_t place) const;
+  // Who writes it; -1 if nobody can.
+  int SaverOf(size_t place, const std::vector<int>& savers) const;
 
   std::vector<int> servers_;
+  std::vector<int> nodes_;  // of all ranks
   bool replicated_;
   int64_t num_row_;
   // The first `wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.

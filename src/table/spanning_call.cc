@@ -163,8 +163,9 @@ Status SpanningCall::LookAfterServers() {
     const std::string gone = group->WhyGone(lanes_[i].server());
     if (gone.empty()) continue;
     const RowRange rows = lanes_[i].rows();
-    return Status(Code::kPeerLost, StrCat(group->members().NameRank(lanes_[i].server()), " ", gone,
-                                          " with rows ", rows.first, " to ", rows.end - 1));
+    return Status(Code::kPeerLost,
+                  StrCat(group->members().NameRank(lanes_[i].server()), " ", gone, " with rows ",
+                         rows.first, " to ", rows.end - 1, group->Trace(lanes_[i].server())));
   }
   return Status::Ok();
 }
@@ -175,7 +176,8 @@ Status SpanningCall::TooLate() const {
     if (!answered_[i]) silent.push_back(lanes_[i].server());
   }
   return Status(Code::kTimeout, StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ",
-                                       NameRanks(silent), " to answer"));
+                                       NameRanks(silent), " to answer",
+                                       silent.empty() ? "" : table_->group()->Trace(silent[0])));
 }
 
 Status SpanningCall::Fail(const Status& status) {

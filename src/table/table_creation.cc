@@ -1,8 +1,10 @@
 #include "table/table_creation.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "consistency/round_service.h"
@@ -90,14 +92,15 @@ Status TableCreation::Step(const WaitLimit& limit) {
       phase_ = Phase::kStore;
       [[fallthrough]];
     case Phase::kStore:
-      if (context_.members->rank() == context_.members->master_rank()) {
+      if (context_.members->rank() == master_) {
         MV_RETURN_IF_NOT_OK(Store(limit));
       }
       meeting->Arrive(CallKind::kFillTable);
       phase_ = Phase::kFilled;
       [[fallthrough]];
     case Phase::kFilled:
-      return meeting->Meet(limit);
+      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+      return CheckCame(master_, "stored the initial value");
   }
   return Status(Code::kInternal, "table creation in no phase");
 }
@@ -106,25 +109,37 @@ Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
   Circle* const meeting = context_.group->everybody();
   // The first pair that differs, in rank order, so that all ranks say the same.
-  const auto first = Read<Proposal>(meeting->deposit(0));
-  for (int i = 0; i < members.size(); ++i) {
+  const std::vector<int> present = meeting->present();
+  master_ = context_.group->MasterOf(present);
+  const auto first = Read<Proposal>(meeting->deposit(present.front()));
+  for (const int i : present) {
     const auto other = Read<Proposal>(meeting->deposit(i));
-    if (i == members.master_rank()) master_fills_ = other.has_init_value != 0;
+    if (maker_ < 0 && context_.group->is_local(i)) maker_ = i;
+    if (i == master_) master_fills_ = other.has_init_value != 0;
     if (!failure_.ok()) return failure_.In(StrCat("rank ", members.rank()));
     if (other.code == first.code && other.spec == first.spec) continue;
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not create the same table: rank 0 asked for ",
-                         first.spec.Describe(), first.code != 0 ? " (invalid)" : "", ", rank ", i,
-                         " for ", other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
+    return Status(
+        Code::kMismatch,
+        StrCat("the ranks did not create the same table: rank ", present.front(), " asked for ",
+               first.spec.Describe(), first.code != 0 ? " (invalid)" : "", ", rank ", i, " for ",
+               other.spec.Describe(), other.code != 0 ? " (invalid)" : ""));
   }
   return Status::Ok();
+}
+
+Status TableCreation::CheckCame(int rank, const char* task) const {
+  const std::vector<int> present = context_.group->everybody()->present();
+  if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
+  return Status(Code::kPeerLost, StrCat(context_.members->NameRank(rank), " ",
+                                        context_.group->WhyGone(rank), " before it had ", task,
+                                        " of ", spec_.Describe(), ": nobody has the table"));
 }
 
 void TableCreation::ArriveWithSegment() {
   NodeGroup* const group = context_.group;
   Circle* const meeting = group->everybody();
   Outcome outcome;
-  if (group->local_rank() == 0) {
+  if (is_maker()) {
     const Result<TableBytes> bytes = Table::BytesOf(spec_, context_);
     if (!bytes.ok()) {
       failure_ = bytes.status();
@@ -136,6 +151,7 @@ void TableCreation::ArriveWithSegment() {
       if (made.ok()) segment_ = std::move(made.value());
     }
     outcome = OutcomeOf(failure_);
+    group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
     if (failure_.ok()) outcome.locator = segment_.locator();
   }
   meeting->Arrive(CallKind::kMapTable, &outcome, sizeof(outcome));
@@ -144,15 +160,22 @@ void TableCreation::ArriveWithSegment() {
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
   Circle* const meeting = group->everybody();
-  for (int i = 0; i < context_.members->size(); ++i) {
+  MV_RETURN_IF_NOT_OK(CheckCame(maker_, "made the memory"));
+  for (const int i : meeting->present()) {
     const auto made = Read<Outcome>(meeting->deposit(i));
     if (made.code == 0) continue;
     return Status(static_cast<Code>(made.code),
                   StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
   }
-  if (group->local_rank() != 0) {
-    Result<Segment> mapped = Segment::OpenShared(Read<Outcome>(meeting->deposit(maker())).locator);
+  if (!is_maker()) {
+    Result<Segment> mapped = Segment::OpenShared(Read<Outcome>(meeting->deposit(maker_)).locator);
     failure_ = mapped.status();
+    // It is open only as long as its maker lives.
+    const std::string gone = failure_.ok() ? "" : group->WhyGone(maker_);
+    if (!gone.empty()) {
+      failure_ = Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", gone,
+                                                " before all had mapped the memory that it made"));
+    }
     if (mapped.ok()) segment_ = std::move(mapped.value());
   }
   if (failure_.ok()) {
@@ -173,7 +196,7 @@ Status TableCreation::MapAndArrive() {
 
 Status TableCreation::ConfirmAllMapped() {
   Circle* const meeting = context_.group->everybody();
-  for (int i = 0; i < context_.members->size(); ++i) {
+  for (const int i : meeting->present()) {
     const auto mapped = Read<Outcome>(meeting->deposit(i));
     if (mapped.code == 0) continue;
     if (context_.service != nullptr) {

@@ -5,6 +5,10 @@
 // everybody has mapped it, or brings the reason why not. Last, if the master has an initial value,
 // it has stored it. So whatever fails on one rank fails on all of them, with the same words, and
 // leaves nothing behind.
+//
+// In a session that goes on without lost ranks, it is made by those who come to the first meeting:
+// the first of them on each node makes the segment, and the first worker has the initial value. If
+// one of those dies in the middle, the creation fails on all, and can be tried again.
 #ifndef MULTIVERSO_TABLE_TABLE_CREATION_H_
 #define MULTIVERSO_TABLE_TABLE_CREATION_H_
 
@@ -36,8 +40,9 @@ class TableCreation final : public Operation {
   enum class Phase { kCompare, kMap, kConfirm, kStore, kFilled };
 
   Status CompareSpecs();
-  // The number of the first rank of this node, which makes the segment.
-  int maker() const { return context_.members->node_ranks().front(); }
+  bool is_maker() const { return maker_ == context_.members->rank(); }
+  // PeerLost, on all ranks, if that one has not come to the meeting just held.
+  Status CheckCame(int rank, const char* task) const;
   // Makes the segment (on the first rank of the node) and says so.
   void ArriveWithSegment();
   // Maps what the first rank of the node made and says so.
@@ -53,7 +58,9 @@ class TableCreation final : public Operation {
   FenceCheck fence_;
   Phase phase_ = Phase::kCompare;
   Segment segment_;
-  Status failure_;  // of this rank
+  Status failure_;   // of this rank
+  int maker_ = -1;   // the rank of this node that makes the segment
+  int master_ = -1;  // the rank that has the initial value
   bool master_fills_ = false;
   Progress stored_;
   std::unique_ptr<Operation> storing_;

@@ -48,7 +48,7 @@ bool Circle::IsCompleted() const {
 void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   arrived_at_ = Clock::now();
   // Nobody is waited for any more, and those who still wait may be reading this rank's slot.
-  aborted_before_ = group_->IsAborted();
+  aborted_before_ = group_->IsAborted() || !group_->CheckNotGivenUp().ok();
   if (aborted_before_) return;
   ++meetings_;
   inquiry_.reset();
@@ -62,7 +62,8 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   const uint64_t total = words_->total_arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   // The sum is never too small when all are here, but it also counts those who gave up a meeting
   // that a lost rank will never come to, and went on to the next.
-  if (total < meetings_ * members_here_ || !LateMembers(/*only_here=*/true).empty()) return;
+  if (total < meetings_ * members_here_ && !group_->SomeAreCountedOut()) return;
+  if (!LateMembers(/*only_here=*/true).empty()) return;
   if (bridge_ == nullptr) {
     Announce(&words_->completed, &words_->sleepers);
   } else {
@@ -95,8 +96,13 @@ Status Circle::Meet(const WaitLimit& limit) {
     const std::vector<int> late = LateMembers(/*only_here=*/false);
     // The last to arrive may have died before it could say that it was the last. What the ranks of
     // other nodes brought is here only when their leader says so.
-    if (late.empty() && bridge_ == nullptr) break;
-    MV_RETURN_IF_NOT_OK(CheckPeers(late));
+    if (late.empty() && bridge_ == nullptr) {
+      Announce(&words_->completed, &words_->sleepers);
+      break;
+    }
+    const Status gone = CheckPeers(late);
+    if (gone.pending()) continue;
+    MV_RETURN_IF_NOT_OK(gone);
     MV_RETURN_IF_NOT_OK(CheckElsewhere(late));
     const Instant now = Clock::now();
     std::string late_ones;
@@ -147,12 +153,21 @@ const RankSlot::Deposit& Circle::deposit(int rank) const {
   return group_->slot(rank).circle[index_].deposit[meetings_ % 2];
 }
 
+std::vector<int> Circle::present() const {
+  std::vector<int> came;
+  for (const int member : members_) {
+    if (HasArrived(member)) came.push_back(member);
+  }
+  return came;
+}
+
 CallKind Circle::MyKind() const { return deposit(group_->rank()).kind; }
 
 std::vector<int> Circle::LateMembers(bool only_here) const {
   std::vector<int> late;
   for (const int member : members_) {
-    if ((!only_here || group_->is_local(member)) && !HasArrived(member)) late.push_back(member);
+    if (only_here && !group_->is_local(member)) continue;
+    if (!HasArrived(member) && !group_->IsCountedOut(member)) late.push_back(member);
   }
   return late;
 }
@@ -184,13 +199,15 @@ bool Circle::FindLate(std::string* who) {
     *who = silent + *who;
   }
   *who += ", which did not call it";
+  if (!late.empty()) *who += group_->Trace(late.front());
   return true;
 }
 
 Status Circle::CheckKinds() const {
   // Everybody names the same two, in rank order, so that the messages of all ranks agree.
-  const int first = members_.front();
-  for (const int other : members_) {
+  const std::vector<int> came = present();
+  const int first = came.front();
+  for (const int other : came) {
     if (deposit(other).kind == deposit(first).kind) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
                                           " called ", NameOf(deposit(first).kind), ", rank ", other,
@@ -200,14 +217,29 @@ Status Circle::CheckKinds() const {
 }
 
 Status Circle::CheckPeers(const std::vector<int>& late) {
+  bool some_counted_out = false;
   for (const int member : late) {
     const std::string gone = group_->WhyGone(member);
+    if (gone.empty() && group_->is_local(member) && group_->pulse()->IsSilent(member) &&
+        !HasArrived(member)) {
+      const Status given_up = group_->GiveUp(member, NameOf(MyKind()));
+      if (!group_->IsCountedOut(member)) return given_up;
+      some_counted_out = true;
+    }
     if (gone.empty()) continue;
     // It may have arrived and gone between the two looks.
     if (HasArrived(member)) continue;
+    if (group_->members().survives_losses()) {
+      group_->CountOut(member, gone);
+      some_counted_out = true;
+      if (group_->IsCountedOut(member)) continue;
+    }
+    group_->LogLastCalls(member);
     return group_->Lost(StrCat(group_->members().NameRank(member), " ", gone, " while rank ",
-                               group_->rank(), " waited for it in ", NameOf(MyKind())));
+                               group_->rank(), " waited for it in ", NameOf(MyKind()),
+                               group_->Trace(member)));
   }
+  if (some_counted_out) return Status::Pending();
   return bridge_ == nullptr ? Status::Ok() : CheckLeaders();
 }
 

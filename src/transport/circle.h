@@ -6,6 +6,10 @@
 // rank waits it looks now and then whether those it waits for are still there, so that a dead, a
 // departed or an aborting rank ends the wait with its name.
 //
+// In a session that goes on without the ranks it loses, a dead or departed one is not waited for
+// any more. It has either come to a meeting before, or never will, so all who meet agree on who
+// did.
+//
 // If the circle spans nodes, the last of a node to arrive wakes the leader of the node, which
 // exchanges what was brought with the other nodes (Bridge) and then lets its node go on. So the
 // other ranks wait in memory all the same.
@@ -41,7 +45,10 @@ class Circle {
   // that has waited until its deadline gives the session up: it will not be there when the late
   // ones come.
   Status Meet(const WaitLimit& limit);
-  // What a member brought to the meeting just held: valid until this rank's next but one Arrive.
+  // Who came to the meeting just held: all members, but for those without which the session goes
+  // on. The same on all who came.
+  std::vector<int> present() const;
+  // What one of them brought to it: valid until this rank's next but one Arrive.
   const RankSlot::Deposit& deposit(int rank) const;
 
  private:
@@ -53,9 +60,9 @@ class Circle {
   Status CheckKinds() const;
   // Mismatch, on every rank, if one of these waits for this one in a meeting of another circle.
   Status CheckElsewhere(const std::vector<int>& late) const;
-  // Those who have not arrived at this rank's meeting.
+  // Those who have not arrived at this rank's meeting, and are waited for.
   std::vector<int> LateMembers(bool only_here) const;
-  // PeerLost if one of these will never come.
+  // PeerLost if one of these will never come, unless the session does without.
   Status CheckPeers(const std::vector<int>& late);
   // A leader that has arrived and then gone cannot carry anything any more.
   Status CheckLeaders();

@@ -12,7 +12,7 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d564e57;
-enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3 };
+enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3, kAlive = 4 };
 
 // How often the ranks of this node are looked after.
 constexpr auto kLookAfter = std::chrono::milliseconds(200);
@@ -38,7 +38,7 @@ struct Intercom::News {
   uint32_t kind = 0;
   int32_t sender = 0;
   int32_t rank = 0;    // whom it is about
-  int32_t code = 0;    // kAborted: why; kGone: a RankSlot::State
+  int32_t code = 0;    // kAborted: why; kGone: a RankSlot::State; kAlive: whether for the last time
   int32_t circle = 0;  // kWhoIsLate
   uint64_t meeting = 0;
   uint64_t arrivals[kCircles] = {};  // kGone: at how many meetings the rank had arrived
@@ -83,6 +83,7 @@ bool Intercom::Poll() {
     any = true;
   }
   LookAfterNeighbours();
+  GiveSign();
   return any;
 }
 
@@ -104,6 +105,9 @@ void Intercom::TakeIn(const News& news) {
       break;
     case kWhoIsLate:
       Answer(news);
+      return;
+    case kAlive:
+      group_->pulse()->HearOf(group_->members().node_of(news.sender), news.code != 0);
       return;
     default:
       break;
@@ -191,6 +195,29 @@ void Intercom::TellWhoDied() {
     known_dead_[static_cast<size_t>(rank)] = true;
     TellGone(rank, RankSlot::kDied, gone);
   }
+}
+
+void Intercom::GiveSign() {
+  const Instant now = Clock::now();
+  if (said_goodbye_ || now < gave_sign_ + group_->pulse()->interval()) return;
+  gave_sign_ = now;
+  TellSign(/*is_last=*/false);
+}
+
+void Intercom::SayGoodbye() {
+  const std::lock_guard<std::mutex> guard(polling_);
+  said_goodbye_ = true;
+  TellSign(/*is_last=*/true);
+}
+
+void Intercom::TellSign(bool is_last) {
+  if (ServiceRankOf(group_->members().node()) != group_->rank()) return;
+  News news;
+  news.kind = kAlive;
+  news.sender = group_->rank();
+  news.rank = group_->rank();
+  news.code = is_last ? 1 : 0;
+  TellOtherNodes(news);
 }
 
 int Intercom::ServiceRankOf(int node) const {

@@ -49,6 +49,9 @@ class Intercom {
   // rank that has noticed it and may be about to end.
   void PassOnLosses();
 
+  // This rank is about to close: the other nodes are not to take its silence for anything else.
+  void SayGoodbye();
+
   // Asks the service threads of the other nodes which of their ranks have not come.
   LateInquiry AskWhoIsLate(int circle, uint64_t meeting);
   // Takes in the answers. True if everybody has answered.
@@ -68,6 +71,9 @@ class Intercom {
   void Answer(const News& question);
   void LookAfterNeighbours();
   void TellWhoDied();
+  // Lets the other nodes know, now and then, that this one is there.
+  void GiveSign();
+  void TellSign(bool is_last);
 
   std::unique_ptr<Messenger> messenger_;
   NodeGroup* group_;
@@ -75,6 +81,8 @@ class Intercom {
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
   Instant looked_{};
+  Instant gave_sign_{};
+  bool said_goodbye_ = false;
   std::vector<bool> known_dead_;  // by rank
   std::atomic<int64_t> dropped_{0};
 };

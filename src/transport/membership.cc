@@ -30,9 +30,17 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
   if (first.mode != other.mode || first.staleness != other.staleness) {
     return Differ("the consistency mode", ModeName(first), rank, ModeName(other));
   }
+  if (first.on_loss != other.on_loss) {
+    const auto name = [](const Hello& hello) { return hello.on_loss == 0 ? "fail" : "continue"; };
+    return Differ("on_peer_lost", name(first), rank, name(other));
+  }
   if (first.timeout_ms != other.timeout_ms) {
     return Differ("timeout", StrCat(first.timeout_ms, " ms"), rank,
                   StrCat(other.timeout_ms, " ms"));
+  }
+  if (first.peer_timeout_ms != other.peer_timeout_ms) {
+    return Differ("peer_timeout", StrCat(first.peer_timeout_ms, " ms"), rank,
+                  StrCat(other.peer_timeout_ms, " ms"));
   }
   return Status::Ok();
 }
@@ -71,6 +79,12 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     std::memcpy(&hello, hellos[i].data(), sizeof(hello));
     if (i == 0) first = hello;
     MV_RETURN_IF_NOT_OK(CompareHellos(first, hello, static_cast<int>(i)));
+    members.version_ = hello.version;
+    members.mode_ = hello.mode;
+    if (hello.peer_timeout_ms > 0) {
+      members.peer_timeout_ = std::chrono::milliseconds(hello.peer_timeout_ms);
+    }
+    members.on_loss_ = static_cast<OnLoss>(hello.on_loss);
     members.roles_.push_back(static_cast<Role>(hello.role));
     const auto inserted = node_of.emplace(hello.memory, members.num_nodes_);
     if (inserted.second) {

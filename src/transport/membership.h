@@ -2,6 +2,7 @@
 #ifndef MULTIVERSO_TRANSPORT_MEMBERSHIP_H_
 #define MULTIVERSO_TRANSPORT_MEMBERSHIP_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,15 +14,20 @@ namespace multiverso {
 // The numbers are those of the C API (MV_ROLE_ALL, ...).
 enum class Role : int32_t { kAll = 0, kWorker = 1, kServer = 2 };
 
+// What becomes of a session that has lost a rank. The numbers are those of the C API
+// (MV_LOSS_FAILS, ...).
+enum class OnLoss : int32_t { kFail = 0, kContinue = 1 };
+
 // What a rank says of itself when it joins. Travels between ranks as bytes.
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
   int32_t mode = 0;
   int32_t role = 0;
-  int32_t unused = 0;
+  int32_t on_loss = 0;
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
+  int64_t peer_timeout_ms = 0;
   char host[64] = {};     // for messages
   char memory[128] = {};  // ranks with the same text can map each other's memory
 };
@@ -53,6 +59,12 @@ class Membership {
   int node() const { return nodes_[static_cast<size_t>(rank_)]; }
   int node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
   int num_nodes() const { return num_nodes_; }
+  const std::string& version() const { return version_; }
+  int mode() const { return mode_; }
+  // How long a rank may give no sign of life.
+  std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
+  // The session goes on without the ranks it has lost.
+  bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
   // The ranks of this rank's node, in order, and this rank's place among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
@@ -69,6 +81,9 @@ class Membership {
   int num_workers_here() const;
   // One host name per node, for messages.
   const std::vector<std::string>& node_hosts() const { return node_hosts_; }
+  const std::string& host_of(int rank) const {
+    return node_hosts_[static_cast<size_t>(node_of(rank))];
+  }
   // "rank 3 on host b", and "node 1 (host b)"; the host only if there are several nodes.
   std::string NameRank(int rank) const;
   std::string NameNode(int node) const;
@@ -77,6 +92,10 @@ class Membership {
   void AssignRoles();
 
   int rank_ = 0;
+  OnLoss on_loss_ = OnLoss::kFail;
+  std::string version_;  // of the library, and the mode: the same on all
+  int mode_ = 0;
+  std::chrono::milliseconds peer_timeout_{30000};
   std::vector<Role> roles_;
   std::vector<int> worker_ids_;
   std::vector<int> server_ids_;

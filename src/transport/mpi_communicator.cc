@@ -1,5 +1,6 @@
 #include "transport/mpi_communicator.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <list>
 #include <thread>
@@ -19,11 +20,16 @@ bool IsInitialiser() {
   return ProcessId() == initialiser;
 }
 
+std::atomic<bool>& NoEndIsExpected() {
+  static std::atomic<bool> is_expected{false};
+  return is_expected;
+}
+
 // Runs at process exit, after mpi4py's own if that is there.
 template <class Handle>
 void FinalizeAtExit() {
   // MPI is the parent's: finalising it in a child that exits would end it for the parent.
-  if (!IsInitialiser()) return;
+  if (!IsInitialiser() || NoEndIsExpected().load()) return;
   const Result<MpiLibrary> library = MpiLibrary::Find("");
   Functions<Handle> mpi{};
   int finalized = 1;
@@ -169,6 +175,8 @@ Result<std::unique_ptr<MpiCommunicator>> OpenAs(const MpiLibrary& library, const
 }
 
 }  // namespace
+
+void MpiCommunicator::ExpectNoEnd() { NoEndIsExpected().store(true); }
 
 Result<std::unique_ptr<MpiCommunicator>> MpiCommunicator::Open(const MpiLibrary& library,
                                                                const void* handle) {

@@ -15,6 +15,10 @@ namespace multiverso {
 // Used by one thread at a time.
 class MpiCommunicator {
  public:
+  // A rank has died that the session went on without: MPI_Finalize may wait for it, and is not to
+  // be called at the end of this process.
+  static void ExpectNoEnd();
+
   virtual ~MpiCommunicator() = default;
 
   // `handle` is the address of an MPI_Comm, or null for the world. Initialises MPI if nobody has,

@@ -2,6 +2,7 @@
 #ifndef MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_MPI_MESSENGER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -22,7 +23,23 @@ namespace multiverso {
 // attribute there closes the gate.
 struct MpiGate {
   std::shared_timed_mutex mutex;  // held shared during a call
-  bool is_closed = false;
+  // Set before the end of the calls under way is waited for, so that a thread which polls cannot
+  // keep the gate open by beginning ever new ones.
+  std::atomic<bool> is_closed{false};
+
+  // A call of MPI that is under way; false if the gate is closed.
+  class Call {
+   public:
+    explicit Call(MpiGate* gate) : lock_(gate->mutex, std::defer_lock) {
+      if (gate->is_closed.load()) return;
+      lock_.lock();
+      if (gate->is_closed.load()) lock_.unlock();
+    }
+    explicit operator bool() const { return lock_.owns_lock(); }
+
+   private:
+    std::shared_lock<std::shared_timed_mutex> lock_;
+  };
 
   static Status Closed() {
     return Status(Code::kState, "MPI was finalised while a session that spans nodes was open");
@@ -38,10 +55,10 @@ struct MpiGate {
   static int Close(Handle, int, void* value, void*) {
     const std::unique_ptr<std::shared_ptr<MpiGate>> gate(
         static_cast<std::shared_ptr<MpiGate>*>(value));
-    // Calls are short; one that is stuck is better left than waited for.
-    const bool locked = (*gate)->mutex.try_lock_for(std::chrono::seconds(1));
-    (*gate)->is_closed = true;
-    if (locked) (*gate)->mutex.unlock();
+    (*gate)->is_closed.store(true);
+    // The longest call that comes to an end takes less; one that is stuck is better left than
+    // waited for.
+    if ((*gate)->mutex.try_lock_for(std::chrono::seconds(10))) (*gate)->mutex.unlock();
     return kMpiSuccess;
   }
 };
@@ -71,8 +88,8 @@ class MpiMessenger final : public Messenger {
   int size() const override { return size_; }
 
   Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) override {
-    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
-    if (gate_->is_closed) return MpiGate::Closed();
+    const MpiGate::Call calling(gate_.get());
+    if (!calling) return MpiGate::Closed();
     Handle request{};
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Isend(data, static_cast<int>(bytes), constants_.byte, to, tag, comm_, &request),
@@ -81,8 +98,8 @@ class MpiMessenger final : public Messenger {
   }
 
   Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) override {
-    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
-    if (gate_->is_closed) return MpiGate::Closed();
+    const MpiGate::Call calling(gate_.get());
+    if (!calling) return MpiGate::Closed();
     Handle request{};
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Irecv(buffer, static_cast<int>(bytes), constants_.byte, from, tag, comm_, &request),
@@ -91,8 +108,8 @@ class MpiMessenger final : public Messenger {
   }
 
   Status Test(Ticket* ticket, bool* done, int64_t* received) override {
-    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
-    if (gate_->is_closed) {
+    const MpiGate::Call calling(gate_.get());
+    if (!calling) {
       // MPI has let go of the bytes.
       *done = true;
       ticket->is_open = false;
@@ -117,8 +134,8 @@ class MpiMessenger final : public Messenger {
 
   bool Withdraw(Ticket* ticket) override {
     if (!ticket->is_open) return true;
-    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
-    if (gate_->is_closed) {
+    const MpiGate::Call calling(gate_.get());
+    if (!calling) {
       ticket->is_open = false;
       return true;
     }
@@ -140,8 +157,8 @@ class MpiMessenger final : public Messenger {
 
   Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) override {
     *got = false;
-    const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
-    if (gate_->is_closed) return MpiGate::Closed();
+    const MpiGate::Call calling(gate_.get());
+    if (!calling) return MpiGate::Closed();
     int flag = 0;
     Handle message{};
     OpaqueStatus status{};
@@ -179,8 +196,8 @@ class MpiMessenger final : public Messenger {
 
   void Close() override {
     {
-      const std::shared_lock<std::shared_timed_mutex> calling(gate_->mutex);
-      if (gate_->is_closed) return;
+      const MpiGate::Call calling(gate_.get());
+      if (!calling) return;
       mpi_.Comm_free(&comm_);
     }
     mpi_.Comm_delete_attr(constants_.self, keyval_);

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "transport/flight_log.h"
+
 namespace multiverso {
 
 // The collective calls. Ranks that meet in one with different kinds have made different calls.
@@ -43,12 +45,18 @@ struct alignas(64) RankSlot {
     kLeft = 3,
     // Of ranks of other nodes only, which are absent otherwise.
     kWritingNews = 4,
+    // Of those, and of ranks of this node that a session goes on without.
     kDied = 5,
   };
 
   std::atomic<uint32_t> state;
   int32_t rank;
-  int64_t pid;
+  int64_t pid;                         // 0 of ranks of other nodes
+  int32_t worker_id;                   // or -1
+  std::atomic<uint32_t> was_told;      // its last calls have been logged
+  std::atomic<uint32_t> was_late;      // that it has been silent has been logged
+  std::atomic<uint32_t> was_given_up;  // the others wait for it no longer, since it was silent
+  std::atomic<int64_t> heard;          // when of its last sign of life, in nanoseconds; 0 for never
   char reason[256];  // why it left; written before state becomes kLeft (or how it died)
 
   // What the rank brings to a meeting.
@@ -66,7 +74,37 @@ struct alignas(64) RankSlot {
   } circle[kCircles];
 };
 
+// What a table is, for those who look from outside.
+struct TableLabel {
+  std::atomic<uint32_t> is_set;
+  int32_t dtype;
+  int64_t num_row;
+  int64_t num_col;
+  char name[64];
+};
+
 struct alignas(64) NodeControl {
+  // What it is, for who finds it without having been told: it has to be checked before anything
+  // else is believed.
+  static constexpr uint64_t kMagic = 0x3145444f4e2d564d;  // "MV-NODE1"
+  std::atomic<uint64_t> magic;                            // written last
+  uint32_t bytes_of_slot;
+  uint32_t bytes_of_log;
+  char version[32];  // of the library
+  int32_t ranks;     // of the session
+  int32_t nodes;
+  int32_t node;
+  int32_t mode;
+  int32_t survives_losses;
+  int32_t unused;
+  int64_t started;  // seconds since 1970 UTC
+
+  // Of the first tables, by number.
+  TableLabel labels[FlightLog::kTables];
+  // The checkpoint that was completed last, if any.
+  std::atomic<uint32_t> has_saved;
+  char saved[252];
+
   struct alignas(64) CircleWords {
     std::atomic<uint64_t> total_arrivals;  // of all its members on this node
     // The number of the last meeting at which all have arrived, modulo 2^32. Sleepers sleep here.
@@ -82,6 +120,9 @@ struct alignas(64) NodeControl {
   alignas(64) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> bell_sleepers;
 
+  // Whether the session goes on without somebody: set before that rank's state.
+  alignas(64) std::atomic<uint32_t> some_lost;
+
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
   alignas(64) std::atomic<uint32_t> abort;
   int32_t aborted_by;
@@ -89,10 +130,14 @@ struct alignas(64) NodeControl {
   char abort_reason[512];
 
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
+  const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
+  // Of a session of that many ranks. Those of ranks of other nodes stay empty.
+  FlightLog* logs(int of) { return reinterpret_cast<FlightLog*>(slots() + of); }
+  const FlightLog* logs(int of) const { return reinterpret_cast<const FlightLog*>(slots() + of); }
 
-  static int64_t BytesFor(int ranks) {
+  static int64_t BytesFor(int64_t ranks) {
     return static_cast<int64_t>(sizeof(NodeControl)) +
-           ranks * static_cast<int64_t>(sizeof(RankSlot));
+           ranks * static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightLog));
   }
 };
 

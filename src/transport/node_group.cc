@@ -1,18 +1,23 @@
 #include "transport/node_group.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/checked.h"
+#include "base/log.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "memory/futex.h"
 #include "memory/presence.h"
+#include "transport/node_view.h"
 
 namespace multiverso {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
+// Of a lost rank's last calls, how many are logged.
+constexpr int kCallsTold = 8;
 
 void RaiseTo(uint64_t number, std::atomic<uint64_t>* known) {
   uint64_t before = known->load(std::memory_order_relaxed);
@@ -68,7 +73,8 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
       ranks_(members.node_ranks()),
       local_rank_(members.local_rank()),
       // Of the machine: a rank that is bound to a core does not share it for that.
-      looking_(static_cast<int64_t>(ranks_.size()) > OnlineCores() ? kSharedCore : kOwnCore) {
+      looking_(static_cast<int64_t>(ranks_.size()) > OnlineCores() ? kSharedCore : kOwnCore),
+      pulse_(std::make_unique<Pulse>(control_, &members_)) {
   std::vector<int> everybody;
   std::vector<int> workers;
   for (int i = 0; i < members.size(); ++i) {
@@ -85,7 +91,25 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
   RankSlot& mine = slot(rank());
   mine.rank = rank();
   mine.pid = ProcessId();
+  mine.worker_id = members.worker_id();
+  log()->start = Moment::Now();
+  if (local_rank_ == 0) Introduce();
   mine.state.store(RankSlot::kHere, std::memory_order_release);
+}
+
+void NodeGroup::Introduce() {
+  control_->bytes_of_slot = sizeof(RankSlot);
+  control_->bytes_of_log = sizeof(FlightLog);
+  CopyText(control_->version, members_.version());
+  control_->ranks = members_.size();
+  control_->nodes = members_.num_nodes();
+  control_->node = members_.node();
+  control_->mode = members_.mode();
+  control_->survives_losses = members_.survives_losses() ? 1 : 0;
+  control_->started = std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  control_->magic.store(NodeControl::kMagic, std::memory_order_release);
 }
 
 NodeGroup::~NodeGroup() {
@@ -129,7 +153,31 @@ bool NodeGroup::IsAborted() const {
   return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet;
 }
 
+Status NodeGroup::GiveUp(int rank, const std::string& waiting_in) {
+  const Status timeout(
+      Code::kTimeout,
+      StrCat(members_.NameRank(rank), " (process ", slot(rank).pid,
+             ") has given no sign of life for ", pulse_->SilentFor(rank), " s while rank ",
+             this->rank(), " waited for it in ", waiting_in, Trace(rank)));
+  slot(rank).was_given_up.store(1);
+  if (members_.survives_losses()) {
+    CountOut(rank, "has given no sign of life for too long");
+  } else {
+    Abort(timeout);
+  }
+  return timeout;
+}
+
+Status NodeGroup::CheckNotGivenUp() const {
+  if (slot(rank()).was_given_up.load(std::memory_order_acquire) == 0) return Status::Ok();
+  return Status(Code::kState, StrCat("the other ranks have given rank ", rank(),
+                                     " up, which gave no sign of life for more than ",
+                                     std::chrono::duration<double>(members_.peer_timeout()).count(),
+                                     " s: it cannot take part any more"));
+}
+
 Status NodeGroup::CheckAborted(bool was_waiting) {
+  MV_RETURN_IF_NOT_OK(CheckNotGivenUp());
   if (!IsAborted()) return Status::Ok();
   abort_is_known_.store(true, std::memory_order_relaxed);
   const auto code = static_cast<Code>(control_->abort_code);
@@ -154,7 +202,12 @@ void NodeGroup::Leave(const std::string& reason) {
   RankSlot& mine = slot(rank());
   if (mine.state.load(std::memory_order_relaxed) != RankSlot::kHere) return;
   if (leaving_.exchange(true)) return;  // another thread writes the reason
+  control_->some_lost.store(1);
   CopyText(mine.reason, reason);
+  if (members_.survives_losses() && size() > 1) {
+    LogWarning(StrCat(members_.NameRank(rank()), " left (", mine.reason,
+                      "); the others go on without it"));
+  }
   mine.state.store(RankSlot::kLeft, std::memory_order_release);
   if (intercom_ == nullptr) return;
   intercom_->TellGone(rank(), RankSlot::kLeft, reason);
@@ -196,14 +249,102 @@ std::string NodeGroup::WhyGone(int rank) const {
   const RankSlot& peer = slot(rank);
   const uint32_t state = peer.state.load(std::memory_order_acquire);
   if (state == RankSlot::kLeft) return StrCat("left (", peer.reason, ")");
-  if (state == RankSlot::kDied) return peer.reason;
-  if (!is_local(rank)) return "";
+  if (state == RankSlot::kDied) {
+    return is_local(rank) ? StrCat("(process ", peer.pid, ") died") : std::string(peer.reason);
+  }
+  if (!is_local(rank)) {
+    if (!pulse_->IsSilent(rank)) return "";
+    return StrCat("has not been heard of for ", pulse_->SilentFor(rank),
+                  " s, like all of its node: it died, or cannot be reached");
+  }
   return IsAlive(local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
 
 Status NodeGroup::Lost(const std::string& text) {
   if (intercom_ != nullptr) intercom_->PassOnLosses();
   return Status(Code::kPeerLost, text);
+}
+
+bool NodeGroup::IsCountedOut(int rank) const {
+  if (!members_.survives_losses()) return false;
+  const uint32_t state = slot(rank).state.load(std::memory_order_acquire);
+  return state == RankSlot::kLeft || state == RankSlot::kDied;
+}
+
+void NodeGroup::CountOut(int rank, const std::string& gone) {
+  control_->some_lost.store(1);
+  uint32_t expected = RankSlot::kHere;
+  // Of all who notice, one says so. A rank that left has said so itself, and is counted out by
+  // that.
+  if (!slot(rank).state.compare_exchange_strong(expected, RankSlot::kDied)) return;
+  LogWarning(StrCat(members_.NameRank(rank), " ", gone, "; the others go on without it"));
+  LogLastCalls(rank);
+}
+
+std::vector<int> NodeGroup::LostRanks() {
+  std::vector<int> lost;
+  for (int i = 0; i < members_.size() && members_.survives_losses(); ++i) {
+    // Who is counted out needs no look, and who closed has not been lost.
+    const uint32_t state = slot(i).state.load(std::memory_order_acquire);
+    if (state == RankSlot::kHere && i != rank()) {
+      const std::string gone = WhyGone(i);
+      if (!gone.empty()) CountOut(i, gone);
+    }
+    if (IsCountedOut(i)) lost.push_back(i);
+  }
+  return lost;
+}
+
+int NodeGroup::MasterNow() {
+  const std::vector<int> lost = LostRanks();
+  std::vector<int> there;
+  for (int i = 0; i < members_.size(); ++i) {
+    if (!std::binary_search(lost.begin(), lost.end(), i)) there.push_back(i);
+  }
+  return MasterOf(there);
+}
+
+int NodeGroup::MasterOf(const std::vector<int>& ranks) const {
+  const auto first =
+      std::find_if(ranks.begin(), ranks.end(), [&](int rank) { return members_.is_worker(rank); });
+  return first == ranks.end() ? members_.master_rank() : *first;
+}
+
+std::string NodeGroup::Trace(int rank) const {
+  std::string text = StrCat(" (on ", members_.host_of(rank));
+  const auto view = NodeView::Of(segment_.data(), segment_.bytes());
+  const std::string last = view.ok() && is_local(rank) ? view.value().LastCall(rank) : "";
+  if (!last.empty()) text += StrCat("; its last call: ", last);
+  const std::string saved = Saved();
+  return text + (saved.empty() ? ")" : StrCat("; last checkpoint: ", saved, ")"));
+}
+
+void NodeGroup::LogLastCalls(int rank) const {
+  if (!is_local(rank) || slot(rank).was_told.exchange(1) != 0) return;
+  const auto view = NodeView::Of(segment_.data(), segment_.bytes());
+  const std::string calls = view.ok() ? view.value().LastCalls(rank, kCallsTold) : "";
+  if (!calls.empty()) LogWarning(StrCat("the last calls of rank ", rank, ":\n", calls));
+}
+
+void NodeGroup::Label(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
+                      int64_t columns) const {
+  if (table >= FlightLog::kTables) return;
+  TableLabel& label = control_->labels[table];
+  label.is_set.store(0);
+  CopyText(label.name, name);
+  label.dtype = dtype;
+  label.num_row = rows;
+  label.num_col = columns;
+  label.is_set.store(1, std::memory_order_release);
+}
+
+std::string NodeGroup::Saved() const {
+  return control_->has_saved.load(std::memory_order_acquire) == 0 ? "" : control_->saved;
+}
+
+void NodeGroup::NoteSaved(const std::string& path) const {
+  CopyText(control_->saved, path);
+  control_->has_saved.store(1, std::memory_order_release);
 }
 
 void NodeGroup::NoteGone(int rank, RankSlot::State state, const std::string& reason,

@@ -20,6 +20,7 @@
 #include "transport/membership.h"
 #include "transport/messenger.h"
 #include "transport/node_control.h"
+#include "transport/pulse.h"
 
 namespace multiverso {
 
@@ -86,6 +87,17 @@ class NodeGroup final : public OwnerProbe {
   // PeerLostError in these words, after the other nodes have been told of those who died on this
   // one: whoever gets it may end the process at once.
   Status Lost(const std::string& text);
+  // In a session that survives losses: whether it goes on without that rank, which will not come to
+  // any meeting that it has not come to.
+  bool IsCountedOut(int rank) const;
+  bool SomeAreCountedOut() const { return control_->some_lost.load() != 0; }
+  // From now on it does without that rank, which has gone in this way.
+  void CountOut(int rank, const std::string& gone);
+  // Looks who has gone, and counts them out. All of them, in order; none in other sessions.
+  std::vector<int> LostRanks();
+  // The first worker that is not among them, or among `ranks`.
+  int MasterNow();
+  int MasterOf(const std::vector<int>& ranks) const;
   // A rank of another node left or died, and how.
   void NoteGone(int rank, RankSlot::State state, const std::string& reason,
                 const uint64_t (&arrivals)[kCircles]);
@@ -107,10 +119,30 @@ class NodeGroup final : public OwnerProbe {
   // something for it to do.
   void CallLeader() const;
 
+  Pulse* pulse() const { return pulse_.get(); }
+  // The others do without that rank, which gives no sign of life. It learns that when it goes on.
+  Status GiveUp(int rank, const std::string& waiting_in);
+  // StateError if they have given this one up.
+  Status CheckNotGivenUp() const;
+  // Where this rank notes what it does.
+  FlightLog* log() const { return control_->logs(members_.size()) + rank(); }
+  // How that rank is to be named in an error: on which host it is, and what it did last, as far as
+  // that is known.
+  std::string Trace(int rank) const;
+  // Logs the last calls of a rank of this node that was lost, if no rank has done so yet.
+  void LogLastCalls(int rank) const;
+  // Tells those who look what a table is.
+  void Label(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
+             int64_t columns) const;
+  // The checkpoint that was completed last; empty if there was none.
+  std::string Saved() const;
+  void NoteSaved(const std::string& path) const;
+
   NodeControl* control() const { return control_; }
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
 
  private:
+  void Introduce();
   NodeGroup(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger);
 
   Segment segment_;
@@ -119,6 +151,7 @@ class NodeGroup final : public OwnerProbe {
   std::vector<int> ranks_;
   int local_rank_;
   Looking looking_;
+  std::unique_ptr<Pulse> pulse_;
   std::unique_ptr<Intercom> intercom_;
   std::vector<Circle> circles_;  // that span all nodes
   std::unique_ptr<Circle> neighbours_;

@@ -19,6 +19,7 @@ SCALARS = {
     "int64_t": ctypes.c_int64,
     "double": ctypes.c_double,
     "const char*": ctypes.c_char_p,
+    "char*": ctypes.c_char_p,
     "const void*": ctypes.c_void_p,
     "void* const*": ctypes.c_void_p,
     "void*": ctypes.c_void_p,

@@ -31,7 +31,7 @@ PACKAGE_LAYERS = (
     ("_capi", "_launch"),
     ("_arrays", "_options", "_saving", "devices"),
     ("_row_ids", "_session", "_updaters"),
-    ("_script", "_table"),
+    ("_jobs", "_script", "_table"),
     ("api", "tables", "_checkpoint_files"),
     ("_overlap", "_safetensors"),
     ("checkpoint",),

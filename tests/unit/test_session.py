@@ -44,6 +44,22 @@ class TestOptions(ClosesSession):
             with mv.init(timeout=right):
                 mv.barrier()
 
+    def test_on_peer_lost(self):
+        self.refused(ValueError, "'fail', 'continue', received 'go'", on_peer_lost="go")
+        self.refused(TypeError, "received True", on_peer_lost=True)
+        for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 2}):
+            self.refused(ValueError, "'fail' with sync", on_peer_lost="continue", **mode)
+        with mv.session(on_peer_lost="continue"):
+            self.assertEqual(mv.lost_ranks(), ())
+            self.assertTrue(mv.is_master_worker())
+            self.assertEqual(mv.ArrayTableHandler(2, 7).get().tolist(), [7, 7])
+            self.assertEqual(mv.aggregate(np.ones(100_000)).sum(), 100_000)
+
+    def test_peer_timeout(self):
+        for wrong in (0, -1, float("nan")):
+            self.refused(ValueError, "peer_timeout: .* above 0", peer_timeout=wrong)
+        self.refused(TypeError, "peer_timeout: ", peer_timeout="1")
+
     def test_staleness(self):
         self.refused(ValueError, "0 to", staleness=-1)
         for wrong in (1.0, "1", True, np.bool_(False)):

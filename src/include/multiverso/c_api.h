@@ -35,7 +35,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a struct below changes incompatibly. */
-#define MV_ABI_VERSION 2
+#define MV_ABI_VERSION 3
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
@@ -67,6 +67,10 @@ extern "C" {
 #define MV_ROLE_ALL 0    /* worker and server */
 #define MV_ROLE_WORKER 1 /* trains, keeps no shard */
 #define MV_ROLE_SERVER 2 /* keeps a shard, does not train */
+
+/* When a rank dies, or leaves in the middle. To go on is for MV_MODE_ASYNC. */
+#define MV_LOSS_FAILS 0     /* calls that need the rank get MV_ERR_PEER_LOST */
+#define MV_LOSS_CONTINUES 1 /* meetings do without it */
 
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
@@ -140,16 +144,17 @@ MV_EXPORT int32_t MV_Cancel(const char* reason);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 typedef struct MV_SessionOptions {
-  int64_t struct_size;   /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
-  int32_t mode;          /* MV_MODE_ */
-  int32_t role;          /* MV_ROLE_, of this rank */
-  int32_t transport;     /* MV_TRANSPORT_ */
-  int32_t reserved;      /* 0 */
-  int64_t staleness;     /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
-  int64_t timeout_ms;    /* deadline of any single call; default 120 000 */
-  int64_t wait_slice_ms; /* see "Waiting" above; default 0 */
-  const void* mpi_comm;  /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
-  const char* mpi_path;  /* libmpi to open if the process holds none yet, or NULL to search */
+  int64_t struct_size;     /* sizeof(MV_SessionOptions), set by MV_SessionOptionsInit */
+  int32_t mode;            /* MV_MODE_ */
+  int32_t role;            /* MV_ROLE_, of this rank */
+  int32_t transport;       /* MV_TRANSPORT_ */
+  int32_t on_loss;         /* MV_LOSS_ */
+  int64_t staleness;       /* of MV_MODE_STALE: rounds, >= 1 (0 would be MV_MODE_SYNC) */
+  int64_t timeout_ms;      /* deadline of any single call; default 120 000 */
+  int64_t wait_slice_ms;   /* see "Waiting" above; default 0 */
+  const void* mpi_comm;    /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
+  const char* mpi_path;    /* libmpi to open if the process holds none yet, or NULL to search */
+  int64_t peer_timeout_ms; /* how long a rank may give no sign of life; default 30 000 */
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
@@ -160,7 +165,7 @@ typedef struct MV_SessionDescription {
   int64_t server_id;   /* dense, in rank order; -1 if this rank is no server */
   int64_t num_workers;
   int64_t num_servers;
-  int64_t master_rank; /* the rank of worker 0, whose initial values count */
+  int64_t master_rank; /* the rank of the first worker that is there, whose initial values count */
   int64_t node;        /* dense number of this rank's node */
   int64_t num_nodes;
   int64_t local_rank; /* of this rank among the ranks of its node */
@@ -172,6 +177,12 @@ MV_EXPORT int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
 /* Collective. Versions, modes and timeouts of the ranks are compared (MV_ERR_MISMATCH). */
 MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
 MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
+/* Not collective. The ranks that have died or left, in order, where the session goes on without
+ * them; up to `room` of them are written. */
+MV_EXPORT int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count);
+/* 1 if a session of this process has ended that went on without a rank, else 0. MPI_Finalize may
+ * wait for that rank for ever: the process is better ended without it. */
+MV_EXPORT int32_t MV_HasLostRanks(void);
 /* Collective, a fence: every add called by any rank before it is seen by every get after it. */
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
 /* Collective over the workers. Sums `count` elements of every worker in place: all get the same
@@ -187,6 +198,13 @@ MV_EXPORT int32_t MV_SessionClose(MV_Session session);
 /* Not collective, returns at once: this rank leaves. Ranks that wait for it get MV_ERR_PEER_LOST
  * with the reason. Frees all tables and the session. */
 MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
+
+/* ---- Looking at jobs from outside ------------------------------------------------------------ */
+/* What the ranks of a node do, as a JSON object that fills `length` characters of `json`, without
+ * disturbing them. `path` is a descriptor of one of their processes, /proc/PID/fd/N, for what is in
+ * memory has no other name. MV_ERR_UNSUPPORTED if that is no node of this version of Multiverso.
+ * Nothing is written if there is too little room. */
+MV_EXPORT int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
 typedef struct MV_TableOptions {

@@ -22,10 +22,11 @@ using Roles = std::vector<Role>;
 inline Roles AllOf(int ranks) { return Roles(static_cast<size_t>(ranks), Role::kAll); }
 
 // What rank `rank` knows of a job of these roles on one node.
-inline Membership MembersOf(const Roles& roles, int rank) {
+// `like` is what they say of themselves otherwise.
+inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = Hello()) {
   std::vector<std::string> hellos;
   for (const Role role : roles) {
-    Hello hello;
+    Hello hello = like;
     hello.role = static_cast<int32_t>(role);
     CopyText(hello.memory, "here");
     hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
@@ -35,10 +36,18 @@ inline Membership MembersOf(const Roles& roles, int rank) {
   return std::move(members.value());
 }
 
+// Of a session that goes on without lost ranks.
+inline Hello Surviving() {
+  Hello hello;
+  hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
+  return hello;
+}
+
 class NodeGroups {
  public:
   // All ranks of these roles have joined, but for the last `outside`, whose processes may.
-  explicit NodeGroups(const Roles& roles, int outside = 0) : roles_(roles) {
+  explicit NodeGroups(const Roles& roles, int outside = 0, const Hello& like = Hello())
+      : roles_(roles), like_(like) {
     const int ranks = static_cast<int>(roles.size());
     control_ = std::move(
         Segment::CreateShared(NodeGroup::ControlBytes(ranks) + NodeGroup::ScratchBytes(ranks))
@@ -50,7 +59,7 @@ class NodeGroups {
   std::unique_ptr<NodeGroup> Join(int rank) const {
     Result<Segment> mine = Segment::OpenShared(control_.locator());
     EXPECT_TRUE(mine.ok()) << mine.status().text();
-    auto group = NodeGroup::Join(std::move(mine.value()), MembersOf(roles_, rank));
+    auto group = NodeGroup::Join(std::move(mine.value()), MembersOf(roles_, rank, like_));
     EXPECT_TRUE(group.ok()) << group.status().text();
     return std::move(group.value());
   }
@@ -62,6 +71,7 @@ class NodeGroups {
 
  private:
   Roles roles_;
+  Hello like_;
   Segment control_;
   std::vector<std::unique_ptr<NodeGroup>> groups_;
 };

@@ -46,7 +46,7 @@ TEST(Partition, OfReplicasEveryRowIsSavedByOneOfThoseThatKeepThem) {
       const Membership members =
           MembersOn({0, 0, 1, 2, 3},
                     {Role::kServer, Role::kAll, Role::kAll, Role::kServer, Role::kAll}, rank);
-      const RowRange saved = Partition(members, rows, true).RowsSavedBy(rank);
+      const RowRange saved = Partition(members, rows, true).RowsSavedBy(rank, {0, 1, 2, 3, 4});
       const bool keeps = rank == 1 || rank == 2 || rank == 4;
       EXPECT_EQ(saved.count() == 0 || keeps, true) << rank;
       if (saved.count() == 0) continue;
@@ -54,6 +54,31 @@ TEST(Partition, OfReplicasEveryRowIsSavedByOneOfThoseThatKeepThem) {
       next = saved.end;
     }
     EXPECT_EQ(next, rows);
+  }
+}
+
+TEST(Partition, RowsOfServersThatAreGoneAreSavedByANeighbourOnTheirNode) {
+  // Ranks 0 to 3 are on one node, of which 1 is no server; 4 is on another.
+  const Membership members = MembersOn(
+      {0, 0, 0, 0, 1}, {Role::kAll, Role::kWorker, Role::kAll, Role::kAll, Role::kAll}, 0);
+  for (int gone = 0; gone < 16; ++gone) {
+    std::vector<int> savers;
+    for (int rank = 0; rank < 4; ++rank) {
+      if ((gone >> rank & 1) == 0) savers.push_back(rank);
+    }
+    savers.push_back(4);
+    for (const int64_t rows : {1, 4, 11}) {
+      const Partition partition(members, rows, false);
+      std::vector<int> written(static_cast<size_t>(rows), 0);
+      for (const int rank : savers) {
+        const RowRange saved = partition.RowsSavedBy(rank, savers);
+        for (int64_t row = saved.first; row < saved.end; ++row) ++written[static_cast<size_t>(row)];
+      }
+      for (int64_t row = 0; row < rows; ++row) {
+        const bool is_there = gone != 15 || partition.OwnerOf(row) == 3;
+        EXPECT_EQ(written[static_cast<size_t>(row)], is_there ? 1 : 0) << gone << " " << row;
+      }
+    }
   }
 }
 

@@ -201,5 +201,51 @@ TEST(Circle, OfWorkersAndOfEverybodyDoNotDisturbEachOther) {
   });
 }
 
+TEST(Circle, GoesOnWithoutARankThatHasLeftIfTheSessionDoes) {
+  const NodeGroups groups(AllOf(3), 0, testing::Surviving());
+  Arrive(groups, 0);
+  Arrive(groups, 1);
+  EXPECT_TRUE(Meet(groups, 0).pending());
+  groups[2]->Leave("lost");
+  EXPECT_TRUE(Meet(groups, 0).ok());
+  EXPECT_TRUE(Meet(groups, 1).ok());
+  EXPECT_EQ(groups[0]->everybody()->present(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(groups[1]->LostRanks(), std::vector<int>{2});
+  // And from then on at once: the last to come knows that it is.
+  for (int round = 0; round < 3; ++round) {
+    Arrive(groups, 1);
+    EXPECT_TRUE(Meet(groups, 1).pending());
+    Arrive(groups, 0);
+    EXPECT_TRUE(Meet(groups, 0).ok());
+    EXPECT_TRUE(Meet(groups, 1).ok());
+  }
+}
+
+TEST(Circle, CountsARankThatCameAndWentThen) {
+  const NodeGroups groups(AllOf(3), 0, testing::Surviving());
+  const int gone = 0;
+  Arrive(groups, gone);
+  groups[gone]->Leave("lost");
+  Arrive(groups, 1);
+  Arrive(groups, 2);
+  for (const int rank : {1, 2}) {
+    EXPECT_TRUE(Meet(groups, rank).ok());
+    EXPECT_EQ(groups[rank]->everybody()->present(), (std::vector<int>{0, 1, 2}));
+  }
+  Arrive(groups, 2);
+  Arrive(groups, 1);
+  EXPECT_TRUE(Meet(groups, 1).ok());
+  EXPECT_EQ(groups[1]->everybody()->present(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(groups[1]->MasterNow(), 1);
+}
+
+TEST(Circle, StillFailsForARankThatHasLeftIfTheSessionDoes) {
+  const NodeGroups groups(AllOf(2));
+  groups[1]->Leave("lost");
+  Arrive(groups, 0);
+  EXPECT_EQ(Meet(groups, 0).code(), Code::kPeerLost);
+  EXPECT_TRUE(groups[0]->LostRanks().empty());
+}
+
 }  // namespace
 }  // namespace multiverso

@@ -1,0 +1,148 @@
+"""``multiverso top``: what the jobs on this node are doing, live."""
+
+import argparse
+import contextlib
+import importlib
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from multiverso import _jobs
+
+_MODES: Final = ("async", "sync", "staleness")
+
+
+def add_parser(commands: Any) -> None:
+    """Declare the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "top",
+        help="show what the jobs on this node are doing",
+        description="Shows the jobs of this user on this node: what each rank does and waits for, "
+        "and how much is moved from and to each table. It reads what the ranks note in the memory "
+        "they share, and does not disturb them. Ctrl-C ends it.",
+    )
+    parser.add_argument("--once", action="store_true", help="print one look and end")
+    parser.add_argument("--json", action="store_true", help="print looks as JSON, one a line")
+    parser.add_argument(
+        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (1)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the jobs until it is interrupted, or once; return the exit code."""
+    drawing = None
+    if not options.json:
+        try:
+            drawing = _Drawing()
+        except ImportError:
+            sys.stderr.write(
+                "multiverso top: expected the package rich, which draws the tables: "
+                "pip install 'multiverso[tools]'; or ask for --json\n"
+            )
+            return 2
+    with contextlib.suppress(KeyboardInterrupt):
+        _look(options, drawing)
+    return 0
+
+
+def _look(options: argparse.Namespace, drawing: "_Drawing | None") -> None:
+    before = {node.key: node for node in _jobs.find_nodes()}
+    with drawing.live() if drawing and not options.once else contextlib.nullcontext() as live:
+        while True:
+            time.sleep(options.interval)
+            nodes = _jobs.find_nodes()
+            jobs = [_jobs.summarize(node, before.get(node.key)) for node in nodes]
+            before = {node.key: node for node in nodes}
+            if drawing is None:
+                sys.stdout.write(f"{json.dumps(jobs)}\n")
+                sys.stdout.flush()
+            elif live is not None:
+                live.update(drawing.of(jobs), refresh=True)
+            else:
+                drawing.show(jobs)
+            if options.once:
+                return
+
+
+class _Drawing:
+    """Tables of rich."""
+
+    def __init__(self) -> None:
+        self._rich = {
+            name: importlib.import_module(f"rich.{name}")
+            for name in ("console", "live", "table", "text")
+        }
+
+    def live(self) -> Any:
+        """Return a display that is drawn over itself."""
+        return self._rich["live"].Live(auto_refresh=False)
+
+    def show(self, jobs: Sequence[dict[str, Any]]) -> None:
+        """Print them."""
+        self._rich["console"].Console().print(self.of(jobs))
+
+    def of(self, jobs: Sequence[dict[str, Any]]) -> Any:
+        """Return what is to be drawn of some jobs."""
+        drawn = [part for job in jobs for part in (self._members(job), self._tables(job))]
+        return self._rich["console"].Group(*(drawn or ["no jobs of this user on this node"]))
+
+    def _table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+        table = self._rich["table"].Table(title=title, title_justify="left")
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            # As text: the names of tables are anybody's, and no markup.
+            table.add_row(*(self._rich["text"].Text(cell) for cell in row))
+        return table
+
+    def _members(self, job: dict[str, Any]) -> Any:
+        nodes = f", node {job['node']} of {job['nodes']}" if job["nodes"] > 1 else ""
+        saved = f", saved {job['saved']}" if job["saved"] else ""
+        title = f"{job['ranks']} ranks, {_MODES[job['mode']]}{nodes}{saved}"
+        columns = ("rank", "process", "state", "calls/s", "behind", "silent", "does", "waits for")
+        rows = [
+            (
+                str(member["rank"]),
+                str(member["pid"]),
+                member["state"] if member["alive"] or member["state"] != "here" else "died",
+                _number(member["calls_per_second"]),
+                str(member["behind"]) if member["worker_id"] >= 0 else "",
+                _number(member["silent_for"], " s"),
+                member["call"] or "",
+                ", ".join(map(str, member["waits_for"])),
+            )
+            for member in job["members"]
+        ]
+        return self._table(self._rich["text"].Text(title), columns, rows)
+
+    def _tables(self, job: dict[str, Any]) -> Any:
+        columns = ("table", "shape", "gets", "adds", "GB/s")
+        rows = [
+            (
+                table["name"],
+                " x ".join(map(str, table["shape"])),
+                str(table["gets"]),
+                str(table["adds"]),
+                _number(table["gigabytes_per_second"]),
+            )
+            for table in job["tables"]
+        ]
+        return self._table("", columns, rows)
+
+
+def _number(value: float | None, unit: str = "") -> str:
+    return "" if value is None else f"{value:.3g}{unit}"
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.01 <= seconds <= 3600:
+        msg = f"expected seconds from 0.01 to 3600, received {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return seconds

@@ -1,0 +1,36 @@
+// Heartbeat: the thread with which a rank gives signs of life, whatever its program does.
+#ifndef MULTIVERSO_SESSION_HEARTBEAT_H_
+#define MULTIVERSO_SESSION_HEARTBEAT_H_
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/status.h"
+#include "transport/node_group.h"
+
+namespace multiverso {
+
+// The thread sleeps but for a few microseconds a second.
+class Heartbeat {
+ public:
+  // `group` outlives it. MemoryError if no thread can be had.
+  static Result<std::unique_ptr<Heartbeat>> Start(NodeGroup* group);
+  ~Heartbeat();
+
+ private:
+  explicit Heartbeat(NodeGroup* group) : group_(group) {}
+
+  void Run();
+
+  NodeGroup* group_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SESSION_HEARTBEAT_H_

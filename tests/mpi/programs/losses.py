@@ -1,0 +1,142 @@
+"""Ranks that go on without one that is killed; ``losses.py NAME ...`` runs a function below."""
+
+import mmap
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+#: Elements of the table that is added to: several stripes, each under a lock of its own.
+SIZE = 40_000
+ROWS = 64
+#: Adds of each worker to each of the two tables, and how many lie between two meetings.
+ADDS = 600
+BETWEEN = 50
+#: Of a number, the bits that count one worker's adds.
+BITS = 15
+
+
+class Acknowledged:
+    """A count that outlives this process: how many of its adds have returned."""
+
+    def __init__(self):
+        path = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"adds-{worker.RANK}"
+        with path.open("w+b") as file:
+            file.truncate(16)
+            self.counts = np.frombuffer(mmap.mmap(file.fileno(), 16), np.int64)
+
+    def note(self, table):
+        self.counts[table] += 1
+
+
+def goes_on(folder):
+    """Add to two tables, meet now and then, and report what is there when one has been killed."""
+    mv.init(on_peer_lost="continue")
+    whole = mv.ArrayTableHandler(SIZE, dtype="int64", name="whole")
+    rows = mv.MatrixTableHandler(ROWS, 100, dtype="int64", name="rows")
+    mine = 1 << (BITS * worker.RANK)
+    delta = np.full(SIZE, mine)
+    row_delta = np.full((2, 100), mine)
+    acknowledged = Acknowledged()
+    worker.announce("busy")
+    for number in range(ADDS):
+        whole.add(delta)
+        acknowledged.note(0)
+        rows.add(row_delta, [number % ROWS, (number + 7) % ROWS])
+        acknowledged.note(1)
+        if number % BETWEEN == 0:
+            _meet(number // BETWEEN)
+    worker.announce("added")
+    worker.wait_for("killed")
+    mv.barrier()
+    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker())
+    values, sums = whole.get(), rows.get().sum(axis=0)
+    worker.report(least=_counts(values.min), most=_counts(values.max))
+    worker.report(rows=[int(sums[0] >> (BITS * rank)) % (1 << BITS) for rank in range(4)])
+    mv.save(folder)
+    late = mv.ArrayTableHandler(10, 5)
+    late.add(np.ones(10))
+    mv.barrier()
+    worker.report(late=late.get().tolist(), barrier=True)
+    mv.shutdown()
+    worker.report(ended=True)
+
+
+def _counts(of):
+    """Return the adds of each rank that a number of a table, chosen by `of`, stands for."""
+    return [int(of() >> (BITS * rank)) % (1 << BITS) for rank in range(4)]
+
+
+def _meet(number):
+    """Make a call that all make together."""
+    if number % 4 == 0:
+        mv.barrier()
+    elif number % 4 == 1:
+        table = None
+        while table is None:
+            try:
+                table = mv.ArrayTableHandler(1000, 3.0)
+            except mv.PeerLostError:  # on all: it was the one that made the table
+                continue
+        assert (table.get() == 3).all()
+    elif number % 4 == 2:
+        _sum(np.ones(8))
+    else:
+        _sum(np.ones(300_000))
+
+
+def _sum(array):
+    """Sum it over the workers, who are four or, when one has been killed, three."""
+    try:
+        mv.aggregate(array)
+    except mv.PeerLostError:  # on all: in the middle of a sum of many parts
+        return
+    assert (array == array[0]).all()
+    assert array[0] in (3, 4), array[0]
+
+
+def names_the_dead():
+    """Add in rounds until one is killed, and report when and how this rank learns of it."""
+    mv.init(True)
+    table = mv.ArrayTableHandler(1000, name="rounds")
+    worker.announce("busy")
+    try:
+        while True:
+            table.add(np.ones(1000))
+            table.get()
+    except mv.PeerLostError as error:
+        worker.report(error=["PeerLostError", str(error)], at=time.monotonic())
+
+
+def is_stopped(patience):
+    """Wait in a barrier for rank 1, which is stopped meanwhile."""
+    mv.init(peer_timeout=float(patience))
+    worker.announce("ready")
+    if worker.RANK == 1:
+        worker.wait_for("stopped")  # and does not come further until it goes on
+    worker.report_call(mv.barrier)
+
+
+def loses_a_node():
+    """Use the rows of another node, whose only rank is killed."""
+    mv.init(peer_timeout=2.0)
+    table = mv.MatrixTableHandler(10, 3, name="spread")
+    mv.barrier()
+    worker.announce("ready")
+    worker.wait_for("killed")
+    worker.report_call(lambda: table.get([0, 9]), name="rows")
+    worker.report_call(mv.barrier, name="barrier")
+
+
+if __name__ == "__main__":
+    worker.begin()
+    globals()[sys.argv[1]](*sys.argv[2:])
+    # A rank that has been killed does not come to the end of MPI either.
+    if sys.argv[1] in ("names_the_dead", "loses_a_node"):
+        sys.stdout.flush()
+        os._exit(0)

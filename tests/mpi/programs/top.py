@@ -1,0 +1,24 @@
+"""Ranks that can be looked at: all but the first wait in a barrier until the test has looked."""
+
+import numpy as np
+import worker
+
+import multiverso as mv
+
+
+def main():
+    mv.init()
+    table = mv.ArrayTableHandler(100, name="seen [red]")
+    for _ in range(3):
+        table.add(np.ones(100))
+    mv.barrier()
+    if worker.RANK == 0:
+        worker.announce("waiting")
+        worker.wait_for("seen")
+    mv.barrier()
+    mv.shutdown()
+
+
+if __name__ == "__main__":
+    worker.begin()
+    main()

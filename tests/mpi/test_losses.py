@@ -1,0 +1,118 @@
+"""A rank is killed: the others go on without it, or all of them name it."""
+
+import os
+import random
+import signal
+import struct
+import time
+
+import pytest
+
+import launch
+from multiverso import checkpoint as checkpoints
+
+#: How many jobs lose a rank, in each mode.
+KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
+
+ADDS = 600
+
+
+SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
+
+
+@pytest.fixture(scope="module")
+def draw():
+    return random.Random(SEED)
+
+
+def lose(program, *arguments, victim, delay):
+    """Run four ranks, one of which is killed; return the result, its adds, and when it was."""
+    with launch.Job("losses.py", program, *arguments, np=4, survives=True) as job:
+        job.wait_for("busy")
+        time.sleep(delay)
+        killed_at = time.monotonic()
+        job.signal(victim, signal.SIGKILL)
+        job.announce("killed")
+        result = job.finish().check_clean()
+        counts = job.folder / f"adds-{victim}"
+        adds = struct.unpack("2q", counts.read_bytes()) if counts.exists() else (0, 0)
+    return result, adds, killed_at
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_survivors_go_on_with_every_acknowledged_add(number, draw, tmp_path):
+    victim = draw.randrange(4)
+    result, adds, _ = lose("goes_on", str(tmp_path), victim=victim, delay=draw.random() * 0.7)
+    survivors = [rank for rank in range(4) if rank != victim]
+    for rank in survivors:
+        report = result.reports.get(rank, {})
+        assert report.get("ended"), f"MULTIVERSO_TEST_SEED={SEED}\n{result.output}"
+        assert report["lost"] == [victim]
+        assert report["master"] == (rank == survivors[0])
+        assert report["late"] == [8.0] * 10
+        for other in survivors:
+            assert report["least"][other] == report["most"][other] == ADDS
+            assert report["rows"][other] == 2 * ADDS
+        # Its last add may have been under way, and be there in part.
+        assert adds[0] <= report["least"][victim] <= report["most"][victim] <= adds[0] + 1
+        assert 2 * adds[1] <= report["rows"][victim] <= 2 * adds[1] + 2
+    with checkpoints.Checkpoint(tmp_path) as saved:
+        saved.verify()
+        whole = saved.read("whole")
+    assert [int(whole.min() >> 15 * rank) % 2**15 for rank in survivors] == [ADDS] * 3
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_in_rounds_every_survivor_names_the_dead(number, draw, record_property):
+    victim = draw.randrange(4)
+    result, _, killed_at = lose("names_the_dead", victim=victim, delay=draw.random() * 0.3)
+    for rank in range(4):
+        if rank == victim:
+            continue
+        kind, message = result.reports.get(rank, {}).get("error", ("none", result.output))
+        assert kind == "PeerLostError", message
+        assert f"rank {victim} " in message
+        record_property("seconds", result.reports[rank]["at"] - killed_at)
+
+
+def test_rank_that_is_stopped_is_given_up_and_told_so():
+    with launch.Job("losses.py", "is_stopped", "2", np=3) as job:
+        job.wait_for("ready")
+        job.signal(1, signal.SIGSTOP)
+        job.announce("stopped")
+        for rank in (0, 2):
+            job.wait_for_report(rank)
+        job.signal(1, signal.SIGCONT)
+        result = job.finish().check_clean()
+    assert "rank 1 has given no sign of life" in result.output
+    for rank in (0, 2):
+        kind, message = result.reports[rank]["error"]
+        assert kind in ("OperationTimeout", "AbortedError")
+        assert "rank 1" in message
+        assert "no sign of life" in message
+    assert result.reports[1]["error"][0] == "StateError"
+
+
+def test_rank_that_was_stopped_for_a_while_goes_on():
+    with launch.Job("losses.py", "is_stopped", "60", np=2) as job:
+        job.wait_for("ready")
+        job.signal(1, signal.SIGSTOP)
+        job.announce("stopped")
+        time.sleep(0.5)
+        job.signal(1, signal.SIGCONT)
+        result = job.finish().check()
+    assert [result.reports[rank]["error"] for rank in (0, 1)] == [None, None]
+
+
+def test_only_rank_of_a_node_is_named_with_its_rows():
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
+    with launch.Job("losses.py", "loses_a_node", np=2, survives=True, **nodes) as job:
+        job.wait_for("ready")
+        job.signal(1, signal.SIGKILL)
+        job.announce("killed")
+        result = job.finish().check_clean()
+    for name in ("rows", "barrier"):
+        kind, message = result.reports[0].get(name, ("none", result.output))
+        assert kind == "PeerLostError", message
+        assert "rank 1 on " in message
+    assert "rows 5 to 9" in result.reports[0]["rows"][1]
