@@ -394,7 +394,19 @@ class TestSession(Arguments):
 
     @examples
     @hypothesis.given(
-        st.sampled_from(["sync", "staleness", "role", "timeout", "nan_policy", "comm"]), anything
+        st.sampled_from(
+            [
+                "sync",
+                "staleness",
+                "role",
+                "timeout",
+                "nan_policy",
+                "on_peer_lost",
+                "peer_timeout",
+                "comm",
+            ]
+        ),
+        anything,
     )
     def test_init(self, name, value):
         options = {
@@ -404,6 +416,8 @@ class TestSession(Arguments):
             "comm": None,
             "timeout": 1.0,
             "nan_policy": "error",
+            "on_peer_lost": "fail",
+            "peer_timeout": 1.0,
         }
         session = mv.init()
         try:
