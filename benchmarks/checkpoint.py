@@ -3,16 +3,17 @@
     python benchmarks/checkpoint.py --folder /scratch
     python benchmarks/checkpoint.py --mib 256 --rounds 2 --ranks 1 2 --json out.json
 
-A table is saved, and dd writes and syncs a file of as many bytes, in turns, since a disk is as fast
-as others leave it; the ratio of neighbouring samples counts. With background=True the call is to
-take less time than one copy of the table's bytes in memory. The folder must have room for twice
-the table.
+A table is saved, and before and after it dd writes and syncs a file of as many bytes, since a disk
+is as fast as others leave it; the ratio to these two neighbours counts. What was written before is
+given the time to reach the disk. With background=True the call is to take less time than one copy
+of the table's bytes in memory. The folder must have room for twice the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -39,6 +40,7 @@ def write_with_dd(folder: Path, mib: int) -> float:
     """Return the seconds that dd takes to write and sync so many MiB."""
     target = folder / "dd"
     command = ["dd", "if=/dev/zero", f"of={target}", "bs=1M", f"count={mib}", "conv=fsync"]
+    os.sync()  # what was deleted or written before is not to be part of it
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     seconds = time.perf_counter() - start
@@ -55,6 +57,7 @@ def copy_once(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> flo
 
 def save(folder: Path, ranks: Ranks, background: bool) -> tuple[float, float]:
     """Return the seconds of the call, the longest of all ranks, and until the save is complete."""
+    os.sync()
     ranks.start()
     start = time.perf_counter()
     mv.save(folder / "saved", keep=1, background=background)
@@ -77,9 +80,12 @@ def measure(folder: Path, mib: int, rounds: int, ranks: Ranks) -> dict[str, Any]
         mv.barrier()
         for number in range(rounds):
             if ranks.is_master:
-                samples["dd"].append(write_with_dd(folder, mib))
+                before = write_with_dd(folder, mib)
             ranks.meet()
             samples["save"].append(save(folder, ranks, background=False)[0])
+            if ranks.is_master:
+                samples["dd"].append((before + write_with_dd(folder, mib)) / 2)
+            ranks.meet()
             if number == 0:
                 # The memory for copies is made by the first save in the background, and kept.
                 first = save(folder, ranks, background=True)[0]
