@@ -3,7 +3,8 @@
 Each job has a process group, a folder and a wall limit of its own. The ranks write what happened
 to files in the folder (`programs/worker.py` is their side of it). When the limit has passed, every
 rank prints the stacks of its threads, and then the whole job is killed. However a job ends, it is
-checked that it has left no process, no segment of shared memory and no temporary file.
+checked that it has left no process, no segment of shared memory and no temporary file. If the test
+run itself is killed, a watchdog (`job_watchdog.py`) kills the job.
 
 The MPI is that of the environment which runs the tests: ``mpirun`` beside ``sys.executable``.
 """
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import job_watchdog
 import multiverso
 from multiverso._commands._launching import surviving
 
@@ -133,6 +135,8 @@ class Job:
         script = [sys.executable, "-X", "faulthandler", str(PROGRAMS / program), *arguments]
         plain = [launcher, "-np", str(np), *script]
         command = surviving(launcher, np, script) if survives else plain
+        self._mark = f"{MARK}={self.folder}"
+        self._watchdog = job_watchdog.Watchdog(self._mark, self.folder)
         self._output = (self.folder / "output").open("w+b")
         self._process = subprocess.Popen(
             command,
@@ -168,6 +172,7 @@ class Job:
         self._process.wait()
         self._output.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._watchdog.release()
 
     def wait_for(self, name: str, *ranks: int) -> None:
         """Wait until `ranks` (all by default) have announced `name`; see `worker.announce`."""
@@ -231,20 +236,11 @@ class Job:
         time.sleep(2)
 
     def _kill(self) -> None:
-        for pid in self._processes():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        job_watchdog.kill(self._mark)
 
     def _processes(self) -> list[int]:
         """Return the living processes of the job, also those that left its process group."""
-        mark = f"{MARK}={self.folder}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    if mark in (entry / "environ").read_bytes().split(b"\0"):
-                        found.append(int(entry.name))
-        return found
+        return job_watchdog.processes(self._mark)
 
     def _leftovers(self) -> list[str]:
         deadline = time.monotonic() + GRACE

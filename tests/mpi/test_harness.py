@@ -1,0 +1,46 @@
+"""The harness of these tests leaves nothing running, whatever happens to it."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import job_watchdog
+import launch
+
+#: A test run with a job that never ends by itself.
+TEST_RUN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import launch
+
+with launch.Job("faults.py", "killed", "work", np=2, survives=sys.argv[2] == "survives") as job:
+    job.wait_for("busy")
+    print(job.folder, flush=True)
+    job.finish()
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "survives"])
+def test_job_of_a_test_run_that_is_killed_is_killed_too(how):
+    command = [sys.executable, "-c", TEST_RUN, str(Path(launch.__file__).parent), how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        folder = run.stdout.readline().strip()
+        assert folder, "the job did not begin"
+        mark = f"{launch.MARK}={folder}"
+        began = job_watchdog.processes(mark)
+        run.send_signal(signal.SIGKILL)
+    try:
+        assert len(began) >= 3  # mpirun and two ranks
+        deadline = time.monotonic() + launch.GRACE
+        while Path(folder).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert job_watchdog.processes(mark) == []
+        assert not Path(folder).exists()
+    finally:
+        job_watchdog.kill(mark)
+        shutil.rmtree(folder, ignore_errors=True)
