@@ -14,7 +14,6 @@
 namespace multiverso::c_api {
 namespace {
 
-std::atomic<int64_t> sessions_opened{0};
 std::atomic<int32_t> sessions_open{0};
 std::atomic<bool> forked{false};
 std::atomic<bool> lost_any{false};
@@ -118,8 +117,6 @@ void NoteLosses(const Session& session) {
 }
 
 bool HasLostAny() { return lost_any.load(); }
-
-int64_t CountSession() { return sessions_opened.fetch_add(1) + 1; }
 
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry) {
   const uintptr_t number = Sessions().Open(entry.get());

@@ -74,8 +74,6 @@ void LeaveSessionsAtExit();
 void NoteLosses(const Session& session);
 bool HasLostAny();
 
-// The number of the session that is about to be opened: the first is 1.
-int64_t CountSession();
 // Fails in a child forked from a process that had a session open, or was opening one.
 Status CheckNotForked();
 // The same, and from now on forks of this process are noticed: before a session is opened.

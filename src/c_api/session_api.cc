@@ -79,7 +79,7 @@ Result<std::unique_ptr<Transport>> OpenTransport(const MV_SessionOptions& option
       return std::unique_ptr<Transport>(std::make_unique<SingleTransport>());
     case MV_TRANSPORT_MPI: {
       const std::string path = options.mpi_path == nullptr ? "" : options.mpi_path;
-      auto mpi = MpiTransport::Open(path, options.mpi_comm, CountSession());
+      auto mpi = MpiTransport::Open(path, options.mpi_comm);
       if (!mpi.ok()) return mpi.status();
       return std::unique_ptr<Transport>(std::move(mpi.value()));
     }

@@ -39,6 +39,19 @@ void FinalizeAtExit() {
   }
 }
 
+// A duplicate is another communicator, which begins anew.
+template <class Handle>
+int IsNotCopied(Handle /*old*/, int /*key*/, void* /*state*/, void* /*value*/, void* /*copy*/,
+                int* is_copied) {
+  *is_copied = 0;
+  return kMpiSuccess;
+}
+
+template <class Handle>
+int NeedsNoEnd(Handle /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
+  return kMpiSuccess;
+}
+
 template <class Handle>
 class CommunicatorOf final : public MpiCommunicator {
  public:
@@ -70,6 +83,26 @@ class CommunicatorOf final : public MpiCommunicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string Describe() const override { return description_; }
+
+  Status CountUse(int64_t* count) override {
+    // MPI keeps it with the communicator, whose handle may be another one's after its end.
+    static const int key = [this] {
+      int made = -1;
+      const int code =
+          mpi_.Comm_create_keyval(IsNotCopied<Handle>, NeedsNoEnd<Handle>, &made, nullptr);
+      return code == kMpiSuccess ? made : -1;
+    }();
+    if (key == -1) return Status(Code::kTransport, "MPI_Comm_create_keyval failed");
+    void* value = nullptr;
+    int is_there = 0;
+    MV_RETURN_IF_NOT_OK(
+        Check(mpi_.Comm_get_attr(comm_, key, &value, &is_there), "MPI_Comm_get_attr"));
+    // The number itself stands in the place of a pointer to something.
+    *count = (is_there != 0 ? reinterpret_cast<intptr_t>(value) : 0) + 1;
+    return Check(
+        mpi_.Comm_set_attr(comm_, key, reinterpret_cast<void*>(static_cast<intptr_t>(*count))),
+        "MPI_Comm_set_attr");
+  }
 
   Status Send(int to, int tag, std::string bytes) override {
     outgoing_.push_back(Outgoing{std::move(bytes), Handle{}});

@@ -29,6 +29,9 @@ class MpiCommunicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual std::string Describe() const = 0;
+  // One more than at the last call with this communicator in this process: all ranks that have made
+  // the same calls with it get the same, whatever else each of them has done.
+  virtual Status CountUse(int64_t* count) = 0;
 
   // Starts a message; the bytes are kept until it has left.
   virtual Status Send(int to, int tag, std::string bytes) = 0;

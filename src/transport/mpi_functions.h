@@ -57,6 +57,7 @@ struct Functions {
   int (*Comm_create_keyval)(int (*)(Handle, int, void*, void*, void*, int*),
                             int (*)(Handle, int, void*, void*), int*, void*);
   int (*Comm_free_keyval)(int*);
+  int (*Comm_get_attr)(Handle, int, void*, int*);
   int (*Comm_set_attr)(Handle, int, void*);
   int (*Comm_delete_attr)(Handle, int);
   int (*Isend)(const void*, int, Handle, int, int, Handle, Handle*);
@@ -91,6 +92,7 @@ struct Functions {
     load(&Comm_set_errhandler, "MPI_Comm_set_errhandler");
     load(&Comm_create_keyval, "MPI_Comm_create_keyval");
     load(&Comm_free_keyval, "MPI_Comm_free_keyval");
+    load(&Comm_get_attr, "MPI_Comm_get_attr");
     load(&Comm_set_attr, "MPI_Comm_set_attr");
     load(&Comm_delete_attr, "MPI_Comm_delete_attr");
     load(&Isend, "MPI_Isend");

@@ -41,7 +41,7 @@ struct MpiTransport::Header {
 };
 
 Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_path,
-                                                         const void* mpi_comm, int64_t session) {
+                                                         const void* mpi_comm) {
   Result<MpiLibrary> library = MpiLibrary::Find(mpi_path);
   if (!library.ok()) return library.status();
   auto communicator = MpiCommunicator::Open(library.value(), mpi_comm);
@@ -53,6 +53,8 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_
                                           ") but ", communicator.value()->Describe(),
                                           " sees one: use the mpirun that belongs to this MPI"));
   }
+  int64_t session = 0;
+  MV_RETURN_IF_NOT_OK(communicator.value()->CountUse(&session));
   return std::unique_ptr<MpiTransport>(new MpiTransport(std::move(communicator.value()), session));
 }
 

@@ -18,10 +18,9 @@ namespace multiverso {
 
 class MpiTransport final : public Transport {
  public:
-  // `session` counts the sessions this process has opened, and so agrees between the ranks.
   // LauncherError if the launcher says that there are several ranks and MPI says one.
   static Result<std::unique_ptr<MpiTransport>> Open(const std::string& mpi_path,
-                                                    const void* mpi_comm, int64_t session);
+                                                    const void* mpi_comm);
   ~MpiTransport() override;
 
   int rank() const override { return communicator_->rank(); }
@@ -47,7 +46,7 @@ class MpiTransport final : public Transport {
   Status Drain(Instant deadline);
 
   std::unique_ptr<MpiCommunicator> communicator_;
-  int64_t session_;
+  int64_t session_;  // of those opened with this communicator
   int64_t exchange_ = 0;
   std::vector<std::string> hellos_;  // on rank 0, by rank
   std::vector<bool> came_;

@@ -63,6 +63,26 @@ def sessions_of_parts_of_the_job():
 
 
 @case
+def ranks_that_have_opened_other_sessions_open_one_together():
+    from mpi4py import MPI
+
+    mv.shutdown()
+    for _ in range(worker.RANK):  # as many alone as each likes
+        with mv.session(comm=MPI.COMM_SELF, timeout=TIMEOUT):
+            pass
+    part = MPI.COMM_WORLD.Split(min(worker.RANK, 1))  # the first alone, the others together
+    if worker.RANK > 0:
+        with mv.session(comm=part, timeout=TIMEOUT):
+            mv.barrier()
+    part.Free()
+    for _ in range(2):
+        with mv.session(timeout=TIMEOUT):
+            equal(mv.size(), worker.SIZE)
+            mv.barrier()
+    mv.init(timeout=TIMEOUT)
+
+
+@case
 def roles_number_workers_and_servers_densely():
     roles = (["all"], ["server", "worker"], ["worker", "server", "all"],
              ["server", "worker", "worker", "server"])[worker.SIZE - 1]  # fmt: skip
