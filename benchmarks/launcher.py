@@ -31,7 +31,7 @@ def find_mpirun() -> str:
     return found
 
 
-def _environment(mpirun: str) -> dict[str, str]:
+def mpi_environment(mpirun: str) -> dict[str, str]:
     """Return the environment for mpirun: Open MPI refuses root and more ranks than cores."""
     environment = dict(os.environ)
     version = subprocess.run(
@@ -104,7 +104,7 @@ def launch(
         target = Path(folder, "report.json")
         command = [mpirun, "-np", str(num_ranks), sys.executable, str(script)]
         command += [*arguments, *more, "--json", str(target)]
-        process = subprocess.Popen(command, env=_environment(mpirun), start_new_session=True)
+        process = subprocess.Popen(command, env=mpi_environment(mpirun), start_new_session=True)
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:

@@ -1,0 +1,350 @@
+"""Measure how soon the others know when something goes wrong.
+
+    python benchmarks/faults.py
+    python benchmarks/faults.py --repeat 20 --only killed_sync interrupted --json out.json
+    python benchmarks/faults.py --table mpich.json openmpi.json     # two reports, as in the docs
+
+Each sample is a job of its own, on the MPI of this Python's environment, in which one rank dies,
+stops, fails or makes another call. Its time is that from the fault until the last of the others has
+its exception in Python. The bound is what docs/faults.md promises. Returns 1 if a bound was passed.
+
+The lock of a rank that dies in the middle of an add needs the library with failpoints, which
+`make test` builds; without it that case is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from environment import describe
+from fault_ranks import PEER_TIMEOUT, TIMEOUT
+from launcher import find_mpirun, mpi_environment, progress
+from multiverso._commands._launching import surviving
+
+_ROOT = Path(__file__).resolve().parents[1]
+_RANKS_PROGRAM = Path(__file__).with_name("fault_ranks.py")
+_FAILPOINTS = _ROOT / "build" / "cmake" / "libmultiverso_failpoints.so"
+#: Seconds after which a job is killed.
+_LIMIT = 40.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something that goes wrong.
+
+    Attributes
+    ----------
+    name : str
+        Of the case; the function of fault_ranks.py is `program`.
+    fault, seen : str
+        What goes wrong, and what the others get, in words.
+    kind : str
+        The exception that all of them must get; "none" if they go on.
+    bound : float
+        Seconds that it may take.
+    program : str
+        What the ranks run.
+    by : signal.Signals or None
+        What is sent to the last rank, or to the first one if it is SIGINT. None if the last rank
+        goes wrong by itself.
+    waits : float
+        Seconds that are part of what is asked for (a deadline), and are taken off.
+    nodes : bool
+        Whether each rank is on a (virtual) node of its own.
+    alone : bool
+        Whether it is about one process without MPI.
+    """
+
+    name: str
+    fault: str
+    seen: str
+    kind: str
+    bound: float
+    program: str
+    by: signal.Signals | None = None
+    waits: float = 0.0
+    nodes: bool = False
+    alone: bool = False
+
+
+_KILL, _STOP, _INT = signal.SIGKILL, signal.SIGSTOP, signal.SIGINT
+_LOST, _LATE = "PeerLostError", "OperationTimeout"
+_MISMATCH = "MismatchError"
+CASES = [
+    Case("killed_async", "SIGKILL, others in a barrier", _LOST, _LOST, 1, "barrier", _KILL),
+    Case("killed_sync", "SIGKILL, others in rounds", _LOST, _LOST, 1, "rounds", _KILL),
+    Case("continued", "SIGKILL, 'continue'", "the barrier goes on", "none", 1, "goes_on", _KILL),
+    Case("lock", "SIGKILL in an add", "the next add, with the lock", "none", 1, "lock"),
+    Case("lost_node", "SIGKILL, alone on its node", f"{_LOST}, after peer_timeout at most", _LOST,
+         PEER_TIMEOUT + 1, "lost_node", _KILL, nodes=True),
+    Case("stopped", "SIGSTOP", f"{_LATE}, after peer_timeout", _LATE, 1, "stopped", _STOP,
+         waits=PEER_TIMEOUT),
+    Case("late", "does not come", f"{_LATE}, after timeout", _LATE, 1, "late", waits=TIMEOUT),
+    Case("exception", "unhandled exception", _LOST, _LOST, 1, "exception"),
+    Case("interrupted", "Ctrl-C", "KeyboardInterrupt there, AbortedError", "AbortedError", 1,
+         "barrier", _INT),
+    Case("different_calls", "aggregate instead of add_get", _MISMATCH, _MISMATCH, 1,
+         "different_calls"),
+    Case("call_fewer", "shutdown instead of add_get", _MISMATCH, _MISMATCH, 1, "call_fewer"),
+    Case("different_tables", "another table", _MISMATCH, _MISMATCH, 1, "different_tables"),
+    Case("hostile_checkpoint", "a wrong bit in 64 MiB", "CheckpointCorruptError",
+         "CheckpointCorruptError", 1, "hostile_checkpoint", alone=True),
+    Case("full_disk", "room for 16 of 64 MiB", "CheckpointIOError", "CheckpointIOError", 1,
+         "full_disk", alone=True),
+]  # fmt: skip
+
+
+class _Job:
+    """The processes of one sample, and the folder in which they say what they saw."""
+
+    def __init__(self, case: Case, num_ranks: int) -> None:
+        self._case = case.name
+        self.num_ranks = 1 if case.alone else num_ranks
+        self.folder = Path(tempfile.mkdtemp(prefix="multiverso-faults-"))
+        self._limit = time.monotonic() + _LIMIT
+        command = [sys.executable, str(_RANKS_PROGRAM), case.program, str(self.folder)]
+        environ = dict(os.environ)
+        if not case.alone:
+            mpirun = find_mpirun()
+            command = surviving(mpirun, num_ranks, command)
+            environ = mpi_environment(mpirun)
+        if case.nodes:
+            environ["MULTIVERSO_RANKS_PER_NODE"] = "1"
+        if case.name == "lock":
+            environ["MULTIVERSO_LIBRARY"] = str(_FAILPOINTS)
+        with (self.folder / "output").open("w") as output:
+            self._process = subprocess.Popen(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self.folder.glob("pid-*"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(json.loads(file.read_text()), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def read(self, name: str) -> Any:
+        """Wait for a file of the folder and return what it says."""
+        path = self.folder / name
+        while not path.exists():
+            if time.monotonic() > self._limit:
+                output = (self.folder / "output").read_text()
+                raise SystemExit(f"{self._case}: no {name} in time; it printed:\n{output}")
+            time.sleep(0.002)
+        return json.loads(path.read_text("utf-8"))
+
+    def signal(self, rank: int, signum: signal.Signals) -> None:
+        """Send a signal to a rank."""
+        os.kill(self.read(f"pid-{rank}"), signum)
+
+    def announce(self, name: str) -> None:
+        """Make a file for which the ranks wait."""
+        (self.folder / name).touch()
+
+    def end(self) -> None:
+        """Let the ranks that are left end."""
+        self.announce("over")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2.0)
+
+
+def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
+    """Let it go wrong once; return the seconds until each rank that should has seen it.
+
+    Raises
+    ------
+    SystemExit
+        If a rank saw something else, or nothing.
+    """
+    with _Job(case, num_ranks) as job:
+        last = job.num_ranks - 1
+        for rank in range(job.num_ranks):
+            job.read(f"ready-{rank}")
+        # At any point of a wait, and not always at its beginning.
+        time.sleep(0.1 + 0.1 * random.random())
+        begin = time.monotonic()
+        if case.by is not None:
+            job.signal(0 if case.by == _INT else last, case.by)
+        job.announce("go")
+        by_itself = case.by is None and case.name != "late"
+        fault = job.read("fault") if by_itself else begin
+        seen = []
+        for rank in range(max(last, 1)):
+            what = job.read(f"seen-{rank}")
+            expected = "KeyboardInterrupt" if case.by == _INT and rank == 0 else case.kind
+            if what["kind"] != expected:
+                raise SystemExit(
+                    f"{case.name}: rank {rank}: expected {expected}, received {what['kind']}"
+                )
+            since = what["began"] if case.name == "late" else fault
+            seconds = what["took"] if "took" in what else what["at"] - since - case.waits
+            seen.append({"rank": rank, "seconds": seconds})
+        job.end()
+    return seen
+
+
+def summarise(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, Any]:
+    """Return one case, ready for JSON: of each sample the time of the last rank."""
+    last = [max(one["seconds"] for one in sample) for sample in samples]
+    summary = {
+        "name": case.name,
+        "fault": case.fault,
+        "seen": case.seen,
+        "bound": case.bound,
+        "seconds": last,
+        "median": statistics.median(last),
+        "max": max(last),
+        "passed": max(last) <= case.bound,
+    }
+    if case.by == _INT:  # and of the rank that was interrupted
+        here = [sample[0]["seconds"] for sample in samples]
+        summary["here"] = {"median": statistics.median(here), "max": max(here)}
+    return summary
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the report as a table."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=132)
+    known = report["environment"]
+    console.print(f"{known['cores']} cores, {known['cpu']}, {known['mpi'] or 'without MPI'}")
+    for note in report["notes"]:
+        console.print(f"note: {note}")
+    table = Table(
+        title=f"{report['ranks']} ranks: from the fault until the last rank knows, "
+        f"{report['repeat']} times"
+    )
+    for name in ("what goes wrong", "what the others get"):
+        table.add_column(name)
+    for name in ("median", "longest", "promised", ""):
+        table.add_column(name, justify="right", no_wrap=True)
+    for case in report["cases"]:
+        word = "[green]PASS[/green]" if case["passed"] else "[red]above[/red]"
+        times = [_milliseconds(case[name]) for name in ("median", "max")]
+        table.add_row(case["fault"], case["seen"], *times, f"{case['bound']:g} s", word)
+        if "here" in case:
+            here = [_milliseconds(case["here"][name]) for name in ("median", "max")]
+            table.add_row("", "of which KeyboardInterrupt", *here, "", "")
+    console.print(table)
+
+
+def _rows(reports: list[dict[str, Any]], case: dict[str, Any]) -> list[str]:
+    """Return the rows of a Markdown table that are about a case of the first report."""
+
+    def times(of: dict[str, Any]) -> str:
+        return f"{_milliseconds(of['median'])}, {_milliseconds(of['max'])}"
+
+    same = [
+        next((one for one in report["cases"] if one["name"] == case["name"]), None)
+        for report in reports
+    ]
+    cells = [times(one) if one else "" for one in same]
+    rows = [f"| {case['fault']} | {case['seen']} | {case['bound']:g} s | {' | '.join(cells)} |"]
+    if "here" in case:
+        cells = [times(one["here"]) if one else "" for one in same]
+        rows.append(f"| | of which KeyboardInterrupt | | {' | '.join(cells)} |")
+    return rows
+
+
+def markdown(reports: list[dict[str, Any]]) -> str:
+    """Return the reports side by side as a Markdown table: median and longest of each case."""
+    mpis = [report["environment"]["mpi"].replace(" Version:", "") for report in reports]
+    lines = [f"| what goes wrong | what the others get | promised | {' | '.join(mpis)} |"]
+    lines.append("|---" * (3 + len(reports)) + "|")
+    for case in reports[0]["cases"]:
+        lines += _rows(reports, case)
+    return "\n".join(lines) + "\n"
+
+
+def _mpi() -> Any:
+    """Return mpi4py.MPI to ask for its version, without a job of this process's own."""
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    return MPI
+
+
+def _chosen(only: list[str] | None) -> tuple[list[Case], list[str]]:
+    """Return the cases that are asked for and possible, and notes about the others."""
+    cases = [case for case in CASES if only is None or case.name in only]
+    if _FAILPOINTS.exists():
+        return cases, []
+    note = f"the case 'lock' needs {_FAILPOINTS}, which is not there"
+    return [case for case in cases if case.name != "lock"], [note]
+
+
+def main() -> int:
+    """Run the benchmark; see the text at the top of this file."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    names = [case.name for case in CASES]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", help=", ".join(names))
+    parser.add_argument("--repeat", type=int, default=10, help="jobs of each case (10)")
+    parser.add_argument("--ranks", type=int, default=4, help="of each job (4)")
+    parser.add_argument("--json", type=Path, help="write the report to this file")
+    parser.add_argument(
+        "--table", nargs="+", type=Path, metavar="JSON", help="print reports as Markdown instead"
+    )
+    parser.add_argument("--silent", action="store_true", help="print nothing")
+    options = parser.parse_args()
+    if options.ranks < 2 or options.repeat < 1:
+        parser.error("expected at least 2 ranks and 1 repetition")
+    if options.table:
+        reports = [json.loads(path.read_text()) for path in options.table]
+        sys.stdout.write(markdown(reports))
+        return 0
+    cases, notes = _chosen(options.only)
+    samples: dict[str, list[list[dict[str, float]]]] = {case.name: [] for case in cases}
+    # In turns, so that what else the machine does falls on all of them.
+    for case in progress(cases * options.repeat, is_master=not options.silent):
+        samples[case.name].append(measure(case, options.ranks))
+    report = {
+        "environment": describe(_mpi()),
+        "notes": notes,
+        "ranks": options.ranks,
+        "repeat": options.repeat,
+        "cases": [summarise(case, samples[case.name]) for case in cases],
+    }
+    if options.json is not None:
+        options.json.write_text(json.dumps(report, indent=1))
+    if not options.silent:
+        show(report)
+    return 0 if all(case["passed"] for case in report["cases"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
