@@ -48,6 +48,37 @@ with mv.session():
 """
 
 
+# On a file system of its own, of a few megabytes, which is full before the second save is complete.
+FULL_DISK = """
+import errno, os, sys
+import numpy as np
+import multiverso as mv
+with mv.session():
+    table = mv.ArrayTableHandler(1_000_000, np.ones(1_000_000), name="w")
+    mv.save(sys.argv[1], step=1)
+    table.add(np.ones(1_000_000))
+    for background in (False, True):
+        try:
+            mv.save(sys.argv[1], step=2, background=background)
+            mv.wait_for_save()
+        except mv.CheckpointIOError as error:
+            print(error.errno == errno.ENOSPC, 0 < error.bytes_written < 4_000_000)
+    assert (table.get() == 2).all()
+    assert mv.load(sys.argv[1]) == 1
+    assert (table.get() == 1).all()
+    os.remove(os.path.join(sys.argv[1], "other"))
+    assert sorted(os.listdir(sys.argv[1])) == ["000001-step-1"]
+    mv.save(sys.argv[1], step=3)
+"""
+
+#: Mounts a file system that no other process sees, with a file that takes a part of it.
+SMALL_DISK = """
+mount -t tmpfs -o size=9m none "$1" || exit 77
+head -c 2000000 /dev/zero > "$1/other"
+exec "$2" -c "$3" "$1"
+"""
+
+
 class Folder(unittest.TestCase):
     """A test with a folder of its own, and a session if it opens one."""
 
@@ -247,6 +278,25 @@ class TestRefused(Folder):
         for line in lines[:2]:
             self.assertRegex(line, rf"^{errno.EFBIG} {self.folder}/\.saving-.*shard-00000.* True$")
         self.assertEqual(self.names(), ["000001-step-1", "000002-step-3"])
+
+    def test_disk_that_is_really_full(self):
+        unshare = shutil.which("unshare")
+        if unshare is None:
+            self.skipTest("there is no unshare, to mount a disk that is small")
+        # The first checkpoint takes 4 MB, what lies beside it 2 MB, and the second would take 4 MB.
+        shell = ["sh", "-c", SMALL_DISK, "sh", str(self.folder), sys.executable, FULL_DISK]
+        result = subprocess.run(
+            [unshare, "--map-root-user", "--mount", *shell],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if result.returncode == 77 or "unshare:" in result.stderr:
+            self.skipTest(f"no disk can be mounted here: {result.stderr.strip()}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "True True\n" * 2)
 
 
 class TestDamage(Folder):
