@@ -126,6 +126,21 @@ class MV_FileError(Structure):
     )
 
 
+class MV_PeerError(Structure):
+    """Which other rank an error is about."""
+
+    _fields_ = (
+        ("struct_size", c_int64),
+        ("rank", c_int32),
+        ("reserved", c_int32),
+        ("silent_for", c_double),
+        ("host", c_char_p),
+        ("last_call", c_char_p),
+        ("table", c_char_p),
+        ("checkpoint", c_char_p),
+    )
+
+
 class MV_SaveOptions(Structure):
     """How to save."""
 
@@ -287,6 +302,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_ParamSyncRun": (c_int32, (MV_ParamSync, c_void_p, c_int64)),
     "MV_ParamSyncFree": (c_int32, (MV_ParamSync,)),
     "MV_LastErrorFile": (c_int32, (POINTER(MV_FileError),)),
+    "MV_LastErrorPeer": (c_int32, (POINTER(MV_PeerError),)),
     "MV_SaveOptionsInit": (c_int32, (POINTER(MV_SaveOptions),)),
     "MV_SessionSave": (c_int32, (MV_Session, POINTER(MV_SaveOptions))),
     "MV_SessionSaveWait": (c_int32, (MV_Session,)),
@@ -450,4 +466,21 @@ def exception(status: int) -> Exception:
         raw = MV_FileError(struct_size=sizeof(MV_FileError))
         if lib.MV_LastErrorFile(byref(raw)) == MV_OK and raw.path is not None:
             error.set_file(os.fsdecode(raw.path), raw.position, raw.error_number)
+    if isinstance(error, errors.PeerError):
+        _set_peer(error)
     return error
+
+
+def _set_peer(error: errors.PeerError) -> None:
+    """Note what the library knows about the rank that the calling thread's last error is about."""
+    raw = MV_PeerError(struct_size=sizeof(MV_PeerError))
+    if lib.MV_LastErrorPeer(byref(raw)) != MV_OK or raw.rank < 0:
+        return
+    error.rank = raw.rank
+    error.silent_for = raw.silent_for if raw.silent_for >= 0 else None
+    error.host, error.last_call, error.table = map(_text, (raw.host, raw.last_call, raw.table))
+    error.last_checkpoint = None if raw.checkpoint is None else os.fsdecode(raw.checkpoint)
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")

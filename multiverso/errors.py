@@ -16,6 +16,7 @@ __all__ = [
     "MismatchError",
     "MultiversoError",
     "OperationTimeout",
+    "PeerError",
     "PeerLostError",
     "StateError",
     "TransportError",
@@ -48,15 +49,47 @@ class MismatchError(MultiversoError, RuntimeError):
     """The ranks did not make the same call. The message names both sides."""
 
 
-class OperationTimeout(MultiversoError, TimeoutError):  # noqa: N818 (as in TimeoutExpired)
+class PeerError(MultiversoError):
+    """A call failed because of another rank: the base of what is raised then.
+
+    Attributes
+    ----------
+    rank : int or None
+        Which rank: that was lost, that is late, or that gave the session up; the first, if there
+        are several. None if the error is about no rank in particular. What follows is None where it
+        is not known.
+    host : str or None
+        The name of the host that the rank runs on.
+    table : str or None
+        The name of the table whose call failed here; None if that was no call of a table.
+    last_call : str or None
+        What the rank did last, and when, such as ``"add of table 'w' (400 bytes), 0.31 s ago"``.
+        Known of ranks of this node.
+    silent_for : float or None
+        Seconds from the rank's last sign of life until this error. A living rank gives one every
+        second, or more often with a short `peer_timeout`.
+    last_checkpoint : str or None
+        The path of the checkpoint that the session completed last.
+
+    """
+
+    rank: int | None = None
+    host: str | None = None
+    table: str | None = None
+    last_call: str | None = None
+    silent_for: float | None = None
+    last_checkpoint: str | None = None
+
+
+class OperationTimeout(PeerError, TimeoutError):  # noqa: N818 (as in TimeoutExpired)
     """A call passed its deadline. The message names the ranks that were waited for."""
 
 
-class PeerLostError(MultiversoError, RuntimeError):
+class PeerLostError(PeerError, RuntimeError):
     """Another rank died or left. The message names it."""
 
 
-class AbortedError(MultiversoError, RuntimeError):
+class AbortedError(PeerError, RuntimeError):
     """Another rank gave the session up. The message names it and its reason."""
 
 

@@ -41,15 +41,26 @@ struct FileFault {
   int64_t position = 0;      // bytes written before, or where in the file the fault is
 };
 
+// Which rank an error is about, and what is known of it, for those that are about one.
+struct PeerFault {
+  int32_t rank = -1;
+  double silent_for = -1;  // seconds since its last sign of life; negative if that is not known
+  // Empty where that is not known or there is none:
+  std::string host;
+  std::string last_call;
+  std::string table;       // of the call that failed here
+  std::string checkpoint;  // that was completed last
+};
+
 // Cheap when ok: the text is allocated for errors only. Copyable; thread-compatible.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string text)
-      : code_(code), content_(std::make_shared<const Content>(Content{std::move(text), {}})) {}
+      : code_(code), content_(std::make_shared<const Content>(Content{std::move(text), {}, {}})) {}
   Status(Code code, std::string text, FileFault file)
       : code_(code),
-        content_(std::make_shared<const Content>(Content{std::move(text), std::move(file)})) {}
+        content_(std::make_shared<const Content>(Content{std::move(text), std::move(file), {}})) {}
 
   static Status Ok() { return Status(); }
   static Status Pending() {
@@ -70,17 +81,36 @@ class [[nodiscard]] Status {
     return content_ && !content_->file.path.empty() ? &content_->file : nullptr;
   }
 
+  // Null unless the error is about a rank.
+  const PeerFault* peer() const {
+    return content_ && content_->peer.rank >= 0 ? &content_->peer : nullptr;
+  }
+
   // The same error with what was being done in front of its text.
   Status In(const std::string& context) const {
     if (ok() || pending()) return *this;
-    return Status(code_, context + ": " + text(), content_ ? content_->file : FileFault());
+    Content content = content_ ? *content_ : Content();
+    content.text = context + ": " + content.text;
+    return Status(code_, std::move(content));
+  }
+
+  // The same error, which is about that rank.
+  Status About(PeerFault peer) const {
+    if (ok() || pending()) return *this;
+    Content content = content_ ? *content_ : Content();
+    content.peer = std::move(peer);
+    return Status(code_, std::move(content));
   }
 
  private:
   struct Content {
     std::string text;
     FileFault file;
+    PeerFault peer;
   };
+
+  Status(Code code, Content content)
+      : code_(code), content_(std::make_shared<const Content>(std::move(content))) {}
 
   Code code_ = Code::kOk;
   std::shared_ptr<const Content> content_;

@@ -15,6 +15,11 @@ FileFault& File() {
   return file;
 }
 
+PeerFault& Peer() {
+  thread_local PeerFault peer;
+  return peer;
+}
+
 }  // namespace
 
 int32_t Report(const Status& status) noexcept {
@@ -22,14 +27,17 @@ int32_t Report(const Status& status) noexcept {
   (void)Report(status.code(), status.text().c_str());
   try {
     if (status.file() != nullptr) File() = *status.file();
+    if (status.peer() != nullptr) Peer() = *status.peer();
   } catch (const std::exception&) {
     File().path.clear();
+    Peer().rank = -1;
   }
   return static_cast<int32_t>(status.code());
 }
 
 int32_t Report(Code code, const char* text) noexcept {
   File().path.clear();
+  Peer().rank = -1;
   // A text that cannot be stored is no reason to lose the code.
   try {
     Text() = text;
@@ -40,6 +48,8 @@ int32_t Report(Code code, const char* text) noexcept {
 }
 
 const FileFault& LastFile() { return File(); }
+
+const PeerFault& LastPeer() { return Peer(); }
 
 const char* LastError() { return Text().c_str(); }
 

@@ -17,6 +17,8 @@ int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
 // Of the same error; an empty path if it is about no file.
 const FileFault& LastFile();
+// And a rank below 0 if it is about no rank.
+const PeerFault& LastPeer();
 
 // Runs `body`, which returns Status, and reports what came of it. Nothing is thrown past it.
 template <class Body>

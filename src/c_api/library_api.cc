@@ -107,6 +107,22 @@ int32_t MV_LastErrorFile(MV_FileError* error) {
   return MV_OK;
 }
 
+int32_t MV_LastErrorPeer(MV_PeerError* error) {
+  if (error == nullptr || error->struct_size != sizeof(MV_PeerError)) return MV_ERR_VALUE;
+  const multiverso::PeerFault& peer = multiverso::c_api::LastPeer();
+  const auto text = [&peer](const std::string& known) {
+    return peer.rank < 0 || known.empty() ? nullptr : known.c_str();
+  };
+  error->rank = peer.rank;
+  error->reserved = 0;
+  error->silent_for = peer.rank < 0 ? -1 : peer.silent_for;
+  error->host = text(peer.host);
+  error->last_call = text(peer.last_call);
+  error->table = text(peer.table);
+  error->checkpoint = text(peer.checkpoint);
+  return MV_OK;
+}
+
 const char* MV_LastError(void) { return multiverso::c_api::LastError(); }
 
 int32_t MV_Wait(void) {

@@ -115,9 +115,10 @@ bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
 Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
   for (const int rank : ranks_) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
-    return Status(Code::kPeerLost,
-                  StrCat(group_->members().NameRank(rank), " ", group_->WhyGone(rank),
-                         " in the middle of aggregate: a part of the array has been summed"));
+    return group_->About(
+        rank, Status(Code::kPeerLost,
+                     StrCat(group_->members().NameRank(rank), " ", group_->WhyGone(rank),
+                            " in the middle of aggregate: a part of the array has been summed")));
   }
   return Status::Ok();
 }

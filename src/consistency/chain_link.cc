@@ -14,7 +14,10 @@ constexpr auto kFarewell = std::chrono::milliseconds(200);
 // MPI reports the end of the other side as an error of what was under way to or from it.
 Status With(int rank, const Status& status) {
   if (status.code() != Code::kTransport) return status;
-  return Status(Code::kPeerLost, StrCat("rank ", rank, " cannot be reached: ", status.text()));
+  PeerFault peer;
+  peer.rank = rank;
+  return Status(Code::kPeerLost, StrCat("rank ", rank, " cannot be reached: ", status.text()))
+      .About(std::move(peer));
 }
 
 }  // namespace

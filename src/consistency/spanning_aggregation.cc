@@ -142,8 +142,8 @@ Status SpanningAggregation::LookAfterOthers() const {
   for (const int rank : group_->workers()->members()) {
     const std::string gone = group_->WhyGone(rank);
     if (gone.empty()) continue;
-    return group_->Lost(StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
-                               group_->rank(), " waited for it in aggregate"));
+    return group_->Lost(rank, StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
+                                     group_->rank(), " waited for it in aggregate"));
   }
   return Status::Ok();
 }
@@ -168,9 +168,12 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
       continue;
     }
     if (now >= limit.deadline) {
-      const Status timeout(Code::kTimeout,
-                           StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
-                                  " s in aggregate for the sums of ", NameRanks(Awaited())));
+      const std::vector<int> awaited = Awaited();
+      Status timeout(Code::kTimeout,
+                     StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
+                            " s in aggregate for the sums of ", NameRanks(awaited),
+                            awaited.empty() ? "" : group_->Trace(awaited[0])));
+      if (!awaited.empty()) timeout = group_->About(awaited[0], timeout);
       group_->Abort(timeout);
       return timeout;
     }

@@ -300,7 +300,8 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   bool is_lost = false;  // and not only gone after its last word, which is still on its way
   int lost_rank = -1;
   std::string lost_later;  // has done its part of this round, and will not of the next
-  int elsewhere = me_;     // who waits in another call, and in which
+  int lost_later_rank = -1;
+  int elsewhere = me_;  // who waits in another call, and in which
   const char* call_there = nullptr;
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
@@ -309,7 +310,10 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     const std::string gone = group_->WhyGone(rank_of(i));
     const Need need = waits_for(i);
     if (need == Need::kNothing) {
-      if (!gone.empty() && !has_finished(i)) lost_later += NameLost(i, gone, !lost_later.empty());
+      if (!gone.empty() && !has_finished(i)) {
+        lost_later += NameLost(i, gone, !lost_later.empty());
+        lost_later_rank = rank_of(i);
+      }
       continue;
     }
     (need == Need::kCall ? late : carrying).push_back(rank_of(i));
@@ -328,14 +332,16 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   }
   if (is_lost) {
     group_->LogLastCalls(lost_rank);
-    return group_->Lost(StrCat(lost, " while rank ", group_->rank(), " waited for it in ", call,
-                               ", ", RoundName(round), group_->Trace(lost_rank)));
+    return group_->Lost(
+        lost_rank, StrCat(lost, " while rank ", group_->rank(), " waited for it in ", call, ", ",
+                          RoundName(round), group_->Trace(lost_rank)));
   }
   // Whoever does not come may have heard of it, and gone for that reason.
   if (!lost_later.empty() && NewsHasCome(/*of_this_node=*/false)) {
-    return group_->Lost(StrCat(lost_later, " while rank ", group_->rank(), " waited in ", call,
-                               ", ", RoundName(round), ", for ",
-                               NameRanks(late.empty() ? carrying : late)));
+    return group_->Lost(
+        lost_later_rank,
+        StrCat(lost_later, " while rank ", group_->rank(), " waited in ", call, ", ",
+               RoundName(round), ", for ", NameRanks(late.empty() ? carrying : late)));
   }
   if (call_there != nullptr) {
     return Disagree(turns(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
@@ -343,11 +349,12 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
     if (late.empty()) late = carrying;
-    const Status timeout(
+    Status timeout(
         Code::kTimeout,
         StrCat("rank ", group_->rank(), " waited ", SecondsBetween(waiting_since_, now), " s in ",
                call, ", ", RoundName(round), ", for ", NameRanks(late),
                ", which did not come to it", late.empty() ? "" : group_->Trace(late[0])));
+    if (!late.empty()) timeout = group_->About(late[0], timeout);
     group_->Abort(timeout);
     return timeout;
   }

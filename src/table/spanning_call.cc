@@ -163,9 +163,11 @@ Status SpanningCall::LookAfterServers() {
     const std::string gone = group->WhyGone(lanes_[i].server());
     if (gone.empty()) continue;
     const RowRange rows = lanes_[i].rows();
-    return Status(Code::kPeerLost,
-                  StrCat(group->members().NameRank(lanes_[i].server()), " ", gone, " with rows ",
-                         rows.first, " to ", rows.end - 1, group->Trace(lanes_[i].server())));
+    const int server = lanes_[i].server();
+    return group->About(
+        server,
+        Status(Code::kPeerLost, StrCat(group->members().NameRank(server), " ", gone, " with rows ",
+                                       rows.first, " to ", rows.end - 1, group->Trace(server))));
   }
   return Status::Ok();
 }
@@ -175,9 +177,11 @@ Status SpanningCall::TooLate() const {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (!answered_[i]) silent.push_back(lanes_[i].server());
   }
-  return Status(Code::kTimeout, StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ",
-                                       NameRanks(silent), " to answer",
-                                       silent.empty() ? "" : table_->group()->Trace(silent[0])));
+  const NodeGroup& group = *table_->group();
+  const Status timeout(Code::kTimeout, StrCat("waited ", SecondsBetween(began_, Clock::now()),
+                                              " s for ", NameRanks(silent), " to answer",
+                                              silent.empty() ? "" : group.Trace(silent[0])));
+  return silent.empty() ? timeout : group.About(silent[0], timeout);
 }
 
 Status SpanningCall::Fail(const Status& status) {

@@ -130,9 +130,10 @@ Status TableCreation::CompareSpecs() {
 Status TableCreation::CheckCame(int rank, const char* task) const {
   const std::vector<int> present = context_.group->everybody()->present();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
-  return Status(Code::kPeerLost, StrCat(context_.members->NameRank(rank), " ",
-                                        context_.group->WhyGone(rank), " before it had ", task,
-                                        " of ", spec_.Describe(), ": nobody has the table"));
+  return context_.group->About(
+      rank, Status(Code::kPeerLost, StrCat(context_.members->NameRank(rank), " ",
+                                           context_.group->WhyGone(rank), " before it had ", task,
+                                           " of ", spec_.Describe(), ": nobody has the table")));
 }
 
 void TableCreation::ArriveWithSegment() {
@@ -173,8 +174,10 @@ Status TableCreation::MapAndArrive() {
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->WhyGone(maker_);
     if (!gone.empty()) {
-      failure_ = Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", gone,
-                                                " before all had mapped the memory that it made"));
+      failure_ = group->About(
+          maker_,
+          Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", gone,
+                                         " before all had mapped the memory that it made")));
     }
     if (mapped.ok()) segment_ = std::move(mapped.value());
   }

@@ -106,10 +106,12 @@ Status Circle::Meet(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(CheckElsewhere(late));
     const Instant now = Clock::now();
     std::string late_ones;
-    if (now >= limit.deadline && FindLate(&late_ones)) {
-      const Status timeout(Code::kTimeout, StrCat("rank ", group_->rank(), " waited ",
-                                                  SecondsBetween(arrived_at_, now), " s in ",
-                                                  NameOf(MyKind()), " for ", late_ones));
+    int first = -1;
+    if (now >= limit.deadline && FindLate(&late_ones, &first)) {
+      Status timeout(Code::kTimeout,
+                     StrCat("rank ", group_->rank(), " waited ", SecondsBetween(arrived_at_, now),
+                            " s in ", NameOf(MyKind()), " for ", late_ones));
+      if (first >= 0) timeout = group_->About(first, timeout);
       // Whoever comes later would wait for this rank in vain.
       group_->Abort(timeout);
       return timeout;
@@ -172,7 +174,7 @@ std::vector<int> Circle::LateMembers(bool only_here) const {
   return late;
 }
 
-bool Circle::FindLate(std::string* who) {
+bool Circle::FindLate(std::string* who, int* first) {
   std::vector<int> late = LateMembers(/*only_here=*/true);
   *who = NameRanks(late);
   if (bridge_ != nullptr) {
@@ -199,7 +201,9 @@ bool Circle::FindLate(std::string* who) {
     *who = silent + *who;
   }
   *who += ", which did not call it";
-  if (!late.empty()) *who += group_->Trace(late.front());
+  if (late.empty()) return true;
+  *first = late.front();
+  *who += group_->Trace(late.front());
   return true;
 }
 
@@ -235,9 +239,9 @@ Status Circle::CheckPeers(const std::vector<int>& late) {
       if (group_->IsCountedOut(member)) continue;
     }
     group_->LogLastCalls(member);
-    return group_->Lost(StrCat(group_->members().NameRank(member), " ", gone, " while rank ",
-                               group_->rank(), " waited for it in ", NameOf(MyKind()),
-                               group_->Trace(member)));
+    return group_->Lost(member, StrCat(group_->members().NameRank(member), " ", gone,
+                                       " while rank ", group_->rank(), " waited for it in ",
+                                       NameOf(MyKind()), group_->Trace(member)));
   }
   if (some_counted_out) return Status::Pending();
   return bridge_ == nullptr ? Status::Ok() : CheckLeaders();
@@ -251,9 +255,9 @@ Status Circle::CheckLeaders() {
     const Instant now = Clock::now();
     if (!leader_gone_at_.has_value()) leader_gone_at_ = now;
     if (now < *leader_gone_at_ + kOnItsWay || IsCompleted()) return Status::Ok();
-    return group_->Lost(StrCat(group_->members().NameRank(leader), " ", gone, " while rank ",
-                               group_->rank(), " waited in ", NameOf(MyKind()),
-                               " for its node to meet the others"));
+    return group_->Lost(leader, StrCat(group_->members().NameRank(leader), " ", gone,
+                                       " while rank ", group_->rank(), " waited in ",
+                                       NameOf(MyKind()), " for its node to meet the others"));
   }
   return Status::Ok();
 }

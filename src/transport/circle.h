@@ -68,8 +68,9 @@ class Circle {
   Status CheckLeaders();
   // The leader's part: until the meeting is completed, or that instant.
   Status CarryAcross(Instant until);
-  // Who is late, and which nodes do not even say. False while other nodes are being asked.
-  bool FindLate(std::string* who);
+  // Who is late, and which nodes do not even say. False while other nodes are being asked. `first`
+  // is the first of the late, or -1.
+  bool FindLate(std::string* who, int* first);
 
   NodeGroup* group_;
   int index_;

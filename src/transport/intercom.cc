@@ -37,7 +37,7 @@ struct Intercom::News {
   uint32_t magic = kMagic;
   uint32_t kind = 0;
   int32_t sender = 0;
-  int32_t rank = 0;    // whom it is about
+  int32_t rank = 0;    // whom it is about; kAborted: or -1
   int32_t code = 0;    // kAborted: why; kGone: a RankSlot::State; kAlive: whether for the last time
   int32_t circle = 0;  // kWhoIsLate
   uint64_t meeting = 0;
@@ -72,8 +72,9 @@ bool Intercom::Poll() {
     if (bytes.size() == sizeof(news)) std::memcpy(&news, bytes.data(), sizeof(news));
     const int size = group_->members().size();
     const bool sound = bytes.size() == sizeof(news) && news.magic == kMagic && news.sender >= 0 &&
-                       news.sender < size && !group_->is_local(news.sender) && news.rank >= 0 &&
-                       news.rank < size && news.circle >= 0 && news.circle < kCircles;
+                       news.sender < size && !group_->is_local(news.sender) &&
+                       news.rank >= (news.kind == kAborted ? -1 : 0) && news.rank < size &&
+                       news.circle >= 0 && news.circle < kCircles;
     if (!sound) {
       Drop("news", -1);
       continue;
@@ -91,7 +92,8 @@ void Intercom::TakeIn(const News& news) {
   switch (news.kind) {
     case kAborted:
       if (news.code < 0) {
-        group_->NoteAbort(news.sender, Status(static_cast<Code>(news.code), news.text));
+        const Status why(static_cast<Code>(news.code), news.text);
+        group_->NoteAbort(news.sender, news.rank < 0 ? why : group_->About(news.rank, why));
         return;
       }
       break;
@@ -145,6 +147,7 @@ void Intercom::TellAbort(const Status& why) {
   News news;
   news.kind = kAborted;
   news.sender = group_->rank();
+  news.rank = why.peer() == nullptr ? -1 : why.peer()->rank;
   news.code = static_cast<int32_t>(why.code());
   CopyText(news.text, why.text());
   TellOtherNodes(news);

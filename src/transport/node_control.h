@@ -126,7 +126,8 @@ struct alignas(64) NodeControl {
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
   alignas(64) std::atomic<uint32_t> abort;
   int32_t aborted_by;
-  int32_t abort_code;  // why: a Code
+  int32_t abort_code;   // why: a Code
+  int32_t abort_about;  // the rank that the error was about, or -1
   char abort_reason[512];
 
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }

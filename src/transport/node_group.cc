@@ -145,6 +145,7 @@ void NodeGroup::NoteAbort(int by, const Status& why) {
   if (!control_->abort.compare_exchange_strong(expected, NodeControl::kWriting)) return;
   control_->aborted_by = by;
   control_->abort_code = static_cast<int32_t>(why.code());
+  control_->abort_about = why.peer() == nullptr ? -1 : why.peer()->rank;
   CopyText(control_->abort_reason, why.text());
   control_->abort.store(NodeControl::kSet, std::memory_order_release);
 }
@@ -154,11 +155,11 @@ bool NodeGroup::IsAborted() const {
 }
 
 Status NodeGroup::GiveUp(int rank, const std::string& waiting_in) {
-  const Status timeout(
-      Code::kTimeout,
-      StrCat(members_.NameRank(rank), " (process ", slot(rank).pid,
-             ") has given no sign of life for ", pulse_->SilentFor(rank), " s while rank ",
-             this->rank(), " waited for it in ", waiting_in, Trace(rank)));
+  const Status timeout = About(
+      rank, Status(Code::kTimeout, StrCat(members_.NameRank(rank), " (process ", slot(rank).pid,
+                                          ") has given no sign of life for ",
+                                          pulse_->SilentFor(rank), " s while rank ", this->rank(),
+                                          " waited for it in ", waiting_in, Trace(rank))));
   slot(rank).was_given_up.store(1);
   if (members_.survives_losses()) {
     CountOut(rank, "has given no sign of life for too long");
@@ -183,10 +184,13 @@ Status NodeGroup::CheckAborted(bool was_waiting) {
   const auto code = static_cast<Code>(control_->abort_code);
   // A mismatch is everybody's, and a timeout that of all who waited for the same.
   if (code == Code::kMismatch || (code == Code::kTimeout && was_waiting)) {
-    return Status(code, control_->abort_reason);
+    const Status same(code, control_->abort_reason);
+    return control_->abort_about < 0 ? same : About(control_->abort_about, same);
   }
-  return Status(Code::kAborted, StrCat("rank ", control_->aborted_by,
-                                       " gave the session up: ", control_->abort_reason));
+  const int by = control_->aborted_by;
+  return About(by, Status(Code::kAborted,
+                          StrCat("rank ", by, " gave the session up: ", control_->abort_reason,
+                                 " (rank ", by, " ", Facts(by), ")")));
 }
 
 void NodeGroup::CallLeader() const {
@@ -260,9 +264,22 @@ std::string NodeGroup::WhyGone(int rank) const {
   return IsAlive(local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
 }
 
-Status NodeGroup::Lost(const std::string& text) {
+Status NodeGroup::Lost(int rank, const std::string& text) {
   if (intercom_ != nullptr) intercom_->PassOnLosses();
-  return Status(Code::kPeerLost, text);
+  return About(rank, Status(Code::kPeerLost, text));
+}
+
+Status NodeGroup::About(int rank, const Status& error) const {
+  PeerFault peer;
+  peer.rank = rank;
+  const double silent_for = pulse_->SilentFor(rank);
+  if (silent_for > 0) peer.silent_for = silent_for;
+  peer.host = members_.host_of(rank);
+  peer.last_call = LastCallOf(rank);
+  const auto view = NodeView::Of(segment_.data(), segment_.bytes());
+  if (view.ok()) peer.table = view.value().LastTable(this->rank());
+  peer.checkpoint = Saved();
+  return error.About(std::move(peer));
 }
 
 bool NodeGroup::IsCountedOut(int rank) const {
@@ -310,14 +327,22 @@ int NodeGroup::MasterOf(const std::vector<int>& ranks) const {
   return first == ranks.end() ? members_.master_rank() : *first;
 }
 
-std::string NodeGroup::Trace(int rank) const {
-  std::string text = StrCat(" (on ", members_.host_of(rank));
+std::string NodeGroup::LastCallOf(int rank) const {
   const auto view = NodeView::Of(segment_.data(), segment_.bytes());
-  const std::string last = view.ok() && is_local(rank) ? view.value().LastCall(rank) : "";
-  if (!last.empty()) text += StrCat("; its last call: ", last);
-  const std::string saved = Saved();
-  return text + (saved.empty() ? ")" : StrCat("; last checkpoint: ", saved, ")"));
+  return view.ok() && is_local(rank) ? view.value().LastCall(rank) : "";
 }
+
+std::string NodeGroup::Facts(int rank) const {
+  std::string text = StrCat("on ", members_.host_of(rank));
+  const std::string last = LastCallOf(rank);
+  if (!last.empty()) text += StrCat("; its last call: ", last);
+  const double silent_for = pulse_->SilentFor(rank);
+  if (silent_for > 0) text += StrCat("; last heard of ", silent_for, " s ago");
+  const std::string saved = Saved();
+  return saved.empty() ? text : StrCat(text, "; last checkpoint: ", saved);
+}
+
+std::string NodeGroup::Trace(int rank) const { return StrCat(" (", Facts(rank), ")"); }
 
 void NodeGroup::LogLastCalls(int rank) const {
   if (!is_local(rank) || slot(rank).was_told.exchange(1) != 0) return;

@@ -84,9 +84,11 @@ class NodeGroup final : public OwnerProbe {
   const char* MeetingAheadOf(int rank) const;
   // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
   std::string WhyGone(int rank) const;
-  // PeerLostError in these words, after the other nodes have been told of those who died on this
-  // one: whoever gets it may end the process at once.
-  Status Lost(const std::string& text);
+  // PeerLostError about that rank in these words, after the other nodes have been told of those who
+  // died on this one: whoever gets it may end the process at once.
+  Status Lost(int rank, const std::string& text);
+  // The same error with all that is known of the rank that it is about.
+  Status About(int rank, const Status& error) const;
   // In a session that survives losses: whether it goes on without that rank, which will not come to
   // any meeting that it has not come to.
   bool IsCountedOut(int rank) const;
@@ -126,8 +128,8 @@ class NodeGroup final : public OwnerProbe {
   Status CheckNotGivenUp() const;
   // Where this rank notes what it does.
   FlightLog* log() const { return control_->logs(members_.size()) + rank(); }
-  // How that rank is to be named in an error: on which host it is, and what it did last, as far as
-  // that is known.
+  // What an error says of that rank after its name, in brackets: on which host it is, what it did
+  // last and when it was last heard of, as far as that is known, and the last checkpoint.
   std::string Trace(int rank) const;
   // Logs the last calls of a rank of this node that was lost, if no rank has done so yet.
   void LogLastCalls(int rank) const;
@@ -143,6 +145,9 @@ class NodeGroup final : public OwnerProbe {
 
  private:
   void Introduce();
+  // On this node, as far as it is known.
+  std::string LastCallOf(int rank) const;
+  std::string Facts(int rank) const;
   NodeGroup(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger);
 
   Segment segment_;

@@ -137,10 +137,14 @@ Result<NodeView> NodeView::Of(const char* data, int64_t bytes) {
 }
 
 std::string NodeView::TableName(int64_t table) const {
-  if (table < 0 || table >= FlightLog::kTables) return StrCat("table number ", table);
+  const std::string name = NameOfTable(table);
+  return name.empty() ? StrCat("table number ", table) : StrCat("table '", name, "'");
+}
+
+std::string NodeView::NameOfTable(int64_t table) const {
+  if (table < 0 || table >= FlightLog::kTables) return "";
   const TableLabel& label = control_->labels[table];
-  if (label.is_set.load(std::memory_order_acquire) == 0) return StrCat("table number ", table);
-  return StrCat("table '", TextOf(label.name), "'");
+  return label.is_set.load(std::memory_order_acquire) == 0 ? "" : TextOf(label.name);
 }
 
 std::vector<NodeView::Call> NodeView::CallsOf(int rank, int most) const {
@@ -181,6 +185,11 @@ std::string NodeView::Describe(const Call& call) const {
 std::string NodeView::LastCall(int rank) const {
   const std::vector<Call> calls = CallsOf(rank, 1);
   return calls.empty() ? "" : Describe(calls[0]);
+}
+
+std::string NodeView::LastTable(int rank) const {
+  const std::vector<Call> calls = CallsOf(rank, 1);
+  return calls.empty() ? "" : NameOfTable(calls[0].table);
 }
 
 std::string NodeView::LastCalls(int rank, int most) const {

@@ -29,6 +29,8 @@ class NodeView {
   // "add of table 'w' (400 bytes), 0.31 s ago", or "in barrier for 2.5 s"; empty if nothing is
   // known of that rank, such as one of another node.
   std::string LastCall(int rank) const;
+  // The name of the table that the rank's last call was about; empty if that was about none.
+  std::string LastTable(int rank) const;
   // The last `most` calls, the latest first, one a line.
   std::string LastCalls(int rank, int most) const;
   // All there is to see, as one JSON object.
@@ -47,6 +49,8 @@ class NodeView {
   std::vector<Call> CallsOf(int rank, int most) const;
   std::string Describe(const Call& call) const;
   std::string TableName(int64_t table) const;
+  // Empty if it is not known.
+  std::string NameOfTable(int64_t table) const;
   std::vector<int> Awaited(int rank) const;
 
   const NodeControl* control_;

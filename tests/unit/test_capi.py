@@ -224,6 +224,12 @@ class TestErrors(unittest.TestCase):
             self.assertEqual(str(ours("why")), "why")
             self.assertIsNone(ours("why").status)
 
+    def test_errors_about_another_rank_begin_without_knowledge_of_it(self):
+        attributes = "rank host table last_call silent_for last_checkpoint".split()
+        for kind in (errors.PeerLostError, errors.OperationTimeout, errors.AbortedError):
+            self.assertTrue(issubclass(kind, errors.PeerError), kind)
+            self.assertEqual([getattr(kind("why"), name) for name in attributes], [None] * 6)
+
     def test_error_from_the_library_has_its_status(self):
         with self.assertRaises(errors.StateError) as caught:
             _capi.call(_capi.lib.MV_TableFree, _capi.MV_Table(None))

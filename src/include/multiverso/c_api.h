@@ -135,6 +135,22 @@ typedef struct MV_FileError {
 /* Which file the calling thread's last failing call was about. */
 MV_EXPORT int32_t MV_LastErrorFile(MV_FileError* error);
 
+typedef struct MV_PeerError {
+  int64_t struct_size; /* set by the caller to sizeof(MV_PeerError) */
+  int32_t rank;        /* the first, if there are several; -1 if that error is about no rank */
+  int32_t reserved;
+  double silent_for; /* seconds since its last sign of life; negative if that is not known */
+  /* NULL where that is not known, or there is none. Valid until the thread's next call: */
+  const char* host;       /* that it is on */
+  const char* last_call;  /* what it did last, and when */
+  const char* table;      /* of the call that failed here */
+  const char* checkpoint; /* the path of the one that the session completed last */
+} MV_PeerError;
+
+/* Which other rank the calling thread's last failing call was about: with MV_ERR_PEER_LOST who was
+ * lost, with MV_ERR_TIMEOUT who is late, with MV_ERR_ABORTED who gave the session up. */
+MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
+
 /* ---- Waiting -------------------------------------------------------------------------------- */
 /* Goes on with the calling thread's pending call for one more slice. MV_ERR_STATE without one. */
 MV_EXPORT int32_t MV_Wait(void);

@@ -44,6 +44,29 @@ TEST(Status, InPutsTheContextInFrontOfErrorsOnly) {
   EXPECT_TRUE(Status::Pending().In("init").pending());
 }
 
+TEST(Status, IsAboutAPeerOnlyIfToldSo) {
+  const Status error(Code::kPeerLost, "rank 3 died");
+  EXPECT_EQ(error.peer(), nullptr);
+  PeerFault peer;
+  peer.rank = 3;
+  peer.host = "b";
+  const Status about = error.About(peer).In("get");
+  EXPECT_EQ(about.text(), "get: rank 3 died");
+  ASSERT_NE(about.peer(), nullptr);
+  EXPECT_EQ(about.peer()->rank, 3);
+  EXPECT_EQ(about.peer()->host, "b");
+  EXPECT_EQ(about.file(), nullptr);
+  EXPECT_EQ(error.peer(), nullptr);
+  EXPECT_TRUE(Status::Ok().About(peer).ok());
+  EXPECT_TRUE(Status::Pending().About(peer).pending());
+}
+
+TEST(Status, InKeepsTheFile) {
+  const Status error = Status(Code::kCheckpointIo, "no", FileFault{"/x", 2, 7}).In("save");
+  ASSERT_NE(error.file(), nullptr);
+  EXPECT_EQ(error.file()->position, 7);
+}
+
 TEST(Status, ReturnIfNotOkPassesErrorsAndPendingUp) {
   bool went_on = false;
   EXPECT_TRUE(PassOn(Status::Pending(), &went_on).pending());

@@ -37,6 +37,17 @@ TEST(LastError, StaysUntilTheNextError) {
   EXPECT_STREQ(LastError(), "second");
 }
 
+TEST(LastPeer, IsThatOfTheLastError) {
+  PeerFault peer;
+  peer.rank = 2;
+  peer.last_call = "barrier";
+  Report(Status(Code::kPeerLost, "rank 2 died").About(peer));
+  EXPECT_EQ(LastPeer().rank, 2);
+  EXPECT_EQ(LastPeer().last_call, "barrier");
+  Report(Status(Code::kValue, "something else"));
+  EXPECT_LT(LastPeer().rank, 0);
+}
+
 TEST(LastError, IsOfTheCallingThreadAlone) {
   Report(Status(Code::kValue, "of the main thread"));
   testing::OnThreads(4, [](int me) {

@@ -39,6 +39,23 @@ TEST(Library, NamesEveryStatus) {
   EXPECT_STREQ(MV_StatusName(2), "unknown");
 }
 
+TEST(LastErrorPeer, IsNobodyIfTheErrorIsAboutNobody) {
+  EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
+  MV_PeerError peer{};
+  EXPECT_EQ(MV_LastErrorPeer(&peer), MV_ERR_VALUE);
+  EXPECT_EQ(MV_LastErrorPeer(nullptr), MV_ERR_VALUE);
+  peer.struct_size = sizeof(peer);
+  EXPECT_EQ(MV_LastErrorPeer(&peer), MV_OK);
+  EXPECT_EQ(peer.rank, -1);
+  EXPECT_LT(peer.silent_for, 0);
+  EXPECT_EQ(peer.host, nullptr);
+  EXPECT_EQ(peer.last_call, nullptr);
+  EXPECT_EQ(peer.table, nullptr);
+  EXPECT_EQ(peer.checkpoint, nullptr);
+  // It has not forgotten the error either.
+  EXPECT_NE(std::string(MV_LastError()).find("no pending call"), std::string::npos);
+}
+
 TEST(Waiting, NeedsAPendingCall) {
   EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
   EXPECT_NE(std::string(MV_LastError()).find("no pending call"), std::string::npos);

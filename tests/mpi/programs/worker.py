@@ -10,6 +10,9 @@ from pathlib import Path
 #: Seconds after which a rank gives up waiting for an announcement.
 PATIENCE = 100.0
 
+#: The attributes of an error about another rank.
+ABOUT = ("rank", "host", "table", "last_call", "silent_for", "last_checkpoint")
+
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
 SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
 
@@ -49,11 +52,17 @@ def report(**values):
 
 
 def report_call(function, *arguments, name="error"):
-    """Call a function and report as `name` what it raises: type and message, or None."""
+    """Call a function and report as `name` what it raises: type and message, or None.
+
+    Of an error about another rank the attributes are reported, too, as `name` and "_about".
+    """
     try:
         function(*arguments)
     except BaseException as error:
         report(**{name: [type(error).__name__, str(error)]})
+        if hasattr(error, "last_call"):
+            about = {attribute: getattr(error, attribute) for attribute in ABOUT}
+            report(**{f"{name}_about": about})
     else:
         report(**{name: None})
 

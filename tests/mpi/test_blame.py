@@ -1,0 +1,44 @@
+"""Errors about another rank say which one, where it runs, what it did last and what was saved."""
+
+import pytest
+
+import launch
+
+KINDS = {"lost": "PeerLostError", "late": "OperationTimeout", "aborts": "AbortedError"}
+
+NP = 3
+LAST = NP - 1
+
+
+@pytest.mark.parametrize(
+    ("how", "call", "per_node"),
+    [
+        *((how, call, NP) for how in KINDS for call in ("add_get", "barrier")),
+        ("late", "add_get", 2),
+        ("aborts", "barrier", 2),
+    ],
+)
+def test_error_has_all_that_is_known_of_the_rank(how, call, per_node, tmp_path):
+    nodes = {} if per_node == NP else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    result = launch.run("blame.py", how, call, str(tmp_path), np=NP, **nodes).check_clean()
+    for rank in range(LAST):
+        report = result.reports[rank]
+        kind, message = report.get("error") or ("none", result.output)
+        assert kind == KINDS[how], message
+        about = report["error_about"]
+        assert about["rank"] == LAST, message
+        assert f"rank {LAST}" in message
+        assert about["host"].startswith(report["host"]), about
+        assert report["host"] in message
+        assert about["table"] == ("weights" if call == "add_get" else None)
+        assert about["last_checkpoint"].startswith(str(tmp_path))
+        assert about["last_checkpoint"] in message
+        # Of a rank that has not been heard of in the moment before it is 0, and so not known.
+        assert about["silent_for"] is None or about["silent_for"] > 0
+        if per_node == NP:
+            # How long ago it was depends on when it is looked at.
+            last_call = about["last_call"].split(",")[0]
+            assert last_call.startswith(call if how == "aborts" else "barrier")
+            assert last_call in message
+        else:  # what a rank of another node did is not known here
+            assert about["last_call"] is None
