@@ -7,41 +7,19 @@
 
 #include "base/text.h"
 #include "checkpoint/folder.h"
-#include "session/outcome.h"
 #include "session/table_record.h"
 
 namespace multiverso {
 
 Loading::Loading(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
                  int64_t num_created, Instant deadline)
-    : Operation(deadline),
-      state_(state),
-      fence_(std::move(fence)),
-      last_(state),
-      wish_(wish),
-      agreement_(state->group, CallKind::kLoad, std::move(wish), std::move(tables), num_created) {}
-
-void Loading::Cancel(const std::string& reason) {
-  state_->group->Abort(Status(Code::kAborted, reason));
-}
+    : CheckpointCall(state, CallKind::kLoad, std::move(fence), std::move(wish), std::move(tables),
+                     num_created, deadline) {}
 
 Status Loading::Step(const WaitLimit& limit) {
   switch (phase_) {
-    case Phase::kFence:
-      MV_RETURN_IF_NOT_OK(fence_->Step(limit));
-      phase_ = Phase::kLast;
-      [[fallthrough]];
-    case Phase::kLast:
-      MV_RETURN_IF_NOT_OK(last_.Step(limit));
-      phase_ = Phase::kAgree;
-      [[fallthrough]];
-    case Phase::kAgree:
-      MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
-      master_ = state_->group->MasterOf(circle()->present());
-      phase_ = Phase::kSettle;
-      [[fallthrough]];
-    case Phase::kSettle:
-      MV_RETURN_IF_NOT_OK(Settle(limit));
+    case Phase::kBegin:
+      MV_RETURN_IF_NOT_OK(Begin(limit));
       FindAndArrive();
       phase_ = Phase::kFound;
       [[fallthrough]];
@@ -54,59 +32,46 @@ Status Loading::Step(const WaitLimit& limit) {
     case Phase::kVerify: {
       const Status status = OpenAndVerify(limit);
       if (status.pending()) return status;
-      ArriveWith(circle(), CallKind::kLoad, status, wish_.folder);
+      ArriveWith(status);
       phase_ = Phase::kVerified;
       [[fallthrough]];
     }
     case Phase::kVerified:
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
-      MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), loaders_,
-                                       "checked its part: no table has changed"));
+      MV_RETURN_IF_NOT_OK(CheckMeeting(loaders_, "checked its part: no table has changed"));
       phase_ = Phase::kApply;
       [[fallthrough]];
     case Phase::kApply: {
       const Status status = Apply(limit);
       if (status.pending()) return status;
-      ArriveWith(circle(), CallKind::kLoad, status, wish_.folder);
+      ArriveWith(status);
       phase_ = Phase::kApplied;
       [[fallthrough]];
     }
     case Phase::kApplied:
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
-      return CheckAllCame(*state_->group, *circle(), loaders_,
-                          "loaded its rows, which hold what they held before");
+      return CheckMeeting(loaders_, "loaded its rows, which hold what they held before");
   }
   return Status(Code::kInternal, "a load in no phase");
-}
-
-Status Loading::Settle(const WaitLimit& limit) {
-  // What has been added before must not come on top of what is loaded.
-  const Tables& tables = agreement_.tables();
-  for (; settled_ < tables.size(); ++settled_) {
-    MV_RETURN_IF_NOT_OK(tables[settled_]->Settle(limit));
-  }
-  return Status::Ok();
 }
 
 void Loading::FindAndArrive() {
   Status status;
   Tidings tidings;
-  if (members().rank() == master_) {
-    const CheckpointFolder folder(state_->files, wish_.folder);
+  if (is_master()) {
+    const CheckpointFolder folder(state()->files, wish().folder);
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
-      if (!wish_.flag) status = IoFailure(wish_.folder, "find a checkpoint in", ENOENT);
+      if (!wish().flag) status = IoFailure(wish().folder, "find a checkpoint in", ENOENT);
     } else if (found.ok()) {
       // All of it is read by every rank; here it is about which one it is.
-      auto reader = CheckpointReader::Open(state_->files, found.value());
+      auto reader = CheckpointReader::Open(state()->files, found.value());
       status = reader.status();
       if (reader.ok()) {
         reader_ = std::move(reader.value());
         const Manifest& manifest = reader_->manifest();
-        const bool is_folder = found.value() == wish_.folder;
+        const bool is_folder = found.value() == wish().folder;
         std::memcpy(&tidings.value[0], &manifest.id, sizeof(manifest.id));
         tidings.value[1] = manifest.step;
         tidings.value[2] = manifest.number;
@@ -114,26 +79,25 @@ void Loading::FindAndArrive() {
       }
     }
   }
-  ArriveWith(circle(), CallKind::kLoad, status, wish_.folder, tidings);
+  ArriveWith(status, tidings);
 }
 
 Status Loading::TakeFinding() {
-  MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
-  MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), {master_}, "found the checkpoint"));
+  MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "found the checkpoint"));
   loaders_ = circle()->present();
-  const Tidings tidings = TidingsOf(*circle(), master_);
+  const Tidings tidings = TidingsOf(*circle(), master());
   if (tidings.value[3] == 0) return Status::Ok();
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   step_ = tidings.value[1];
-  found_ = tidings.value[3] == 2 ? wish_.folder
-                                 : CheckpointFolder(state_->files, wish_.folder)
+  found_ = tidings.value[3] == 2 ? wish().folder
+                                 : CheckpointFolder(state()->files, wish().folder)
                                        .PathOf(CheckpointName{tidings.value[2], step_});
   return Status::Ok();
 }
 
 Status Loading::OpenAndVerify(const WaitLimit& limit) {
   if (reader_ == nullptr) {
-    auto reader = CheckpointReader::Open(state_->files, found_);
+    auto reader = CheckpointReader::Open(state()->files, found_);
     if (!reader.ok()) return reader.status();
     reader_ = std::move(reader.value());
   }
@@ -152,15 +116,14 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
 }
 
 Status Loading::MatchTables() {
-  const Tables& tables = agreement_.tables();
   const std::vector<SavedTable>& saved = reader_->manifest().tables;
   std::vector<bool> is_taken(saved.size());
-  for (const auto& table : tables) {
+  for (const auto& table : tables()) {
     const std::string name = table->spec().name;
     size_t place = 0;
     while (place < saved.size() && (is_taken[place] || saved[place].name != name)) ++place;
     // A checkpoint of one table is loaded into whichever table is named.
-    if (place == saved.size() && wish_.table >= 0 && saved.size() == 1) place = 0;
+    if (place == saved.size() && wish().table >= 0 && saved.size() == 1) place = 0;
     if (place == saved.size()) {
       return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",
                                             table->spec().Describe(), ", received none"));
@@ -170,7 +133,7 @@ Status Loading::MatchTables() {
     places_.push_back(static_cast<uint32_t>(place));
   }
   const auto left = std::find(is_taken.begin(), is_taken.end(), false);
-  if (wish_.table >= 0 || left == is_taken.end()) return Status::Ok();
+  if (wish().table >= 0 || left == is_taken.end()) return Status::Ok();
   const SavedTable& extra = saved[static_cast<size_t>(left - is_taken.begin())];
   return Status(Code::kMismatch,
                 StrCat("the checkpoint ", found_, " does not fit: it has a table '", extra.name,
@@ -178,10 +141,10 @@ Status Loading::MatchTables() {
 }
 
 Status Loading::Apply(const WaitLimit& limit) {
-  for (; applied_ < agreement_.tables().size(); ++applied_, applied_areas_ = 0) {
+  for (; applied_ < tables().size(); ++applied_, applied_areas_ = 0) {
     // Of updaters that keep state for each worker, in a job with more workers or fewer.
     const SavedTable& saved = reader_->manifest().tables[places_[applied_]];
-    const auto slots = static_cast<uint32_t>(agreement_.tables()[applied_]->state_slots());
+    const auto slots = static_cast<uint32_t>(tables()[applied_]->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
     for (; applied_areas_ < areas; ++applied_areas_, in_area_ = BlockProgress()) {
       const uint32_t area = applied_areas_ <= slots ? applied_areas_ : kStepsArea;
@@ -200,7 +163,7 @@ RowRange Loading::MyRows(const Table& table) const {
   const RowRange rows = table.partition().node_rows();
   std::vector<int> loaders_here;
   for (const int rank : loaders_) {
-    if (state_->group->is_local(rank)) loaders_here.push_back(rank);
+    if (group()->is_local(rank)) loaders_here.push_back(rank);
   }
   const auto here = static_cast<int64_t>(loaders_here.size());
   const int64_t place = PlaceAmong(loaders_here);
@@ -209,7 +172,7 @@ RowRange Loading::MyRows(const Table& table) const {
 }
 
 Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) {
-  Table* const table = agreement_.tables()[number].get();
+  Table* const table = tables()[number].get();
   const SavedTable& saved = reader_->manifest().tables[places_[number]];
   const RowRange rows = MyRows(*table);
   // Of a worker more than there were then.
@@ -234,7 +197,7 @@ Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const Wait
 }
 
 Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {
-  Table* const table = agreement_.tables()[number].get();
+  Table* const table = tables()[number].get();
   const SavedTable& saved = reader_->manifest().tables[places_[number]];
   const RowRange rows = MyRows(*table);
   MV_RETURN_IF_NOT_OK(LoadStepsOfSection(

@@ -13,32 +13,25 @@
 #include <string>
 #include <vector>
 
-#include "base/operation.h"
 #include "checkpoint/reader.h"
-#include "session/agreement.h"
-#include "session/checkpointing.h"
+#include "session/checkpoint_call.h"
 
 namespace multiverso {
 
-class Loading final : public Operation {
+class Loading final : public CheckpointCall {
  public:
   // With wish.flag it is no error if there is no checkpoint.
   Loading(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
           int64_t num_created, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
-  void Cancel(const std::string& reason) override;
 
   // After Step returned ok: the checkpoint's step; -1 if there was none.
   int64_t step() const { return step_; }
 
  private:
-  enum class Phase { kFence, kLast, kAgree, kSettle, kFound, kVerify, kVerified, kApply, kApplied };
+  enum class Phase { kBegin, kFound, kVerify, kVerified, kApply, kApplied };
 
-  Circle* circle() const { return state_->group->everybody(); }
-  const Membership& members() const { return state_->group->members(); }
-
-  Status Settle(const WaitLimit& limit);
   // Finds the checkpoint, on the master, and says so.
   void FindAndArrive();
   Status TakeFinding();
@@ -56,14 +49,7 @@ class Loading final : public Operation {
   // Of this node's, those that this rank loads.
   RowRange MyRows(const Table& table) const;
 
-  Checkpointing* state_;
-  std::unique_ptr<Operation> fence_;
-  SaveEnd last_;
-  Wish wish_;
-  Agreement agreement_;
-  Phase phase_ = Phase::kFence;
-  size_t settled_ = 0;
-  int master_ = -1;           // of those who came
+  Phase phase_ = Phase::kBegin;
   std::vector<int> loaders_;  // who divide the work
   std::string found_;
   uint64_t id_ = 0;

@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "checkpoint/folder.h"
 #include "memory/limits.h"
-#include "session/outcome.h"
 #include "session/table_record.h"
 #include "session/version.h"
 
@@ -54,38 +53,21 @@ class TableSource final : public BlockSource {
 
 Saving::Saving(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
                int64_t num_created, Mode mode, Instant deadline)
-    : Operation(deadline),
-      state_(state),
-      fence_(std::move(fence)),
-      last_(state),
+    : CheckpointCall(state, CallKind::kSave, std::move(fence), std::move(wish), std::move(tables),
+                     num_created, deadline),
       end_(state),
-      wish_(wish),
-      agreement_(state->group, CallKind::kSave, std::move(wish), std::move(tables), num_created),
       mode_(mode) {}
 
 void Saving::Cancel(const std::string& reason) {
   // Others may be waiting for this rank's file.
-  state_->job.reset();
-  state_->group->Abort(Status(Code::kAborted, reason));
+  state()->job.reset();
+  CheckpointCall::Cancel(reason);
 }
 
 Status Saving::Step(const WaitLimit& limit) {
   switch (phase_) {
-    case Phase::kFence:
-      MV_RETURN_IF_NOT_OK(fence_->Step(limit));
-      phase_ = Phase::kLast;
-      [[fallthrough]];
-    case Phase::kLast:
-      MV_RETURN_IF_NOT_OK(last_.Step(limit));
-      phase_ = Phase::kAgree;
-      [[fallthrough]];
-    case Phase::kAgree:
-      MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
-      master_ = state_->group->MasterOf(circle()->present());
-      phase_ = Phase::kSettle;
-      [[fallthrough]];
-    case Phase::kSettle:
-      MV_RETURN_IF_NOT_OK(Settle(limit));
+    case Phase::kBegin:
+      MV_RETURN_IF_NOT_OK(Begin(limit));
       PrepareAndArrive();
       phase_ = Phase::kPrepared;
       [[fallthrough]];
@@ -96,25 +78,22 @@ Status Saving::Step(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kCopy: {
       Status status = ListSections(limit);
-      if (status.ok() && wish_.flag) status = Copy(limit);
+      if (status.ok() && wish().flag) status = Copy(limit);
       if (status.pending()) return status;
       if (status.ok()) status = StartJob();
-      ArriveWith(circle(), CallKind::kSave, status, wish_.folder);
+      ArriveWith(status);
       phase_ = Phase::kStarted;
       [[fallthrough]];
     }
     case Phase::kStarted: {
       MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      Status failure = FirstFailure(*circle(), wish_.folder);
-      if (failure.ok()) {
-        failure = CheckAllCame(*state_->group, *circle(), savers_, "begun to write its rows");
-      }
+      const Status failure = CheckMeeting(savers_, "begun to write its rows");
       if (!failure.ok()) {
-        state_->job.reset();
-        if (is_master()) CheckpointFolder(state_->files, wish_.folder).Abandon(saving_);
+        state()->job.reset();
+        if (is_master()) CheckpointFolder(state()->files, wish().folder).Abandon(saving_);
         return failure;
       }
-      if (wish_.flag) return Status::Ok();
+      if (wish().flag) return Status::Ok();
       phase_ = Phase::kEnd;
       [[fallthrough]];
     }
@@ -124,14 +103,6 @@ Status Saving::Step(const WaitLimit& limit) {
   return Status(Code::kInternal, "a save in no phase");
 }
 
-Status Saving::Settle(const WaitLimit& limit) {
-  const Tables& tables = agreement_.tables();
-  for (; settled_ < tables.size(); ++settled_) {
-    MV_RETURN_IF_NOT_OK(tables[settled_]->Settle(limit));
-  }
-  return Status::Ok();
-}
-
 void Saving::PrepareAndArrive() {
   Status status;
   Tidings tidings;
@@ -139,7 +110,7 @@ void Saving::PrepareAndArrive() {
     std::random_device random;
     id_ = (uint64_t{random()} << 32) | random();
     CheckpointName name;
-    auto saving = CheckpointFolder(state_->files, wish_.folder).Begin(wish_.step, id_, &name);
+    auto saving = CheckpointFolder(state()->files, wish().folder).Begin(wish().step, id_, &name);
     status = saving.status();
     if (saving.ok()) saving_ = saving.value();
     std::memcpy(&tidings.value[0], &id_, sizeof(id_));
@@ -149,31 +120,29 @@ void Saving::PrepareAndArrive() {
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
   }
-  ArriveWith(circle(), CallKind::kSave, status, wish_.folder, tidings);
+  ArriveWith(status, tidings);
 }
 
 Status Saving::TakePreparations() {
-  MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
-  MV_RETURN_IF_NOT_OK(CheckAllCame(*state_->group, *circle(), {master_}, "made the folder"));
+  MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "made the folder"));
   savers_ = circle()->present();
-  const Tidings tidings = TidingsOf(*circle(), master_);
+  const Tidings tidings = TidingsOf(*circle(), master());
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   name_ = CheckpointName{tidings.value[1], tidings.value[2]};
   created_ = tidings.value[3];
-  saving_ = CheckpointFolder(state_->files, wish_.folder).SavingPath(name_, id_);
+  saving_ = CheckpointFolder(state()->files, wish().folder).SavingPath(name_, id_);
   return Status::Ok();
 }
 
 Status Saving::ListSections(const WaitLimit& limit) {
   if (has_sections_) return Status::Ok();
   std::vector<Section> sections;
-  const Tables& tables = agreement_.tables();
-  for (size_t i = 0; i < tables.size(); ++i) {
-    const SavedTable record = RecordOf(*tables[i]);
-    const RowRange rows = tables[i]->partition().RowsSavedBy(members().rank(), savers_);
+  for (size_t i = 0; i < tables().size(); ++i) {
+    const SavedTable record = RecordOf(*tables()[i]);
+    const RowRange rows = tables()[i]->partition().RowsSavedBy(members().rank(), savers_);
     if (rows.count() == 0) continue;
     uint64_t steps = 0;
-    MV_RETURN_IF_NOT_OK(StepsOfSection(tables[i].get(), rows, &steps, limit));
+    MV_RETURN_IF_NOT_OK(StepsOfSection(tables()[i].get(), rows, &steps, limit));
     for (uint32_t place = 0; place < record.num_areas(); ++place) {
       Section section;
       section.table = static_cast<uint32_t>(i);
@@ -192,13 +161,13 @@ Status Saving::ListSections(const WaitLimit& limit) {
 
 Status Saving::MakeRoomForCopy() {
   const int64_t bytes = TableCopy::BytesOf(sections_);
-  if (bytes <= state_->copy.bytes()) return Status::Ok();
-  state_->copy = Segment();
+  if (bytes <= state()->copy.bytes()) return Status::Ok();
+  state()->copy = Segment();
   Status status = CheckIsFree(bytes);
   if (status.ok()) {
     Result<Segment> made = Segment::CreatePrivate(bytes);
     status = made.status();
-    if (made.ok()) state_->copy = std::move(made.value());
+    if (made.ok()) state()->copy = std::move(made.value());
   }
   return status.In("a copy of the tables, to write from in the background");
 }
@@ -206,8 +175,7 @@ Status Saving::MakeRoomForCopy() {
 Status Saving::Copy(const WaitLimit& limit) {
   if (!has_room_) {
     MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
-    copy_.Begin(agreement_.tables(), sections_, state_->copy.data(),
-                TableCopy::ThreadsFor(state_->group->size()));
+    copy_.Begin(tables(), sections_, state()->copy.data(), TableCopy::ThreadsFor(group()->size()));
   }
   has_room_ = true;
   return copy_.Step(limit);
@@ -215,12 +183,12 @@ Status Saving::Copy(const WaitLimit& limit) {
 
 Status Saving::StartJob() {
   SavePlan plan;
-  plan.folder = wish_.folder;
+  plan.folder = wish().folder;
   plan.saving = saving_;
   plan.name = name_;
   plan.deadline = deadline();
   plan.sections = sections_;
-  plan.keep = wish_.keep;
+  plan.keep = wish().keep;
   plan.commits = is_master();
   plan.manifest = MakeManifest();
   // A file of each rank that saves rows, in rank order.
@@ -229,28 +197,28 @@ Status Saving::StartJob() {
     const auto saves = [&](const std::shared_ptr<Table>& table) {
       return table->partition().RowsSavedBy(rank, savers_).count() > 0;
     };
-    const Tables& tables = agreement_.tables();
-    if (std::any_of(tables.begin(), tables.end(), saves)) writers.push_back(rank);
+    if (std::any_of(tables().begin(), tables().end(), saves)) writers.push_back(rank);
   }
   const auto mine = std::find(writers.begin(), writers.end(), members().rank());
   if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());
   plan.num_files = static_cast<uint32_t>(writers.size());
-  NodeGroup* const group = state_->group;
+  NodeGroup* const group = this->group();
   plan.why_never = [group, writers](uint32_t file) {
     const std::string gone = group->WhyGone(writers[file]);
     if (gone.empty()) return Status::Ok();
-    return Status(Code::kPeerLost, StrCat(group->members().NameRank(writers[file]), " ", gone,
-                                          " before it had written its rows"));
+    return group->About(
+        writers[file], Status(Code::kPeerLost, StrCat(group->members().NameRank(writers[file]), " ",
+                                                      gone, " before it had written its rows")));
   };
   std::unique_ptr<BlockSource> source;
-  if (wish_.flag) {
-    source = std::make_unique<CopySource>(state_->copy.data(), sections_);
+  if (wish().flag) {
+    source = std::make_unique<CopySource>(state()->copy.data(), sections_);
   } else {
-    source = std::make_unique<TableSource>(agreement_.tables(), sections_, deadline());
+    source = std::make_unique<TableSource>(tables(), sections_, deadline());
   }
-  auto job = SaveJob::Start(state_->files, std::move(plan), std::move(source));
-  if (job.ok()) state_->job = std::move(job.value());
-  state_->committer = master_;
+  auto job = SaveJob::Start(state()->files, std::move(plan), std::move(source));
+  if (job.ok()) state()->job = std::move(job.value());
+  state()->committer = master();
   return job.status();
 }
 
@@ -263,7 +231,7 @@ Manifest Saving::MakeManifest() const {
   manifest.workers = static_cast<uint32_t>(members().num_workers());
   manifest.created = created_;
   manifest.library = kVersion;
-  for (const auto& table : agreement_.tables()) {
+  for (const auto& table : tables()) {
     manifest.tables.push_back(RecordOf(*table));
     manifest.tables.back().clocks = table->Clocks();
   }

@@ -13,16 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "base/operation.h"
-#include "session/agreement.h"
-#include "session/checkpointing.h"
+#include "session/checkpoint_call.h"
 #include "session/table_copy.h"
 
 namespace multiverso {
 
-class Saving final : public Operation {
+class Saving final : public CheckpointCall {
  public:
-  // `fence` is the meeting of all ranks that the call begins with. `mode` goes into the manifest.
+  // `mode` goes into the manifest.
   Saving(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
          int64_t num_created, Mode mode, Instant deadline);
 
@@ -30,13 +28,8 @@ class Saving final : public Operation {
   void Cancel(const std::string& reason) override;
 
  private:
-  enum class Phase { kFence, kLast, kAgree, kSettle, kPrepared, kCopy, kStarted, kEnd };
+  enum class Phase { kBegin, kPrepared, kCopy, kStarted, kEnd };
 
-  Circle* circle() const { return state_->group->everybody(); }
-  const Membership& members() const { return state_->group->members(); }
-  bool is_master() const { return members().rank() == master_; }
-
-  Status Settle(const WaitLimit& limit);
   // Makes the folder, on the master, and says so.
   void PrepareAndArrive();
   // Takes over what the master has decided.
@@ -48,17 +41,10 @@ class Saving final : public Operation {
   Status StartJob();
   Manifest MakeManifest() const;
 
-  Checkpointing* state_;
-  std::unique_ptr<Operation> fence_;
-  SaveEnd last_;  // of the save before
   SaveEnd end_;
-  Wish wish_;
-  Agreement agreement_;
   Mode mode_;
-  Phase phase_ = Phase::kFence;
-  int master_ = -1;          // of those who came
+  Phase phase_ = Phase::kBegin;
   std::vector<int> savers_;  // who write
-  size_t settled_ = 0;       // tables
   std::string saving_;
   CheckpointName name_;
   uint64_t id_ = 0;
