@@ -6,6 +6,7 @@ there is handed back. A `StagedGroup` is what a list of such parameters has in c
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -37,6 +38,8 @@ class Staging:
         The arrays.
     addresses : list of int
         Where they are.
+    begins : list of int
+        With which element of `flat` they begin.
 
     """
 
@@ -49,11 +52,11 @@ class Staging:
         whole = np.zeros(sum(rooms) + _ALIGNMENT // dtype.itemsize, dtype)
         skip = -_arrays.address(whole) % _ALIGNMENT // dtype.itemsize
         self.flat: NDArray[Any] = whole[skip : skip + sum(rooms)]
-        self.views: list[NDArray[Any]] = []
-        begin = 0
-        for shape, size, room in zip(shapes, sizes, rooms, strict=True):
-            self.views.append(self.flat[begin : begin + size].reshape(shape))
-            begin += room
+        self.begins = [end - room for end, room in zip(accumulate(rooms), rooms, strict=True)]
+        self.views: list[NDArray[Any]] = [
+            self.flat[begin : begin + size].reshape(shape)
+            for begin, size, shape in zip(self.begins, sizes, shapes, strict=True)
+        ]
         self.addresses = [_arrays.address(view) for view in self.views]
 
 
@@ -91,6 +94,8 @@ class StagedGroup:
         Whether the store keeps them in that dtype too, and not in half precision.
     share : float
         How much of what they gain is added to the table, 0 to 1. For integers 0 or 1.
+    is_fixed : bool
+        Whether the native pass always works on the staging.
 
     """
 
@@ -101,6 +106,7 @@ class StagedGroup:
         dtype: np.dtype[Any],
         is_exact: bool,
         share: float = 1.0,
+        is_fixed: bool = True,
     ) -> None:
         self._store = store
         self._share = share
@@ -115,7 +121,7 @@ class StagedGroup:
         if not self._is_whole:
             self._now = Staging(shapes, dtype, store.is_dense)
         self.tensors = [
-            StagedTensor(self, view, address)
+            StagedTensor(self, view, address, is_fixed)
             for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
         ]
 
@@ -158,10 +164,11 @@ class StagedGroup:
 class StagedTensor:
     """One parameter of a group: its place in the staging."""
 
-    is_fixed = True
-
-    def __init__(self, group: StagedGroup, view: NDArray[Any], address: int) -> None:
+    def __init__(
+        self, group: StagedGroup, view: NDArray[Any], address: int, is_fixed: bool
+    ) -> None:
         self.group = group
+        self.is_fixed = is_fixed
         self.dtype = view.dtype
         self.shape = view.shape
         self.size = view.size
@@ -176,8 +183,12 @@ class StagedTensor:
         """Set the values in the staging."""
         np.copyto(self._flat, values)
 
+    def place(self, address: int) -> None:
+        """Let the pass work elsewhere, where the group has found the parameter."""
+        self._address = address
+
     def address(self) -> int:
-        """Return the address in the staging."""
+        """Return the address in the staging, or where it was placed."""
         return self._address
 
     def settle(self) -> None:

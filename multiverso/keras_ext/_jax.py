@@ -1,16 +1,72 @@
 """Weights of Keras on JAX.
 
 While a model is in ``fit`` its variables hold nothing: their values are in a state that the
-trainer passes from step to step. ``jax_state_sync()`` puts it back into the variables, and the
-trainer takes it from there again.
+trainer passes from step to step. ``jax_state_sync()`` puts it back into the variables, one by one,
+and the trainer collects it from there again, which takes longer than all the rest of a sync.
+
+So weights on the CPU are worked on in the state itself, in place. Arrays of JAX must not change
+where somebody else may see them, but nobody can see these: they have just come out of a compiled
+step, which shares no memory with what went into it, and will be gone into the next. Who looks at
+weights in between, in a callback, has put the state back before, and then they are replaced as
+everywhere else.
 """
 
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from multiverso._staging import StagedGroup, Staging
 from multiverso._tensor_sync import Tensor
-from multiverso.jax_ext._arrays import DTYPES, ArrayCopier
+from multiverso.jax_ext._arrays import DTYPES, ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import Access, grouped
+
+#: By which names the trainer keeps its state: weights, and what else steps change.
+_WEIGHTS: Final = ("trainable_variables", "non_trainable_variables")
+_OTHERS: Final = ("optimizer_variables", "metrics_variables")
+
+
+class _State:
+    """Where some variables are in the state of a trainer whose ``fit`` is under way."""
+
+    def __init__(self, access: Access, variables: list[Any]) -> None:
+        self._access = access
+        self._variables = variables
+        self._model: Any = None  # whose state `_places` is about
+        self._flags: list[bool] = []  # of all its weights then: whether they are trained
+        self._weights: list[Any] = []
+        self._places: list[tuple[str, int]] | None = None
+
+    def arrays(self) -> list[Any] | None:
+        """Return the variables' arrays; None if they are not in a state, or not to be written."""
+        model = self._access.trained
+        held = getattr(model, "_jax_state", None)
+        if not held or model._jax_state_synced or model.run_eagerly or not model.jit_compile:
+            return None
+        # What is frozen, or trained again, moves within the state.
+        if model is not self._model or self._flags != [v.trainable for v in self._weights]:
+            self._model = model
+            self._weights = list(model.weights)
+            self._flags = [variable.trainable for variable in self._weights]
+            self._places = self._find(model, held)
+        if self._places is None:
+            return None
+        return [held[key][index] for key, index in self._places]
+
+    def _find(self, model: Any, held: dict[str, Any]) -> list[tuple[str, int]] | None:
+        found: dict[int, tuple[str, int]] = {}
+        for key in _WEIGHTS:
+            variables = getattr(model, key)  # as jax_state_sync() has it
+            shapes = [tuple(variable.shape) for variable in variables]
+            if shapes != [array.shape for array in held[key]]:
+                return None
+            found |= {id(variable): (key, index) for index, variable in enumerate(variables)}
+        # A step may return one array for two variables, of the optimiser perhaps.
+        arrays = [array for key in _WEIGHTS + _OTHERS for array in held.get(key) or ()]
+        pointers = [array.unsafe_buffer_pointer() for array in arrays if array.size]
+        if len(set(pointers)) != len(pointers):
+            return None
+        places = [found.get(id(variable)) for variable in self._variables]
+        return None if None in places else places  # type: ignore[return-value]
 
 
 class _Store:
@@ -21,19 +77,63 @@ class _Store:
     def __init__(self, access: Access, variables: list[Any]) -> None:
         self._access = access
         self._variables = variables
-        self._copier = ArrayCopier([variable.value for variable in variables])
+        arrays = [variable.value for variable in variables]
+        self._copier = ArrayCopier(arrays)
+        self._state = _State(access, variables) if self._copier.is_plain else None
 
     def read(self, staging: Staging) -> None:
         """Copy the values there."""
-        _put_back(self._access.trained)
-        self._copier.read([variable.value for variable in self._variables], staging)
+        arrays = self.arrays()
+        if arrays is None:
+            _put_back(self._access.trained)
+            arrays = [variable.value for variable in self._variables]
+        self._copier.read(arrays, staging)
 
     def write(self, staging: Staging) -> None:
-        """Replace the values."""
+        """Replace the values, or set them in place."""
+        arrays = self.arrays()
+        if arrays is not None:
+            for array, view in zip(arrays, staging.views, strict=True):
+                np.copyto(memory_of(array), view, casting="same_kind")
+            return
         _put_back(self._access.trained)
-        arrays = self._copier.arrays_of(staging)
-        for variable, array in zip(self._variables, arrays, strict=True):
+        made = self._copier.arrays_of(staging)
+        for variable, array in zip(self._variables, made, strict=True):
             variable.assign(array)
+
+    def arrays(self) -> list[Any] | None:
+        """Return the arrays that may be written in place, which may not be computed yet."""
+        return None if self._state is None else self._state.arrays()
+
+
+class _Group(StagedGroup):
+    """Variables of one dtype, which the native pass works on in the trainer's state if it may."""
+
+    def __init__(self, store: _Store, shapes: Any, dtype: str, share: float) -> None:
+        is_exact = DTYPES[dtype].name == dtype
+        super().__init__(store, shapes, DTYPES[dtype], is_exact, share, is_fixed=False)
+        self._variables = store
+        self._is_in_place = False
+
+    def gather(self) -> None:
+        """Say where the values are, or bring what they have gained to the tensors' memory."""
+        arrays = self._variables.arrays() if self._is_whole else None
+        self._is_in_place = arrays is not None
+        if arrays is None:
+            super().gather()
+            self._place(self._staging.addresses)
+        else:
+            self._place(buffers_of(arrays))
+
+    def scatter(self) -> None:
+        """Set the values to what is in the tensors' memory, if it is not theirs."""
+        if not self._is_in_place:
+            super().scatter()
+        self._is_in_place = False
+
+    def _place(self, addresses: list[int]) -> None:
+        for tensor, address in zip(self.tensors, addresses, strict=True):
+            tensor.place(address)
 
 
 def _put_back(model: Any) -> None:
@@ -47,12 +147,11 @@ def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> lis
     tensors: dict[int, Tensor] = {}
     _put_back(access.trained)
     for (dtype, share), places in grouped(variables, shares).items():
-        group = StagedGroup(
+        group = _Group(
             _Store(access, [variables[place] for place in places]),
             [tuple(variables[place].shape) for place in places],
-            DTYPES[dtype],
-            is_exact=DTYPES[dtype].name == dtype,
-            share=share,
+            dtype,
+            share,
         )
         tensors |= zip(places, group.tensors, strict=True)
     return [tensor for _, tensor in sorted(tensors.items())]

@@ -46,6 +46,8 @@ class TorchTensor:
         self._name = name
         self._share = share
         self._kind = (tensor.shape, tensor.dtype)
+        self._is_exact = tensor.dtype == self._exact
+        self._is_whole = self._is_exact and share == 1
         self._copy: torch.Tensor | None = None  # of the table's values as this worker knows them
         self._last: torch.Tensor | None = None  # of the tensor, as it was last written
         self._in_place = False
@@ -66,18 +68,19 @@ class TorchTensor:
 
     def address(self) -> int:
         """Return the tensor's own address, or that of a copy with what it has gained."""
-        if (self._tensor.shape, self._tensor.dtype) != self._kind:
+        tensor = self._tensor
+        if (tensor.shape, tensor.dtype) != self._kind:
             msg = (
                 f"{self._name}: expected shape {tuple(self._kind[0])} and dtype {self._kind[1]} as "
-                f"when it was attached, received {tuple(self._tensor.shape)}, {self._tensor.dtype}"
+                f"when it was attached, received {tuple(tensor.shape)}, {tensor.dtype}"
             )
             raise ValueError(msg)
         self._in_place = self._can_be_in_place()
         if self._in_place:
-            return int(self._tensor.data_ptr())
+            return int(tensor.data_ptr())
         copy = self._make_copy()
-        if self._is_exact() and self._share == 1:
-            copy.copy_(self._tensor.detach())
+        if self._is_whole:
+            copy.copy_(tensor.detach())
         elif self._share:
             now = self._now()
             if self._last is not None:
@@ -96,11 +99,7 @@ class TorchTensor:
 
     def _can_be_in_place(self) -> bool:
         tensor = self._tensor
-        is_plain = tensor.device.type == "cpu" and tensor.is_contiguous()
-        return bool(self._share == 1 and self._is_exact() and is_plain)
-
-    def _is_exact(self) -> bool:
-        return bool(self._tensor.dtype == self._exact)
+        return self._is_whole and tensor.is_cpu and tensor.is_contiguous()
 
     def _now(self) -> torch.Tensor:
         """Return the values on the CPU, contiguous and of the table's dtype."""
@@ -115,5 +114,5 @@ class TorchTensor:
         return self._copy
 
     def _note(self) -> None:
-        if self._share and not (self._is_exact() and self._share == 1):
+        if self._share and not self._is_whole:
             self._last = self._now().clone()
