@@ -4,12 +4,12 @@
     python benchmarks/adapters.py torch keras-torch        these
     python benchmarks/adapters.py torch --quick --json F   a quick look, and every sample
 
-Each adapter trains a small convolutional network, with batches of at least 20 ms, in a job of two
-ranks that are pinned to a core each. Four things are timed in turns, epoch by epoch, because the
-speed of a machine drifts: one worker that syncs after every batch, the same without Multiverso,
-both workers at once, and both without Multiverso, which is what the machine gives two processes
-that have nothing to do with each other. The ratios can be compared between runs and machines, the
-times less so.
+Each adapter trains a small convolutional network, with batches of at least 20 ms, in a job of one
+rank and then in one of two, pinned to a core each. In the first two things are timed in turns,
+epoch by epoch, because the speed of a machine drifts: training that syncs after every batch, and
+the same without Multiverso. In the second it is both workers at once, one of them, and both without
+Multiverso, which is what the machine gives two processes that have nothing to do with each other.
+The ratios can be compared between runs and machines, the times less so.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import argparse
 import importlib.util
 import json
 import os
+import statistics
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ import report
 from bars import Bar, judge
 from comparisons import Case
 from environment import describe
-from launcher import launch, progress
+from launcher import launch_all, progress
 from pinned import pin
 from ranks import Ranks, Span, find_mpi
 from samples import Effort, alternate
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from trainers import Trainer
 
 WORKERS = 2
+RANKS = (1, WORKERS)  # of the jobs
 #: The bars: what an epoch may take beside plain training, and how many times one worker's samples
 #: two workers must get through in the same time.
 MOST_OF_PLAIN = 1.02
@@ -63,23 +64,30 @@ class Epochs:
         self._trainer = trainer
         self._batches, self._batch_size = shape
         self._synced = synced
+        self.processor_seconds: list[float] = []  # that a batch took, in each run
 
     def run(self, calls: int) -> Span | None:
         """Train for so many epochs and return when that was."""
         if mv.worker_id() >= self.workers:
             return None
-        begin = time.perf_counter()
-        self._trainer.train(calls * self._batches, self._batch_size, synced=self._synced)
-        return Span(begin, time.perf_counter())
+        batches = calls * self._batches
+        begin, busy = time.perf_counter(), time.process_time()
+        self._trainer.train(batches, self._batch_size, synced=self._synced)
+        end = time.perf_counter()
+        self.processor_seconds.append((time.process_time() - busy) / batches)
+        return Span(begin, end)
 
 
 def seconds_of_batch(trainer: Trainer, batch_size: int) -> float:
-    """Return the time of a batch of plain training; what an epoch costs besides is not in it."""
+    """Return the time of a batch of plain training; what an epoch costs besides is not in it.
+
+    The processor's, which on one core is that of a machine with nothing else to do.
+    """
 
     def seconds(batches: int) -> float:
-        begin = time.perf_counter()
+        begin = time.process_time()
         trainer.train(batches, batch_size, synced=False)
-        return time.perf_counter() - begin
+        return time.process_time() - begin
 
     for batches in (1, 2, 6):  # compiles, perhaps for each length
         seconds(batches)
@@ -103,48 +111,63 @@ def measure(options: argparse.Namespace) -> dict[str, Any] | None:
     pin()
     mpi, problem = find_mpi()
     ranks = Ranks(mpi)
-    if ranks.size != WORKERS:
-        raise SystemExit(f"expected {WORKERS} ranks, received {ranks.size}")
+    if ranks.size not in RANKS:
+        raise SystemExit(f"expected 1 or 2 ranks, received {ranks.size}")
     cores = set(ranks.gather(min(os.sched_getaffinity(0))))
-    if len(cores) != WORKERS:
-        raise SystemExit(f"expected a core for each of {WORKERS} ranks, received {len(cores)}")
+    if len(cores) != ranks.size:
+        raise SystemExit(f"expected a core for each of {ranks.size} ranks, received {len(cores)}")
     with mv.session(timeout=options.limit):
         trainer = TRAINERS[adapter][0]()
         size = calibrated(trainer, ranks, options.batch_seconds)
         shape = (options.batches, size)
         trainer.train(*shape, synced=True)
         effort = Effort(options.batch_seconds, options.seconds, 3 if options.quick else 9, 201)
-        candidates = [
-            Epochs(ALONE, trainer, shape, 1, synced=True),
-            Epochs(PLAIN, trainer, shape, 1, synced=False),
-            Epochs(f"{WORKERS} workers", trainer, shape, WORKERS, synced=True),
-            Epochs(BOTH_PLAIN, trainer, shape, WORKERS, synced=False),
-        ]
-        alone, plain, both, both_plain = alternate(candidates, ranks, effort)
+        of_all = measure_one if ranks.size == 1 else measure_both
+        notes, case, bar = of_all(adapter, trainer, shape, ranks, effort)
     if not ranks.is_master:
         return None
-    # Of the samples that other programs disturbed least, as the ratios "at best".
-    batch, cost = (1e3 * one / options.batches for one in (plain.least, alone.least - plain.least))
-    note = (
-        f"{adapter}: {trainer.num_parameters:,} parameters, {batch:.1f} ms a batch of {size},"
-        f" {cost:.2f} ms a sync"
-    )
-    one = [Case(adapter, 0, [alone, plain])]
-    two = [Case(adapter, 0, [both, replace(alone, name=ONE), both_plain])]
-    costs = Bar(adapter, 0, PLAIN, 1, 1 / MOST_OF_PLAIN)
-    gains = Bar(adapter, 0, ONE, WORKERS, LEAST_OF_ONE)
+    cases = [case]
     return {
         "environment": describe(mpi),
-        "notes": [note, *([problem] if problem else [])],
-        "runs": [
-            report.to_json(one, judge(one, 1, (costs,)), 1),
-            report.to_json(two, judge(two, WORKERS, (gains,)), WORKERS),
-        ],
+        "notes": [*notes, *([problem] if problem else [])],
+        "runs": [report.to_json(cases, judge(cases, ranks.size, (bar,)), ranks.size)],
     }
 
 
+def measure_one(
+    adapter: str, trainer: Trainer, shape: tuple[int, int], ranks: Ranks, effort: Effort
+) -> tuple[list[str], Case, Bar]:
+    """Measure what syncs cost a worker that is alone."""
+    synced = Epochs(ALONE, trainer, shape, 1, synced=True)
+    without = Epochs(PLAIN, trainer, shape, 1, synced=False)
+    series = alternate([synced, without], ranks, effort)
+    # The last of each, which were taken in turns.
+    pairs = zip(synced.processor_seconds[::-1], without.processor_seconds[::-1], strict=False)
+    batch = 1e3 * statistics.median(without.processor_seconds)
+    cost = 1e3 * statistics.median(one - other for one, other in pairs)
+    note = (
+        f"{adapter}: {trainer.num_parameters:,} parameters, batches of {shape[1]}, processor time:"
+        f" {batch:.1f} ms a batch, {cost:.2f} ms a sync, which is {cost / batch:.1%}"
+    )
+    bar = Bar(adapter, 0, PLAIN, 1, 1 / MOST_OF_PLAIN)
+    return [note], Case(adapter, 0, series), bar
+
+
+def measure_both(
+    adapter: str, trainer: Trainer, shape: tuple[int, int], ranks: Ranks, effort: Effort
+) -> tuple[list[str], Case, Bar]:
+    """Measure how much sooner two workers are."""
+    candidates = [
+        Epochs(f"{WORKERS} workers", trainer, shape, WORKERS, synced=True),
+        Epochs(ONE, trainer, shape, 1, synced=True),
+        Epochs(BOTH_PLAIN, trainer, shape, WORKERS, synced=False),
+    ]
+    series = alternate(candidates, ranks, effort)
+    return [], Case(adapter, 0, series), Bar(adapter, 0, ONE, WORKERS, LEAST_OF_ONE)
+
+
 def measure_all(options: argparse.Namespace) -> tuple[dict[str, Any] | None, int]:
-    """Start a job for each adapter; return one report of all, and how many have failed."""
+    """Start the jobs of each adapter; return one report of all, and how many have failed."""
     os.environ.update(dict.fromkeys(THREADS, "1"), TF_CPP_MIN_LOG_LEVEL="3")
     arguments = ["--seconds", str(options.seconds), "--limit", str(options.limit)]
     arguments += ["--batch-seconds", str(options.batch_seconds)]
@@ -153,8 +176,8 @@ def measure_all(options: argparse.Namespace) -> tuple[dict[str, Any] | None, int
     failures = 0
     for adapter in progress(options.adapters, is_master=True):
         try:
-            received = launch(
-                Path(__file__).resolve(), WORKERS, [adapter, *arguments], options.limit
+            received = launch_all(
+                Path(__file__).resolve(), list(RANKS), [adapter, *arguments], options.limit
             )
         except SystemExit as problem:  # the others shall be measured all the same
             print(f"{adapter}: {problem}", file=sys.stderr)
@@ -186,7 +209,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     option = parser.add_argument
     option("adapters", nargs="*", metavar="ADAPTER", help=f"of {', '.join(TRAINERS)}")
-    option("--seconds", type=float, default=90.0, help="of measuring, for each (default 90)")
+    option("--seconds", type=float, default=25.0, help="of measuring, a job (default 25)")
     option("--batches", type=int, default=20, help="of an epoch (default 20)")
     option(
         "--batch-seconds",
@@ -195,7 +218,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="SECONDS",
         help=f"of a batch, at least {BATCH_SECONDS} (the default)",
     )
-    option("--quick", action="store_true", help="measure for 15 seconds")
+    option("--quick", action="store_true", help="measure for 5 seconds a job")
     option("--json", type=Path, metavar="FILE", help="write every sample to FILE")
     option("--silent", action="store_true", help="print no tables")
     option("--limit", type=float, default=900.0, metavar="SECONDS", help="of one job")
@@ -211,7 +234,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if not options.adapters:
         parser.error("expected one of the frameworks in this environment, found none")
     if options.quick:
-        options.seconds = min(options.seconds, 15.0)
+        options.seconds = min(options.seconds, 5.0)
     return options
 
 
