@@ -9,7 +9,7 @@ import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from multiverso import api
 from multiverso.learn._centre import Centre
@@ -17,14 +17,12 @@ from multiverso.learn._channel import Channel, Message
 from multiverso.learn._clockwork import Clockwork, chrome_trace
 from multiverso.learn._errors import InputError, first_line
 from multiverso.learn._group_centre import GroupCentre, GroupTop
-from multiverso.learn._history import write_json
+from multiverso.learn._history import History, write_json
 from multiverso.learn._layout import Layout
 from multiverso.learn._submaster import SubMaster
 from multiverso.learn._tables import ModelSize, Tables
+from multiverso.learn._training import Training
 from multiverso.learn._worker import ChannelLink, StoppedError, Worker
-
-if TYPE_CHECKING:
-    from multiverso.learn.manager import MPIManager
 
 __all__ = ["MasterRank", "SubMasterRank", "WorkerRank", "rank_of", "share"]
 
@@ -34,40 +32,44 @@ _log = logging.getLogger("multiverso")
 class _Rank:
     """What all kinds of ranks do to begin with."""
 
-    def __init__(self, manager: "MPIManager", channel: Channel, layout: Layout) -> None:
-        self.manager = manager
+    #: What the master has after training.
+    model: Any = None
+    outcome: History | None = None
+
+    def __init__(self, training: Training, channel: Channel, layout: Layout) -> None:
+        self.training = training
         self.channel = channel
         self.layout = layout
         self.workers = len(layout.workers)
-        self.clockwork = Clockwork(manager.profile is not None)
+        self.clockwork = Clockwork(training.profile is not None)
 
     def training_replica(self, worker: int) -> Any:
         """Return worker number `worker`'s replica; its data are in `self.data` afterwards."""
         from multiverso.learn.replicas import training_replica
 
-        manager = self.manager
-        self.data = copy.copy(manager.data)
-        self.data.set_file_names(share(manager.train_list, worker, self.workers))
+        training = self.training
+        self.data = copy.copy(training.data)
+        self.data.set_file_names(share(training.train_list, worker, self.workers))
         sample = next(iter(self.data.generate_data()), None)
         if sample is None:
             msg = f"worker {worker}: expected a batch from {self.data.file_names}, received none"
             raise InputError(msg)
-        _seed(manager.seed, worker)
-        return training_replica(manager.model_builder.build_model(), manager.algo, sample)
+        _seed(training.seed, worker)
+        return training_replica(training.model_builder.build_model(), training.algo, sample)
 
     def worker(self, replica: Any, centre: Centre, link: Any) -> Worker:
         """Return the worker of this rank."""
-        manager = self.manager
+        training = self.training
         return Worker(
             replica,
             centre,
             self.data,
             link,
             self.clockwork,
-            sync_every=manager.algo.sync_every,
-            local_steps=manager.algo.local_steps,
-            synchronous=manager.synchronous,
-            checkpoints=manager.checkpoint,
+            sync_every=training.algo.sync_every,
+            local_steps=training.algo.local_steps,
+            synchronous=training.synchronous,
+            checkpoints=training.checkpoint,
         )
 
     def tables(self, model: ModelSize, replica: Any = None) -> tuple[Tables, range]:
@@ -79,26 +81,26 @@ class _Rank:
             On all ranks, if what is to be restored cannot be.
 
         """
-        manager = self.manager
+        training = self.training
         first = (None, None) if replica is None else (replica.weights, replica.state)
-        tables = Tables(manager.algo, model, self.layout, *first)
-        done = 0 if manager.restore is None else tables.load(manager.restore)
-        if done >= manager.num_epochs:
+        tables = Tables(training.algo, model, self.layout, *first)
+        done = 0 if training.restore is None else tables.load(training.restore)
+        if done >= training.num_epochs:
             msg = (
-                f"cannot restore {manager.restore}: expected a checkpoint before epoch "
-                f"{manager.num_epochs}, the last one, received one after epoch {done}"
+                f"cannot restore {training.restore}: expected a checkpoint before epoch "
+                f"{training.num_epochs}, the last one, received one after epoch {done}"
             )
             raise InputError(msg)
-        return tables, range(done, manager.num_epochs)
+        return tables, range(done, training.num_epochs)
 
     def centre(self, replica: Any) -> tuple[Centre, range]:
         """Return this rank's side of the tables for `replica`, and the epochs to come.
 
         Collective, as `tables` is. With groups it waits until all of them have their parameters.
         """
-        manager = self.manager
+        training = self.training
         tables, epochs = self.tables(_size_of(replica), replica)
-        if manager.restore is not None and not manager.algo.local_steps:
+        if training.restore is not None and not training.algo.local_steps:
             replica.set_learning_rate(tables.optimised.options["learning_rate"])
         if self.layout.groups:
             api.barrier()
@@ -106,10 +108,12 @@ class _Rank:
         centre: Centre
         if group is None:
             centre = Centre(
-                manager.algo, replica, tables, self.workers, manager.synchronous, self.clockwork
+                training.algo, replica, tables, self.workers, training.synchronous, self.clockwork
             )
         else:
-            centre = GroupCentre(manager.algo, replica, tables, self.workers, self.clockwork, group)
+            centre = GroupCentre(
+                training.algo, replica, tables, self.workers, self.clockwork, group
+            )
         return centre, epochs
 
     def tell_of(self, error: Exception) -> None:
@@ -152,16 +156,16 @@ class SubMasterRank(_Rank):
     def prepare(self) -> None:
         """Learn from the master how large the model is."""
         self.channel.send({"kind": "ready"}, 0)
-        self.model = ModelSize(**_wait_for_all(self.channel)["model"])
+        self.size = ModelSize(**_wait_for_all(self.channel)["model"])
 
     def train(self, joined: Any) -> None:
         """Look after the group until the master says that training is over."""
-        manager, layout = self.manager, self.layout
+        training, layout = self.training, self.layout
         group = layout.group_of(self.channel.rank)
         assert group is not None
         try:
-            tables, _ = self.tables(self.model)
-            top = GroupTop(manager.algo, tables, group, len(layout.groups), self.clockwork)
+            tables, _ = self.tables(self.size)
+            top = GroupTop(training.algo, tables, group, len(layout.groups), self.clockwork)
             top.begin()
             api.barrier()
             SubMaster(
@@ -170,8 +174,8 @@ class SubMasterRank(_Rank):
                 group,
                 self.channel,
                 self.clockwork,
-                sync_every=manager.algo.sync_every,
-                checkpoints=manager.checkpoint,
+                sync_every=training.algo.sync_every,
+                checkpoints=training.checkpoint,
             ).lead()
         except Exception as error:
             self.tell_of(error)
@@ -203,31 +207,31 @@ class MasterRank(_Rank):
         raise InputError(failure["failed"]) if failure["input"] else StoppedError(failure["failed"])
 
     def _prepare(self) -> None:
-        manager = self.manager
-        files = len(manager.train_list)
+        training = self.training
+        files = len(training.train_list)
         if files < self.workers:
             msg = (
                 f"expected a file or more for each of the {self.workers} workers, received {files} "
                 f"{'file' if files == 1 else 'files'} for training"
             )
             raise InputError(msg)
-        manager.data.check([*manager.train_list, *manager.val_list])
-        every = copy.copy(manager.data)
-        every.set_file_names(manager.train_list)
+        training.data.check([*training.train_list, *training.val_list])
+        every = copy.copy(training.data)
+        every.set_file_names(training.train_list)
         self.samples = every.count_data()
         from multiverso.learn.replicas import validation_replica
 
-        _seed(manager.seed, 0)
-        model = manager.model_builder.build_model()
-        self.validation = copy.copy(manager.data) if manager.val_list else None
+        _seed(training.seed, 0)
+        model = training.model_builder.build_model()
+        self.validation = copy.copy(training.data) if training.val_list else None
         if self.validation is not None:
-            self.validation.set_file_names(manager.val_list)
+            self.validation.set_file_names(training.val_list)
             every = self.validation
         sample = next(iter(every.generate_data()), None)
         if sample is None:
             msg = f"expected a batch from {every.file_names}, received none"
             raise InputError(msg)
-        self.replica = validation_replica(model, manager.algo, sample)
+        self.replica = validation_replica(model, training.algo, sample)
         if self.channel.size == 1:
             self.trained = self.training_replica(0)
 
@@ -235,7 +239,7 @@ class MasterRank(_Rank):
         """Be the master, and the worker too if alone; return the metrics."""
         from multiverso.learn._master import Master
 
-        manager = self.manager
+        training = self.training
         alone = self.channel.size == 1
         link = _LocalLink()
         try:
@@ -243,13 +247,13 @@ class MasterRank(_Rank):
             master = Master(
                 self.replica,
                 centre,
-                manager.algo,
+                training.algo,
                 self.validation,
-                manager.callbacks,
+                training.callbacks,
                 epochs,
                 self.workers,
                 self.samples,
-                manager.synchronous,
+                training.synchronous,
                 link.give if alone else self.channel.send_to_workers,
                 self._saver(centre, epochs),
             )
@@ -262,9 +266,9 @@ class MasterRank(_Rank):
         except Exception as error:
             self.channel.send_to_workers(_failure(error))
             raise
-        manager.model, manager.outcome = self.replica.model, master.history
-        if manager.profile is not None:
-            write_json(manager.profile, chrome_trace(master.events))
+        self.model, self.outcome = self.replica.model, master.history
+        if training.profile is not None:
+            write_json(training.profile, chrome_trace(master.events))
         self.channel.send_to_workers({"end": True})
         return history
 
@@ -279,7 +283,7 @@ class MasterRank(_Rank):
 
     def _saver(self, centre: Centre, epochs: range) -> Callable[[int, bool], None] | None:
         """Return what saves after an epoch, if it is its turn or the last one."""
-        folder, every = self.manager.checkpoint, self.manager.checkpoint_interval
+        folder, every = self.training.checkpoint, self.training.checkpoint_interval
         if folder is None:
             return None
 
@@ -322,12 +326,12 @@ class _LocalLink:
         return self._orders.popleft()
 
 
-def rank_of(manager: "MPIManager", channel: Channel, layout: Layout) -> Any:
+def rank_of(training: Training, channel: Channel, layout: Layout) -> Any:
     """Return what this rank is."""
     if channel.rank == 0:
-        return MasterRank(manager, channel, layout)
+        return MasterRank(training, channel, layout)
     kind = SubMasterRank if layout.is_submaster(channel.rank) else WorkerRank
-    return kind(manager, channel, layout)
+    return kind(training, channel, layout)
 
 
 def _size_of(replica: Any) -> ModelSize:

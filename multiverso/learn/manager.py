@@ -1,5 +1,6 @@
 """The training of a model by all ranks of an MPI job: `MPIManager`."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from multiverso.learn._errors import InputError
 from multiverso.learn._history import History
 from multiverso.learn._layout import find_layout
 from multiverso.learn._ranks import rank_of
+from multiverso.learn._training import Training
 from multiverso.learn._worker import StoppedError
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
@@ -178,7 +180,7 @@ class MPIManager:
         layout = find_layout(comm, self.num_masters)
         channel = Channel(comm, self.timeout)
         try:
-            run = rank_of(self, channel, layout)
+            run = rank_of(self._training(), channel, layout)
             run.prepare()
             with session(
                 sync=self.synchronous,
@@ -190,4 +192,10 @@ class MPIManager:
         except StoppedError as error:
             raise RuntimeError(str(error)) from None
         channel.close()
+        self.model, self.outcome = run.model, run.outcome
         return history
+
+    def _training(self) -> Training:
+        """Return what all ranks read; a user may have changed it since this object was made."""
+        fields = dataclasses.fields(Training)
+        return Training(**{field.name: getattr(self, field.name) for field in fields})
