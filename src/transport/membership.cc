@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "transport/place.h"
+#include "transport/transport.h"
 
 namespace multiverso {
 namespace {
@@ -152,7 +153,12 @@ std::string Membership::NameRank(int rank) const {
 }
 
 std::string Membership::NameNode(int node) const {
-  return StrCat("node ", node, " (", node_hosts_[static_cast<size_t>(node)], ")");
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (node_of(rank) == node) ranks.push_back(rank);
+  }
+  return StrCat("node ", node, " (", NameRanks(ranks), " on ",
+                node_hosts_[static_cast<size_t>(node)], ")");
 }
 
 void Membership::AssignRoles() {

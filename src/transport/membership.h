@@ -84,7 +84,8 @@ class Membership {
   const std::string& host_of(int rank) const {
     return node_hosts_[static_cast<size_t>(node_of(rank))];
   }
-  // "rank 3 on host b", and "node 1 (host b)"; the host only if there are several nodes.
+  // "rank 3 on host b", the host only if there are several nodes; and "node 1 (ranks 2 and 3 on
+  // host b)".
   std::string NameRank(int rank) const;
   std::string NameNode(int node) const;
 

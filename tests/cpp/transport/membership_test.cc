@@ -70,6 +70,19 @@ TEST(Membership, PutsRanksWhoShareMemoryOnOneNode) {
   EXPECT_EQ(members.value().node_hosts(), (std::vector<std::string>{"host of a", "host of b"}));
 }
 
+TEST(Membership, NamesRanksWithTheirHostAndNodesWithTheirRanks) {
+  const std::vector<Hello> hellos = {HelloOf(Role::kAll), HelloOf(Role::kAll, "m1"),
+                                     HelloOf(Role::kAll, "m1")};
+  const Result<Membership> members = Join(hellos, 0);
+  ASSERT_TRUE(members.ok()) << members.status().text();
+  EXPECT_EQ(members.value().NameRank(2), "rank 2 on host of m1");
+  EXPECT_EQ(members.value().NameNode(0), "node 0 (rank 0 on host of m0)");
+  EXPECT_EQ(members.value().NameNode(1), "node 1 (ranks 1 and 2 on host of m1)");
+  const Result<Membership> alone = Join({hellos[0]}, 0);
+  ASSERT_TRUE(alone.ok()) << alone.status().text();
+  EXPECT_EQ(alone.value().NameRank(0), "rank 0");
+}
+
 TEST(Membership, NeedsAWorkerAndAServer) {
   const Status idle = ErrorOfAll({HelloOf(Role::kServer), HelloOf(Role::kServer)});
   EXPECT_EQ(idle.code(), Code::kValue);
