@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 
 namespace multiverso {
 
@@ -26,6 +27,24 @@ struct WaitLimit {
 
 inline double SecondsBetween(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
+}
+
+// Moments that processes tell each other: nanoseconds of Clock, which all of a machine share.
+inline int64_t Nanoseconds(Instant at) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+}
+inline int64_t NanosecondsNow() { return Nanoseconds(Clock::now()); }
+
+// The same, but up to some milliseconds ago, where that is cheaper: the system writes this time
+// down at each of its ticks, and to read it takes a fifth of what the exact one takes.
+inline int64_t RecentNanoseconds() {
+#if defined(CLOCK_MONOTONIC_COARSE)
+  timespec now{};
+  if (clock_gettime(CLOCK_MONOTONIC_COARSE, &now) == 0) {
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  }
+#endif
+  return NanosecondsNow();
 }
 
 }  // namespace multiverso

@@ -10,8 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/clock.h"
 #include "base/status.h"
-#include "base/ticks.h"
 
 namespace multiverso {
 
@@ -41,20 +41,21 @@ struct alignas(64) FlightLog {
   static constexpr int kKept = 32;
   // Tables that have counts of their own; those created later share the last.
   static constexpr int kTables = 64;
-  // Of calls that move less, nobody asks how long they took, and the clock is not looked at again.
-  static constexpr int64_t kTimedBytes = 16384;
+  // Of calls on tables that move less, nobody asks to the millisecond when they began, nor how long
+  // they took unless they had to wait: to look at an exact clock would take a tenth of their time.
+  static constexpr int64_t kTimedBytes = int64_t{1} << 20;
 
   struct alignas(64) Entry {
     std::atomic<uint64_t> number;  // of the rank's calls, from 1; 0 if there is none
-    std::atomic<uint64_t> began;   // ticks
-    std::atomic<uint64_t> ended;   // 0 if it was not looked
+    std::atomic<int64_t> began;    // in nanoseconds of Clock
+    std::atomic<int64_t> ended;    // 0 if it was not looked
     std::atomic<int64_t> bytes;    // that it moves
     std::atomic<int32_t> call;     // a FlightCall
     std::atomic<int32_t> table;    // its number, or -1
     std::atomic<int32_t> outcome;  // a Code; kPending until it has ended
 
     void End(Code code) {
-      ended.store(Ticks(), std::memory_order_relaxed);
+      ended.store(NanosecondsNow(), std::memory_order_relaxed);
       outcome.store(static_cast<int32_t>(code), std::memory_order_relaxed);
     }
     // Of a call that did not wait.
@@ -72,7 +73,6 @@ struct alignas(64) FlightLog {
     std::atomic<uint64_t> bytes_added;
   };
 
-  Moment start;  // of the session here
   std::atomic<uint64_t> calls;
   Entry entries[kKept];
   Traffic traffic[kTables];
@@ -83,7 +83,8 @@ struct alignas(64) FlightLog {
     calls.store(number, std::memory_order_relaxed);
     Entry& entry = entries[number % kKept];
     entry.number.store(number, std::memory_order_relaxed);
-    entry.began.store(Ticks(), std::memory_order_relaxed);
+    const bool is_timed = table < 0 || bytes >= kTimedBytes;
+    entry.began.store(is_timed ? NanosecondsNow() : RecentNanoseconds(), std::memory_order_relaxed);
     entry.ended.store(0, std::memory_order_relaxed);
     entry.bytes.store(bytes, std::memory_order_relaxed);
     entry.call.store(static_cast<int32_t>(call), std::memory_order_relaxed);

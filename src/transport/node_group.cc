@@ -92,7 +92,6 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
   mine.rank = rank();
   mine.pid = ProcessId();
   mine.worker_id = members.worker_id();
-  log()->start = Moment::Now();
   if (local_rank_ == 0) Introduce();
   mine.state.store(RankSlot::kHere, std::memory_order_release);
 }

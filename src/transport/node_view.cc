@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace multiverso {
@@ -55,10 +56,14 @@ std::string Rounded(double seconds) {
   return text;
 }
 
+// 0 if the second is not known, or is the earlier one.
+double SecondsFrom(int64_t from, int64_t to) {
+  return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
+}
+
 // Seconds since a moment, which may be 0 for none.
 std::string HeardAgo(int64_t heard, int64_t now) {
-  return heard == 0 ? "null"
-                    : Rounded(static_cast<double>(std::max<int64_t>(now - heard, 0)) * 1e-9);
+  return heard == 0 ? "null" : Rounded(SecondsFrom(heard, now));
 }
 
 template <class Range, class Format>
@@ -109,8 +114,6 @@ const char* NameOf(FlightCall call) {
 // A copy: the entry itself may be written to at any time.
 struct NodeView::Call {
   uint64_t number;
-  uint64_t began;
-  uint64_t ended;
   int64_t bytes;
   FlightCall call;
   int64_t table;
@@ -149,20 +152,20 @@ std::string NodeView::NameOfTable(int64_t table) const {
 
 std::vector<NodeView::Call> NodeView::CallsOf(int rank, int most) const {
   const FlightLog& log = control_->logs(ranks_)[rank];
-  const Moment now = Moment::Now();
+  const int64_t now = NanosecondsNow();
   std::vector<Call> calls;
   for (const FlightLog::Entry& entry : log.entries) {
     Call call{};
     call.number = entry.number.load(std::memory_order_relaxed);
     if (call.number == 0) continue;
     call.outcome = entry.outcome.load(std::memory_order_acquire);
-    call.began = entry.began.load(std::memory_order_relaxed);
-    call.ended = entry.ended.load(std::memory_order_relaxed);
+    const int64_t began = entry.began.load(std::memory_order_relaxed);
+    const int64_t ended = entry.ended.load(std::memory_order_relaxed);
     call.bytes = entry.bytes.load(std::memory_order_relaxed);
     call.call = static_cast<FlightCall>(entry.call.load(std::memory_order_relaxed));
     call.table = entry.table.load(std::memory_order_relaxed);
-    call.ago = log.start.Seconds(call.began, now.ticks, now);
-    call.took = call.is_under_way() ? call.ago : log.start.Seconds(call.began, call.ended, now);
+    call.ago = SecondsFrom(began, now);
+    call.took = call.is_under_way() ? call.ago : SecondsFrom(began, ended);
     calls.push_back(call);
   }
   std::sort(calls.begin(), calls.end(),
@@ -233,7 +236,7 @@ std::vector<int> NodeView::Awaited(int rank) const {
 }
 
 std::string NodeView::Json() const {
-  const int64_t now = Moment::Now().nanoseconds;
+  const int64_t now = NanosecondsNow();
   std::vector<int> here;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (control_->slots()[rank].pid != 0) here.push_back(rank);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/ticks.h"
 
 namespace multiverso {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(5);
 // After so many intervals without a beat of its own a rank has been stopped, or starved.
 constexpr int kMissed = 3;
 
-int64_t Now() { return Moment::Nanoseconds(Clock::now()); }
+int64_t Now() { return NanosecondsNow(); }
 
 }  // namespace
 
