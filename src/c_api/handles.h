@@ -22,6 +22,8 @@ namespace multiverso::c_api {
 // Thread-safe. Object is what a handle stands for; the table does not own it.
 template <class Object>
 class HandleTable {
+  struct Slot;
+
  public:
   static constexpr uint32_t kChunks = 256;
   static constexpr uint32_t kPerChunk = 256;
@@ -111,7 +113,7 @@ class HandleTable {
     explicit operator bool() const { return slot_ != nullptr; }
 
    private:
-    typename HandleTable::Slot* slot_;
+    Slot* slot_;
   };
 
  private:

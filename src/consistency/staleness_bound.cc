@@ -4,7 +4,6 @@ namespace multiverso {
 namespace {
 
 // Of Progress::phase.
-constexpr int32_t kWaiting = 0;
 constexpr int32_t kAtTheShard = 1;
 
 }  // namespace
