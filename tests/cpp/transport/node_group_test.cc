@@ -171,9 +171,9 @@ TEST(NodeGroup, SaysWhatIsKnownOfTheRankThatGaveUp) {
   EXPECT_EQ(status.peer()->last_call.find("barrier"), 0U) << status.peer()->last_call;
   EXPECT_GT(status.peer()->silent_for, 0);
   EXPECT_EQ(status.peer()->checkpoint, "/saved/1");
-  for (const char* const text : {"rank 1 gave the session up: no reason (rank 1 on ",
-                                 "; its last call: barrier", "; last heard of ",
-                                 "; last checkpoint: /saved/1)"}) {
+  for (const char* const text :
+       {"rank 1 gave the session up: no reason (rank 1 on ", "; its last call: barrier",
+        "; last heard of ", "; last checkpoint: /saved/1)"}) {
     EXPECT_NE(status.text().find(text), std::string::npos) << status.text();
   }
 }
