@@ -89,9 +89,9 @@ def seconds_of_batch(trainer: Trainer, batch_size: int) -> float:
         trainer.train(batches, batch_size, synced=False)
         return time.process_time() - begin
 
-    for batches in (1, 2, 6):  # compiles, perhaps for each length
+    for batches in (2, 6):  # compiles, perhaps for each length
         seconds(batches)
-    return min((seconds(6) - seconds(2)) / 4 for _ in range(3))
+    return min((seconds(6) - seconds(2)) / 4 for _ in range(2))
 
 
 def calibrated(trainer: Trainer, ranks: Ranks, least: float) -> int:
@@ -140,7 +140,7 @@ def measure_one(
     """Measure what syncs cost a worker that is alone."""
     synced = Epochs(ALONE, trainer, shape, 1, synced=True)
     without = Epochs(PLAIN, trainer, shape, 1, synced=False)
-    series = alternate([synced, without], ranks, effort)
+    series = alternate([synced, without], ranks, effort, warms=False)
     # The last of each, which were taken in turns.
     pairs = zip(synced.processor_seconds[::-1], without.processor_seconds[::-1], strict=False)
     batch = 1e3 * statistics.median(without.processor_seconds)
@@ -162,7 +162,7 @@ def measure_both(
         Epochs(ONE, trainer, shape, 1, synced=True),
         Epochs(BOTH_PLAIN, trainer, shape, WORKERS, synced=False),
     ]
-    series = alternate(candidates, ranks, effort)
+    series = alternate(candidates, ranks, effort, warms=False)
     return [], Case(adapter, 0, series), Bar(adapter, 0, ONE, WORKERS, LEAST_OF_ONE)
 
 
@@ -209,7 +209,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     option = parser.add_argument
     option("adapters", nargs="*", metavar="ADAPTER", help=f"of {', '.join(TRAINERS)}")
-    option("--seconds", type=float, default=25.0, help="of measuring, a job (default 25)")
+    option("--seconds", type=float, default=15.0, help="of measuring, a job (default 15)")
     option("--batches", type=int, default=20, help="of an epoch (default 20)")
     option(
         "--batch-seconds",

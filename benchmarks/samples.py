@@ -150,7 +150,9 @@ def _calls_for(candidate: Candidate, ranks: Ranks, sample_seconds: float) -> tup
         calls = max(2 * calls, int(calls * min(factor * 1.1, 10.0)))
 
 
-def alternate(candidates: list[Candidate], ranks: Ranks, effort: Effort) -> list[Series]:
+def alternate(
+    candidates: list[Candidate], ranks: Ranks, effort: Effort, *, warms: bool = True
+) -> list[Series]:
     """Time all candidates in turns, in an order that rotates from round to round.
 
     Collective: all ranks call it with the same candidates.
@@ -163,6 +165,8 @@ def alternate(candidates: list[Candidate], ranks: Ranks, effort: Effort) -> list
         The processes of this run.
     effort : Effort
         How long to measure.
+    warms : bool, optional
+        Whether a call that is not timed comes before each sample.
 
     Returns
     -------
@@ -173,7 +177,7 @@ def alternate(candidates: list[Candidate], ranks: Ranks, effort: Effort) -> list
     round_seconds = 0.0
     for candidate in candidates:
         calls, seconds = _calls_for(candidate, ranks, effort.sample_seconds)
-        round_seconds += seconds * (1.0 + 1.0 / calls)
+        round_seconds += seconds * (1.0 + warms / calls)
         series.append(Series(candidate.name, candidate.statement, candidate.workers, calls))
     rounds = int(effort.case_seconds / round_seconds)
     rounds = min(max(rounds, effort.min_rounds), effort.max_rounds)
@@ -182,7 +186,8 @@ def alternate(candidates: list[Candidate], ranks: Ranks, effort: Effort) -> list
             index = (turn + offset) % len(candidates)
             candidate, mine = candidates[index], series[index]
             # Each begins with its own memory in the caches, not with its predecessor's.
-            candidate.run(1)
+            if warms:
+                candidate.run(1)
             calls = mine.calls
             seconds = ranks.time(lambda c=candidate, n=calls: c.run(n))  # type: ignore[misc]
             mine.seconds.append(seconds / calls)

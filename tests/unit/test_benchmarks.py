@@ -80,6 +80,13 @@ class TestAlternate(unittest.TestCase):
         timed = [name for name, _ in log[-12:]]
         self.assertEqual("".join(timed), "aabb" + "bbaa" + "aabb")
 
+    def test_samples_that_need_no_call_before(self):
+        log = []
+        candidates = [Recorder("a", 1.0, log), Recorder("b", 1.0, log)]
+        effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
+        samples.alternate(candidates, ranks.Ranks(None), effort, warms=False)
+        self.assertEqual("".join(name for name, _ in log[-6:]), "ab" + "ba" + "ab")
+
 
 class TestBars(unittest.TestCase):
     def case(self, seconds, reference="np.copyto", operation="get", size=10_000_000):
