@@ -63,18 +63,25 @@ class HandleTable {
     return object;
   }
 
-  // Makes all handles stale, in a forked child, where no other thread lives.
-  void Forget() {
+  // Makes all handles stale, in a forked child, where no other thread lives. Calls `last` with
+  // each object, which nobody can reach any more.
+  template <class Last>
+  void Forget(const Last& last) {
     for (auto& entry : chunks_) {
       Chunk* chunk = entry.load();
       if (chunk == nullptr) continue;
       for (Slot& slot : chunk->slots) {
         const uint32_t generation = slot.generation.load();
         if (generation % kStates != kFree) {
+          if (generation % kStates == kOpen) last(slot.object);
           slot.generation.store(generation / kStates * kStates + kStates);
         }
       }
     }
+  }
+
+  void Forget() {
+    Forget([](Object*) {});
   }
 
   // The handles that are open now.

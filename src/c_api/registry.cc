@@ -24,7 +24,8 @@ void AfterForkInChild() {
   if (sessions_open.load() == 0 && !was_pending) return;
   forked.store(true);
   Tables().Forget();
-  Sessions().Forget();
+  // Else the parent's death would not be seen as long as the child lives.
+  Sessions().Forget([](SessionEntry* entry) { entry->session->CloseInForkedChild(); });
 }
 
 uintptr_t Number(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }

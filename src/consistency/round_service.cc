@@ -34,17 +34,24 @@ bool RoundService::Poll() {
   if (!leads_) return false;
   const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
-  if (group_->IsAborted()) {
+  if (failure_.is_set()) AbortIf(failure_.Get());
+  if (group_->IsAborted() || failure_.is_set()) {
     // What fails now has no consequence any more.
     for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
     return false;
   }
   bool any = false;
   const Status status = PollAll(&any);
-  // Without its leader this node has no rounds; whoever waits is told.
-  if (!status.ok() && !group_->IsAborted()) group_->Abort(status);
+  AbortIf(failure_.Filter(status));
   CleanUp();
   return any;
+}
+
+void RoundService::AbortIf(const Status& status) {
+  if (status.ok() || status.pending() || group_->IsAborted()) return;
+  // Whoever waits names those who have gone.
+  if (MayMeanLoss(status) && group_->intercom()->SomeAreGone()) return;
+  group_->Abort(status);
 }
 
 Status RoundService::PollAll(bool* any) {

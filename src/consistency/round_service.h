@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "consistency/clock_exchange.h"
 #include "consistency/node_rounds.h"
+#include "transport/held_failure.h"
 #include "transport/node_group.h"
 
 namespace multiverso {
@@ -39,6 +40,8 @@ class RoundService {
 
  private:
   Status PollAll(bool* any);
+  // Without its leader this node has no rounds: after a failure whoever waits is told.
+  void AbortIf(const Status& status);
   void CleanUp();
   bool IsSettled();
 
@@ -48,6 +51,7 @@ class RoundService {
   RoundsByTable tables_;
   ClockExchange clocks_;
   Instant cleaned_{};
+  HeldFailure failure_;
   std::atomic<bool> awaits_{false};
 };
 

@@ -150,13 +150,18 @@ Status SpanningAggregation::LookAfterOthers() const {
 
 // ---- The leader ---------------------------------------------------------------------------------
 
+Status SpanningAggregation::StepLink(bool* any) {
+  MV_RETURN_IF_NOT_OK(link_->Advance());
+  MV_RETURN_IF_NOT_OK(StepDown(any));
+  return StepUp(any);
+}
+
 Status SpanningAggregation::Sum(const WaitLimit& limit) {
   Instant look = Clock::now() + kLook;
   while (summed_ < ChunkEnd(chunk_)) {
     bool any = false;
-    MV_RETURN_IF_NOT_OK(link_->Advance());
-    MV_RETURN_IF_NOT_OK(StepDown(&any));
-    MV_RETURN_IF_NOT_OK(StepUp(&any));
+    const Status stepped = failure_.is_set() ? failure_.Get() : failure_.Filter(StepLink(&any));
+    if (!stepped.ok() && !stepped.pending()) return stepped;
     const Instant now = Clock::now();
     if (now >= look) {
       look = now + kLook;

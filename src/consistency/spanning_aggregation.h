@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/operation.h"
 #include "consistency/chain_link.h"
+#include "transport/held_failure.h"
 #include "transport/node_group.h"
 
 namespace multiverso {
@@ -48,6 +49,8 @@ class SpanningAggregation final : public Operation {
   Status Sum(const WaitLimit& limit);
   // The leaders of whom one has not sent what is due.
   std::vector<int> Awaited() const;
+  // What is to be done now of the link's work.
+  Status StepLink(bool* any);
   Status StepDown(bool* any);
   Status StepUp(bool* any);
   void AddOwn(ChainPiece* piece);
@@ -59,6 +62,7 @@ class SpanningAggregation final : public Operation {
 
   NodeGroup* group_;
   ChainLink* link_;
+  HeldFailure failure_;
   DType dtype_;
   char* data_;
   int64_t count_;

@@ -26,15 +26,29 @@ Heartbeat::~Heartbeat() {
     stop_ = true;
   }
   changed_.notify_all();
+  if (group_->lifelines() != nullptr) group_->lifelines()->Wake();
   if (thread_.joinable()) thread_.join();
 }
 
 void Heartbeat::Run() {
-  std::unique_lock<std::mutex> guard(mutex_);
-  while (!changed_.wait_for(guard, group_->pulse()->interval(), [&] { return stop_; })) {
+  const auto interval = group_->pulse()->interval();
+  for (Instant next = Clock::now() + interval; !SleepUntil(next); next = Clock::now() + interval) {
     group_->pulse()->Beat();
     group_->pulse()->Warn();
   }
+}
+
+bool Heartbeat::SleepUntil(Instant next) {
+  std::unique_lock<std::mutex> guard(mutex_);
+  Lifelines* const lifelines = group_->lifelines();
+  if (lifelines == nullptr) return changed_.wait_until(guard, next, [&] { return stop_; });
+  while (!stop_ && Clock::now() < next) {
+    guard.unlock();
+    lifelines->Attend(next,
+                      [&](int rank, const std::string& how) { group_->NoteDeath(rank, how); });
+    guard.lock();
+  }
+  return stop_;
 }
 
 }  // namespace multiverso

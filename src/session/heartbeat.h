@@ -1,4 +1,5 @@
-// Heartbeat: the thread with which a rank gives signs of life, whatever its program does.
+// Heartbeat: the thread with which a rank gives signs of life, whatever its program does, and
+// learns at once of the death of ranks of other nodes (Lifelines).
 #ifndef MULTIVERSO_SESSION_HEARTBEAT_H_
 #define MULTIVERSO_SESSION_HEARTBEAT_H_
 
@@ -7,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "transport/node_group.h"
 
@@ -23,6 +25,8 @@ class Heartbeat {
   explicit Heartbeat(NodeGroup* group) : group_(group) {}
 
   void Run();
+  // True if it is to stop.
+  bool SleepUntil(Instant next);
 
   NodeGroup* group_;
   std::mutex mutex_;

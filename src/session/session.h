@@ -67,6 +67,10 @@ class Session {
   void Finish();
   // Meets the others for the end. The session is of no use afterwards, whatever came of it.
   std::unique_ptr<Operation> StartClose();
+  // In a forked child, which shares the parent's descriptors. Async-signal-safe.
+  void CloseInForkedChild() const {
+    if (group_->lifelines() != nullptr) group_->lifelines()->CloseInForkedChild();
+  }
   // Goes without meeting anybody.
   void Leave(const std::string& reason) { group_->Leave(reason); }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "session/version.h"
 #include "transport/node_view.h"
@@ -16,13 +17,16 @@ struct Outcome {
   int32_t unused = 0;
   char text[256] = {};
   SegmentLocator locator;
+  LifelineAddress lifeline;
 };
 
-std::string Bytes(const Status& status, const SegmentLocator& locator) {
+std::string Bytes(const Status& status, const SegmentLocator& locator,
+                  const LifelineAddress& lifeline) {
   Outcome outcome;
   outcome.code = static_cast<int32_t>(status.code());
   CopyText(outcome.text, status.text());
   outcome.locator = locator;
+  outcome.lifeline = lifeline;
   return std::string(reinterpret_cast<const char*>(&outcome), sizeof(outcome));
 }
 
@@ -78,6 +82,13 @@ Status SessionOpening::Step(const WaitLimit& limit) {
     case Phase::kMapped:
       MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
       MV_RETURN_IF_NOT_OK(Join(all).In("init"));
+      phase_ = Phase::kLifelines;
+      [[fallthrough]];
+    case Phase::kLifelines:
+      if (group_->lifelines() != nullptr) {
+        MV_RETURN_IF_NOT_OK(group_->lifelines()->AwaitSettled(limit));
+      }
+      group_->everybody()->Arrive(CallKind::kJoin);
       phase_ = Phase::kMeet;
       [[fallthrough]];
     case Phase::kMeet:
@@ -135,12 +146,26 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
       locator = control_.locator();
     }
   }
-  return transport_->BeginExchange(Bytes(status, locator));
+  return transport_->BeginExchange(Bytes(status, locator, OpenPort()));
+}
+
+LifelineAddress SessionOpening::OpenPort() {
+  if (!members_.spans_nodes()) return LifelineAddress();
+  Result<std::unique_ptr<LifelinePort>> port = Lifelines::OpenPort();
+  if (!port.ok()) {
+    // Also the others do without, and say so.
+    LogWarning(StrCat("rank ", members_.rank(),
+                      " can have no connections with other nodes: ", port.status().text()));
+    return LifelineAddress();
+  }
+  port_ = std::move(port.value());
+  return port_->address;
 }
 
 Status SessionOpening::MapControl(const std::vector<std::string>& outcomes) {
   std::vector<Outcome> read;
   MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
+  for (const Outcome& outcome : read) addresses_.push_back(outcome.lifeline);
   if (members_.local_rank() != 0) {
     const auto first = static_cast<size_t>(members_.node_ranks()[0]);
     Result<Segment> mapped = Segment::OpenShared(read[first].locator);
@@ -151,14 +176,21 @@ Status SessionOpening::MapControl(const std::vector<std::string>& outcomes) {
 }
 
 Status SessionOpening::BeginMapped() {
-  return transport_->BeginExchange(Bytes(mapped_, SegmentLocator()));
+  return transport_->BeginExchange(Bytes(mapped_, SegmentLocator(), LifelineAddress()));
 }
 
 Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
   std::vector<Outcome> read;
   MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
   control_.Unlink();
-  auto group = NodeGroup::Join(std::move(control_), members_, std::move(messenger_));
+  std::unique_ptr<Lifelines> lifelines;
+  if (port_ != nullptr) {
+    auto opened = Lifelines::Open(std::move(port_), members_, addresses_);
+    if (!opened.ok()) return opened.status();
+    lifelines = std::move(opened.value());
+  }
+  auto group =
+      NodeGroup::Join(std::move(control_), members_, std::move(messenger_), std::move(lifelines));
   if (!group.ok()) return group.status();
   group_ = std::move(group.value());
   if (members_.spans_nodes()) {
@@ -171,7 +203,6 @@ Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
     if (!heartbeat.ok()) return heartbeat.status();
     heartbeat_ = std::move(heartbeat.value());
   }
-  group_->everybody()->Arrive(CallKind::kJoin);
   return Status::Ok();
 }
 

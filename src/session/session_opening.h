@@ -3,7 +3,8 @@
 // Everybody tells everybody who it is, over the transport; those who can map each other's memory
 // are a node; the first rank of the node makes the control segment and the others map it; then
 // they meet in it for the first time, and from there on need the transport no more. If there are
-// several nodes the transport also gives them a messenger, and the service threads are started.
+// several nodes the transport also gives them a messenger, the service threads are started, and
+// each rank waits a while for its lifelines, so that from then on no death goes unseen.
 #ifndef MULTIVERSO_SESSION_SESSION_OPENING_H_
 #define MULTIVERSO_SESSION_SESSION_OPENING_H_
 
@@ -16,6 +17,7 @@
 #include "session/heartbeat.h"
 #include "session/node_service.h"
 #include "session/session.h"
+#include "transport/lifelines.h"
 
 namespace multiverso {
 
@@ -30,11 +32,13 @@ class SessionOpening final : public Operation {
   std::unique_ptr<Session> TakeSession() { return std::move(session_); }
 
  private:
-  enum class Phase { kStart, kHello, kControl, kConnect, kMapped, kMeet };
+  enum class Phase { kStart, kHello, kControl, kConnect, kMapped, kLifelines, kMeet };
 
   Status BeginHello();
   // Knows who is where; makes the control segment on the first rank of the node.
   Status BeginControl(const std::vector<std::string>& hellos);
+  // Where other nodes can connect to this rank; nowhere, if they need not or cannot.
+  LifelineAddress OpenPort();
   // Maps the control segment on the others.
   Status MapControl(const std::vector<std::string>& outcomes);
   // Tells everybody how that went.
@@ -48,6 +52,8 @@ class SessionOpening final : public Operation {
   Segment control_;
   Status mapped_;
   std::unique_ptr<Messenger> messenger_;
+  std::unique_ptr<LifelinePort> port_;
+  std::vector<LifelineAddress> addresses_;
   std::unique_ptr<NodeGroup> group_;
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<Heartbeat> heartbeat_;

@@ -87,7 +87,8 @@ bool ShardService::Poll() {
       free_buffers_.push_back(job->buffer);
       job = jobs_.erase(job);
     } else {
-      if (!gone_on.pending()) status = gone_on;
+      // Who cannot be answered has died, or learns of it at its deadline.
+      if (!gone_on.pending() && !MayMeanLoss(gone_on)) status = gone_on;
       ++job;
     }
   }

@@ -127,7 +127,8 @@ Status SpanningCall::Step(const WaitLimit& limit) {
   const WaitLimit no_wait{limit.deadline, Instant::min()};
   for (;;) {
     bool progressed = false;
-    const Status there = StepLanes(&progressed);
+    const Status there =
+        failure_.is_set() ? failure_.Get() : failure_.Filter(StepLanes(&progressed));
     if (!there.ok() && !there.pending()) return Fail(there);
     // A lock of this node may be waited for while nothing else is to be done.
     const Status here = StepHere(there.ok() ? limit : no_wait, &progressed);
@@ -164,10 +165,8 @@ Status SpanningCall::LookAfterServers() {
     if (gone.empty()) continue;
     const RowRange rows = lanes_[i].rows();
     const int server = lanes_[i].server();
-    return group->About(
-        server,
-        Status(Code::kPeerLost, StrCat(group->members().NameRank(server), " ", gone, " with rows ",
-                                       rows.first, " to ", rows.end - 1, group->Trace(server))));
+    return group->Lost(server, StrCat(group->members().NameRank(server), " ", gone, " with rows ",
+                                      rows.first, " to ", rows.end - 1, group->Trace(server)));
   }
   return Status::Ok();
 }

@@ -15,6 +15,7 @@
 #include "table/chunk_source.h"
 #include "table/remote_lane.h"
 #include "table/table.h"
+#include "transport/held_failure.h"
 
 namespace multiverso {
 
@@ -50,6 +51,7 @@ class SpanningCall final : public Operation {
   Instant looked_;
   std::vector<RemoteLane> lanes_;
   std::vector<bool> answered_;
+  HeldFailure failure_;
   // Of this node.
   std::unique_ptr<ChunkSource> here_;
   Chunk chunk_;

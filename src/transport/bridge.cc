@@ -121,9 +121,10 @@ Status Bridge::TakeFrom(size_t node, const std::vector<int>& ranks, uint64_t mee
   for (bool got = true; got && !*came;) {
     std::string bytes;
     std::vector<Brought> all;
-    MV_RETURN_IF_NOT_OK(group_->intercom()->messenger()->Take(leaders_[node], kMeetingTag + circle_,
-                                                              most, &bytes, &got));
-    if (!got) break;
+    const Status taken = group_->intercom()->messenger()->Take(
+        leaders_[node], kMeetingTag + circle_, most, &bytes, &got);
+    if (!taken.ok() && !MayMeanLoss(taken)) return taken;
+    if (!taken.ok() || !got) break;
     if (UnpackBrought(bytes, circle_, meeting, ranks, &all)) {
       Keep(all, meeting);
       *came = true;
@@ -134,6 +135,13 @@ Status Bridge::TakeFrom(size_t node, const std::vector<int>& ranks, uint64_t mee
   return Status::Ok();
 }
 
+Status Bridge::Post(size_t node, std::string bytes) {
+  const Status posted = group_->intercom()->messenger()->Post(leaders_[node], kMeetingTag + circle_,
+                                                              std::move(bytes));
+  // Who has died needs it no more, and who waits for its answer looks whether it has.
+  return MayMeanLoss(posted) ? Status::Ok() : posted;
+}
+
 Status Bridge::Exchange(uint64_t meeting) {
   Messenger* const messenger = group_->intercom()->messenger();
   if (begun_ != meeting) {
@@ -142,8 +150,7 @@ Status Bridge::Exchange(uint64_t meeting) {
     came_[mine_] = true;
     if (mine_ != 0) {
       MV_RETURN_IF_NOT_OK(
-          messenger->Post(leaders_[0], kMeetingTag + circle_,
-                          PackBrought(circle_, meeting, BroughtHere(ranks_[mine_], meeting))));
+          Post(0, PackBrought(circle_, meeting, BroughtHere(ranks_[mine_], meeting))));
     }
   }
   messenger->Advance();
@@ -161,7 +168,7 @@ Status Bridge::Exchange(uint64_t meeting) {
   if (std::count(came_.begin(), came_.end(), false) > 0) return Status::Pending();
   const std::string bytes = PackBrought(circle_, meeting, BroughtHere(members_, meeting));
   for (size_t i = 1; i < leaders_.size(); ++i) {
-    MV_RETURN_IF_NOT_OK(messenger->Post(leaders_[i], kMeetingTag + circle_, bytes));
+    MV_RETURN_IF_NOT_OK(Post(i, bytes));
   }
   messenger->Advance();
   return Status::Ok();

@@ -50,6 +50,8 @@ class Bridge {
  private:
   std::vector<Brought> BroughtHere(const std::vector<int>& ranks, uint64_t meeting) const;
   void Keep(const std::vector<Brought>& all, uint64_t meeting) const;
+  // To the leader number `node`, if it lives.
+  Status Post(size_t node, std::string bytes);
   // Whether what the leader number `node` sends has come.
   Status TakeFrom(size_t node, const std::vector<int>& ranks, uint64_t meeting, bool* came);
 

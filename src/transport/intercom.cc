@@ -59,15 +59,24 @@ bool Intercom::Poll() {
   if (!guard.owns_lock()) return false;
   bool any = false;
   messenger_->Advance();
-  for (bool got = true; got;) {
+  const Status taken = failure_.is_set() ? failure_.Get() : failure_.Filter(TakeAll(&any));
+  // Of a loss those who wait learn by the name of who has gone.
+  if (!taken.ok() && !taken.pending() && !(MayMeanLoss(taken) && SomeAreGone())) {
+    group_->NoteAbort(group_->rank(), taken);
+    return any;
+  }
+  LookAfterNeighbours();
+  GiveSign();
+  return any;
+}
+
+Status Intercom::TakeAll(bool* any) {
+  for (;;) {
     std::string bytes;
-    const Status status =
-        messenger_->Take(Messenger::kAnyRank, kNewsTag, sizeof(News), &bytes, &got);
-    if (!status.ok()) {
-      group_->NoteAbort(group_->rank(), status);
-      return any;
-    }
-    if (!got) break;
+    bool got = false;
+    MV_RETURN_IF_NOT_OK(
+        messenger_->Take(Messenger::kAnyRank, kNewsTag, sizeof(News), &bytes, &got));
+    if (!got) return Status::Ok();
     News news;
     if (bytes.size() == sizeof(news)) std::memcpy(&news, bytes.data(), sizeof(news));
     const int size = group_->members().size();
@@ -81,11 +90,16 @@ bool Intercom::Poll() {
     }
     news.text[sizeof(news.text) - 1] = '\0';
     TakeIn(news);
-    any = true;
+    *any = true;
   }
-  LookAfterNeighbours();
-  GiveSign();
-  return any;
+}
+
+bool Intercom::SomeAreGone() const {
+  const int ranks = group_->members().size();
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank != group_->rank() && !group_->WhyGone(rank).empty()) return true;
+  }
+  return false;
 }
 
 void Intercom::TakeIn(const News& news) {
@@ -154,7 +168,8 @@ void Intercom::TellAbort(const Status& why) {
   messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
 }
 
-void Intercom::TellGone(int rank, RankSlot::State state, const std::string& reason) {
+Intercom::News Intercom::NewsOfGone(int rank, RankSlot::State state,
+                                    const std::string& reason) const {
   News news;
   news.kind = kGone;
   news.sender = group_->rank();
@@ -164,7 +179,22 @@ void Intercom::TellGone(int rank, RankSlot::State state, const std::string& reas
     news.arrivals[i] = group_->slot(rank).circle[i].arrivals.load(std::memory_order_acquire);
   }
   CopyText(news.text, reason);
-  TellOtherNodes(news);
+  return news;
+}
+
+void Intercom::TellGone(int rank, RankSlot::State state, const std::string& reason) {
+  TellOtherNodes(NewsOfGone(rank, state, reason));
+}
+
+void Intercom::TellDeath(int rank, const std::string& how) {
+  const News news = NewsOfGone(rank, RankSlot::kDied, how);
+  const std::string bytes(reinterpret_cast<const char*>(&news), sizeof(news));
+  const Membership& members = group_->members();
+  for (int node = 0; node < group_->num_nodes(); ++node) {
+    if (node == members.node() || node == members.node_of(rank)) continue;
+    (void)messenger_->Post(ServiceRankOf(node), kNewsTag, bytes);
+  }
+  messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
 }
 
 void Intercom::LookAfterNeighbours() {

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/call_tags.h"
+#include "transport/held_failure.h"
 #include "transport/messenger.h"
 #include "transport/node_control.h"
 
@@ -45,6 +46,9 @@ class Intercom {
   // Waits a moment until it is sent: the one who gives up may be about to end.
   void TellAbort(const Status& why);
   void TellGone(int rank, RankSlot::State state, const std::string& reason);
+  // The same of a rank of another node, which does not have to be told: one rank of each of the
+  // others is, since all who have seen it die do so. Waits a moment, too.
+  void TellDeath(int rank, const std::string& how);
   // Tells at once which ranks of this node have died, and waits a moment until it is sent: for a
   // rank that has noticed it and may be about to end.
   void PassOnLosses();
@@ -61,12 +65,16 @@ class Intercom {
   void Drop(const char* what, int from);
   int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
+  // Whether any other rank has left or died, on whichever node.
+  bool SomeAreGone() const;
   // The first of a node's service ranks that is there.
   int ServiceRankOf(int node) const;
 
  private:
   struct News;
   void TellOtherNodes(const News& news);
+  News NewsOfGone(int rank, RankSlot::State state, const std::string& reason) const;
+  Status TakeAll(bool* any);
   void TakeIn(const News& news);
   void Answer(const News& question);
   void LookAfterNeighbours();
@@ -80,6 +88,7 @@ class Intercom {
   CallTags tags_;
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
+  HeldFailure failure_;
   Instant looked_{};
   Instant gave_sign_{};
   bool said_goodbye_ = false;

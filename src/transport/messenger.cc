@@ -4,7 +4,14 @@
 #include <thread>
 #include <utility>
 
+#include "base/text.h"
+
 namespace multiverso {
+
+Status Messenger::CheckLives(int rank) const {
+  if (has_died_ == nullptr || !has_died_(rank)) return Status::Ok();
+  return Status(Code::kPeerLost, StrCat("rank ", rank, " has died"));
+}
 
 Status Messenger::Post(int to, int tag, std::string bytes) {
   const std::lock_guard<std::mutex> guard(posted_mutex_);

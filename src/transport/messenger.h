@@ -6,9 +6,11 @@
 #define MULTIVERSO_TRANSPORT_MESSENGER_H_
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -38,6 +40,12 @@ constexpr int kAggregateTag = kFirstChainTag + kTableChains;
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
 static_assert(ValuesTag(kLastCallTag) < kFirstChainTag);
 
+// Whether that may be how a messenger tells that a rank has died: who died is told by NodeGroup, a
+// little later.
+inline bool MayMeanLoss(const Status& status) {
+  return status.code() == Code::kTransport || status.code() == Code::kPeerLost;
+}
+
 // Thread-safe.
 class Messenger {
  public:
@@ -52,6 +60,10 @@ class Messenger {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+
+  // Before anything else: nothing is sent any more to ranks of which that is true; trying is
+  // PeerLostError. An MPI may crash when it sends to a process that has died.
+  void RefuseIf(std::function<bool(int)> has_died) { has_died_ = std::move(has_died); }
 
   // Starts a message of less than 2^31 bytes.
   virtual Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) = 0;
@@ -76,12 +88,16 @@ class Messenger {
   // The same, and gives up the rest: nothing will be sent any more.
   bool Drain(Instant until);
 
+ protected:
+  Status CheckLives(int rank) const;
+
  private:
   struct Posted {
     std::string bytes;
     Ticket ticket;
   };
 
+  std::function<bool(int)> has_died_;
   std::mutex posted_mutex_;
   std::list<Posted> posted_;  // addresses stay put: the transport holds pointers into it
 };

@@ -55,18 +55,19 @@ const char* NameOf(CallKind kind) {
 }
 
 Result<std::unique_ptr<NodeGroup>> NodeGroup::Join(Segment control, const Membership& members,
-                                                   std::unique_ptr<Messenger> messenger) {
+                                                   std::unique_ptr<Messenger> messenger,
+                                                   std::unique_ptr<Lifelines> lifelines) {
   const auto here = static_cast<int>(members.node_ranks().size());
   if (control.bytes() < ControlBytes(members.size()) + ScratchBytes(here)) {
     return Status(Code::kInternal, "the control segment is too small");
   }
   if (control.fd() >= 0) MV_RETURN_IF_NOT_OK(MarkPresent(control.fd(), members.local_rank()));
   return std::unique_ptr<NodeGroup>(
-      new NodeGroup(std::move(control), members, std::move(messenger)));
+      new NodeGroup(std::move(control), members, std::move(messenger), std::move(lifelines)));
 }
 
 NodeGroup::NodeGroup(Segment control, const Membership& members,
-                     std::unique_ptr<Messenger> messenger)
+                     std::unique_ptr<Messenger> messenger, std::unique_ptr<Lifelines> lifelines)
     : segment_(std::move(control)),
       members_(members),
       control_(reinterpret_cast<NodeControl*>(segment_.data())),
@@ -74,14 +75,21 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
       local_rank_(members.local_rank()),
       // Of the machine: a rank that is bound to a core does not share it for that.
       looking_(static_cast<int64_t>(ranks_.size()) > OnlineCores() ? kSharedCore : kOwnCore),
-      pulse_(std::make_unique<Pulse>(control_, &members_)) {
+      pulse_(std::make_unique<Pulse>(control_, &members_)),
+      lifelines_(std::move(lifelines)) {
   std::vector<int> everybody;
   std::vector<int> workers;
   for (int i = 0; i < members.size(); ++i) {
     everybody.push_back(i);
     if (members.is_worker(i)) workers.push_back(i);
   }
-  if (messenger != nullptr) intercom_ = std::make_unique<Intercom>(std::move(messenger), this);
+  if (messenger != nullptr) {
+    messenger->RefuseIf([this](int other) {
+      return slot(other).state.load(std::memory_order_relaxed) == RankSlot::kDied ||
+             (lifelines_ != nullptr && lifelines_->HasEnded(other));
+    });
+    intercom_ = std::make_unique<Intercom>(std::move(messenger), this);
+  }
   circles_.emplace_back(this, 0, everybody);
   if (workers.size() < everybody.size()) circles_.emplace_back(this, 1, workers);
   workers.erase(
@@ -137,6 +145,7 @@ void NodeGroup::Abort(const Status& why) {
   abort_is_known_.store(true, std::memory_order_relaxed);
   if (intercom_ != nullptr) intercom_->TellAbort(why);
   NoteAbort(rank(), why);
+  SayGoodbye();
 }
 
 void NodeGroup::NoteAbort(int by, const Status& why) {
@@ -177,8 +186,10 @@ Status NodeGroup::CheckNotGivenUp() const {
 }
 
 Status NodeGroup::CheckAborted(bool was_waiting) {
-  MV_RETURN_IF_NOT_OK(CheckNotGivenUp());
-  if (!IsAborted()) return Status::Ok();
+  const Status given_up = CheckNotGivenUp();
+  if (given_up.ok() && !IsAborted()) return Status::Ok();
+  SayGoodbye();
+  MV_RETURN_IF_NOT_OK(given_up);
   abort_is_known_.store(true, std::memory_order_relaxed);
   const auto code = static_cast<Code>(control_->abort_code);
   // A mismatch is everybody's, and a timeout that of all who waited for the same.
@@ -216,9 +227,13 @@ void NodeGroup::Leave(const std::string& reason) {
   intercom_->TellGone(rank(), RankSlot::kLeft, reason);
   // Its receivers are polling, so this is quick; if they have gone too, nothing is lost.
   intercom_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));
+  SayGoodbye();
 }
 
-void NodeGroup::Close() { slot(rank()).state.store(RankSlot::kClosed, std::memory_order_release); }
+void NodeGroup::Close() {
+  slot(rank()).state.store(RankSlot::kClosed, std::memory_order_release);
+  SayGoodbye();
+}
 
 bool NodeGroup::IsAlive(int local_rank) const {
   if (local_rank < 0 || local_rank >= size()) return false;
@@ -265,6 +280,7 @@ std::string NodeGroup::WhyGone(int rank) const {
 
 Status NodeGroup::Lost(int rank, const std::string& text) {
   if (intercom_ != nullptr) intercom_->PassOnLosses();
+  SayGoodbye();
   return About(rank, Status(Code::kPeerLost, text));
 }
 
@@ -369,6 +385,13 @@ std::string NodeGroup::Saved() const {
 void NodeGroup::NoteSaved(const std::string& path) const {
   CopyText(control_->saved, path);
   control_->has_saved.store(1, std::memory_order_release);
+}
+
+void NodeGroup::NoteDeath(int rank, const std::string& how) {
+  if (slot(rank).state.load(std::memory_order_acquire) != RankSlot::kAbsent) return;
+  const uint64_t unknown[kCircles] = {};
+  NoteGone(rank, RankSlot::kDied, how, unknown);
+  intercom_->TellDeath(rank, how);
 }
 
 void NodeGroup::NoteGone(int rank, RankSlot::State state, const std::string& reason,

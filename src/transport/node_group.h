@@ -17,6 +17,7 @@
 #include "memory/segment.h"
 #include "transport/circle.h"
 #include "transport/intercom.h"
+#include "transport/lifelines.h"
 #include "transport/membership.h"
 #include "transport/messenger.h"
 #include "transport/node_control.h"
@@ -28,9 +29,10 @@ namespace multiverso {
 class NodeGroup final : public OwnerProbe {
  public:
   // Takes this rank's place in the control segment of its node. The messenger is for sessions that
-  // span nodes, and null in others.
+  // span nodes, and null in others; so are the lifelines, which may be null there too.
   static Result<std::unique_ptr<NodeGroup>> Join(Segment control, const Membership& members,
-                                                 std::unique_ptr<Messenger> messenger = nullptr);
+                                                 std::unique_ptr<Messenger> messenger = nullptr,
+                                                 std::unique_ptr<Lifelines> lifelines = nullptr);
   // Leaves, if it has not closed.
   ~NodeGroup() override;
 
@@ -52,6 +54,8 @@ class NodeGroup final : public OwnerProbe {
   bool is_leader() const { return members_.leader_of(members_.node()) == rank(); }
   // Null in a session of one node.
   Intercom* intercom() const { return intercom_.get(); }
+  // Null there too, and where there can be none.
+  Lifelines* lifelines() const { return lifelines_.get(); }
 
   // The circles are of all ranks of the session.
   Circle* everybody() { return &circles_.front(); }
@@ -100,6 +104,8 @@ class NodeGroup final : public OwnerProbe {
   // The first worker that is not among them, or among `ranks`.
   int MasterNow();
   int MasterOf(const std::vector<int>& ranks) const;
+  // The lifeline of a rank of another node says that it has died.
+  void NoteDeath(int rank, const std::string& how);
   // A rank of another node left or died, and how.
   void NoteGone(int rank, RankSlot::State state, const std::string& reason,
                 const uint64_t (&arrivals)[kCircles]);
@@ -148,7 +154,12 @@ class NodeGroup final : public OwnerProbe {
   // On this node, as far as it is known.
   std::string LastCallOf(int rank) const;
   std::string Facts(int rank) const;
-  NodeGroup(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger);
+  // The caller is told that the session is over: how its process ends is its own affair then.
+  void SayGoodbye() const {
+    if (lifelines_ != nullptr) lifelines_->SayGoodbye();
+  }
+  NodeGroup(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger,
+            std::unique_ptr<Lifelines> lifelines);
 
   Segment segment_;
   Membership members_;
@@ -158,6 +169,7 @@ class NodeGroup final : public OwnerProbe {
   Looking looking_;
   std::unique_ptr<Pulse> pulse_;
   std::unique_ptr<Intercom> intercom_;
+  std::unique_ptr<Lifelines> lifelines_;
   std::vector<Circle> circles_;  // that span all nodes
   std::unique_ptr<Circle> neighbours_;
   std::atomic<bool> abort_is_known_{false};

@@ -11,6 +11,9 @@ std::string HostName();
 // The same text in all processes that can open each other's segments, and in no others.
 std::string MemoryDomain();
 
+// The same text in all processes that reach each other over the loopback interface.
+std::string NetworkDomain();
+
 }  // namespace multiverso
 
 #endif  // MULTIVERSO_TRANSPORT_PLACE_H_

@@ -20,6 +20,17 @@ std::string ReadLine(const char* path) {
   return line;
 }
 
+// The kernel, and which of its namespaces of that kind.
+std::string InNamespace(const char* path) {
+  struct stat which{};
+  stat(path, &which);
+  std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
+  // All machines number their first namespace alike: without an identity of its own, the kernel is
+  // that of the host.
+  if (kernel.empty()) kernel = HostName();
+  return StrCat(kernel, "/", which.st_ino);
+}
+
 }  // namespace
 
 std::string HostName() {
@@ -27,14 +38,8 @@ std::string HostName() {
   return gethostname(host, sizeof(host) - 1) == 0 ? host : "unknown host";
 }
 
-std::string MemoryDomain() {
-  struct stat pid_namespace{};
-  stat("/proc/self/ns/pid", &pid_namespace);
-  std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
-  // All machines number their first namespace alike: without an identity of its own, the kernel is
-  // that of the host.
-  if (kernel.empty()) kernel = HostName();
-  return StrCat(kernel, "/", pid_namespace.st_ino, "/", geteuid());
-}
+std::string MemoryDomain() { return StrCat(InNamespace("/proc/self/ns/pid"), "/", geteuid()); }
+
+std::string NetworkDomain() { return InNamespace("/proc/self/ns/net"); }
 
 }  // namespace multiverso

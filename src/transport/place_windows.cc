@@ -18,4 +18,6 @@ std::string MemoryDomain() {
   return StrCat(HostName(), "/", windows::Narrow(folder));
 }
 
+std::string NetworkDomain() { return HostName(); }
+
 }  // namespace multiverso

@@ -96,6 +96,7 @@ bool MailRoom::Take(int from, int to, int tag, int64_t most, std::string* bytes)
 }
 
 Status ThreadMessenger::Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) {
+  MV_RETURN_IF_NOT_OK(CheckLives(to));
   *ticket = Ticket{room_->Send(rank_, to, tag, data, bytes), true};
   return Status::Ok();
 }

@@ -69,6 +69,17 @@ class Hosts:
         """What `mpirun` and `agent` need to know."""
         return {VARIABLE: json.dumps(self.namespaces), PYTHON: sys.executable}
 
+    def pull_cable(self, address: str) -> None:
+        """Let nothing reach that host or leave it, without anybody being told."""
+        self._set_cable(address, "down")
+
+    def plug_in_cable(self, address: str) -> None:
+        """Undo `pull_cable`."""
+        self._set_cable(address, "up")
+
+    def _set_cable(self, address: str, state: str) -> None:
+        _ip("-n", self._switch, "link", "set", f"port{self.addresses.index(address)}", state)
+
     def __enter__(self) -> Self:
         try:
             self._set_up()

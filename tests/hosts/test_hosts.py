@@ -1,8 +1,12 @@
 """Jobs on two hosts that are network namespaces: messages over TCP, started by a launch agent."""
 
+import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +102,66 @@ def test_bytes_of_a_sync_round_do_not_depend_on_the_number_of_workers(two_hosts)
         # The sum one way, the total the other; starting the two jobs took about as many bytes.
         assert one > 0.9e6
         assert two < 1.02 * one
+
+
+def process_of(job, rank):
+    """Return the process id that a rank has here: on its host it has another."""
+    marks = {f"{launch.MARK}={job.folder}".encode()}
+    ranks = {f"{name}={rank}".encode() for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK")}
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            environ = set((entry / "environ").read_bytes().split(b"\0"))
+            if not (environ & marks and environ & ranks):
+                continue
+            ids = re.search(r"^NSpid:\s+(.*)$", (entry / "status").read_text("ascii"), re.MULTILINE)
+            if int(ids.group(1).split()[-1]) == job.pid(rank):
+                found.append(int(entry.name))
+    (process,) = found
+    return process
+
+
+def lose_a_host(two_hosts, mode, patience):
+    """Return a job of three ranks, of which the last is alone on its host."""
+    arguments = ("loses_nodes", mode, patience, "shielded")
+    return launch.Job("losses.py", *arguments, np=3, mpirun=MPIRUN, **two_hosts.environ)
+
+
+@pytest.mark.skipif(
+    (Path(sys.executable).parent / "ompi_info").exists(),
+    reason="Open MPI ends a job over TCP itself when one of its connections breaks",
+)
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_only_rank_of_a_host_is_named_at_once_when_it_is_killed(two_hosts, mode):
+    # No deadline passes before the job's wall limit does.
+    with lose_a_host(two_hosts, mode, "600") as job:
+        job.wait_for("ready")
+        pid = job.pid(2)
+        os.kill(process_of(job, 2), signal.SIGKILL)
+        job.announce("killed")
+        result = job.finish().check_clean()
+    for rank in (0, 1):
+        kind, message = result.reports.get(rank, {}).get("call", ("none", result.output))
+        assert kind == "PeerLostError", message
+        assert f"rank 2 on host-2 (process {pid}) died (its connection with rank" in message
+
+
+def test_host_whose_cable_is_pulled_is_named_after_a_while(two_hosts):
+    far = two_hosts.addresses[1]
+    with lose_a_host(two_hosts, "async", "2") as job:
+        job.wait_for("ready")
+        two_hosts.pull_cable(far)
+        try:
+            job.announce("killed")
+            job.wait_for("called")
+        finally:
+            two_hosts.plug_in_cable(far)
+        result = job.finish().check_clean()
+    for rank in range(3):
+        kind, message = result.reports[rank]["call"]
+        assert kind == "PeerLostError", message
+        assert "has not been heard of for" in message
+        assert re.search(r"with rows \d+ to \d+", message), message
 
 
 def test_hosts_go_also_if_the_command_fails():

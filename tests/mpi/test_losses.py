@@ -2,9 +2,11 @@
 
 import os
 import random
+import re
 import signal
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
@@ -104,15 +106,59 @@ def test_rank_that_was_stopped_for_a_while_goes_on():
     assert [result.reports[rank]["error"] for rank in (0, 1)] == [None, None]
 
 
-def test_only_rank_of_a_node_is_named_with_its_rows():
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
-    with launch.Job("losses.py", "loses_a_node", np=2, survives=True, **nodes) as job:
+#: Ranks, ranks per node, and the nodes that lose all their ranks at once.
+LOST_NODES = [(2, 1, (1,)), (3, 1, (0,)), (3, 2, (1,)), (4, 2, (1,)), (4, 1, (1, 2))]
+
+
+def node_of(rank, per_node):
+    return rank // per_node
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize(("np", "per_node", "nodes"), LOST_NODES)
+def test_node_whose_ranks_die_is_named_at_once(np, per_node, nodes, mode):
+    victims = [rank for rank in range(np) if node_of(rank, per_node) in nodes]
+    spread = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    # No deadline passes before the job's wall limit does.
+    with launch.Job("losses.py", "loses_nodes", mode, "600", np=np, survives=True, **spread) as job:
         job.wait_for("ready")
-        job.signal(1, signal.SIGKILL)
+        pids = {rank: job.pid(rank) for rank in victims}
+        for rank in victims:
+            job.signal(rank, signal.SIGKILL)
         job.announce("killed")
         result = job.finish().check_clean()
-    for name in ("rows", "barrier"):
-        kind, message = result.reports[0].get(name, ("none", result.output))
-        assert kind == "PeerLostError", message
-        assert "rank 1 on " in message
-    assert "rows 5 to 9" in result.reports[0]["rows"][1]
+    for survivor in sorted(set(range(np)) - set(victims)):
+        for name in ("call", "barrier"):
+            kind, message = result.reports.get(survivor, {}).get(name, ("none", result.output))
+            assert kind == "PeerLostError", message
+            named = [int(rank) for rank in re.findall(r"rank (\d+) on \S+ \(process", message)]
+            assert named, message
+            assert set(named) <= set(victims), message
+            for rank in named:
+                assert f"(process {pids[rank]}) died (its connection with rank" in message
+        if mode == "async":
+            assert re.search(r"with rows \d+ to \d+", result.reports[survivor]["call"][1])
+
+
+def stop(job, rank):
+    """Stop a rank, and wait until all its threads stand still: they may go on for a while."""
+    job.signal(rank, signal.SIGSTOP)
+    threads = Path(f"/proc/{job.pid(rank)}/task")
+    while not all(" T " in (one / "stat").read_text("ascii") for one in threads.iterdir()):
+        time.sleep(0.01)
+
+
+def test_only_rank_of_a_node_that_says_nothing_is_named_after_a_while():
+    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
+    with launch.Job("losses.py", "loses_nodes", "async", "2", np=2, survives=True, **nodes) as job:
+        job.wait_for("ready")
+        stop(job, 1)
+        job.announce("killed")
+        job.wait_for("called", 0)
+        job.signal(1, signal.SIGKILL)
+        result = job.finish().check_clean()
+    kind, message = result.reports[0]["call"]
+    assert kind == "PeerLostError", message
+    assert "rank 1 on " in message
+    assert "has not been heard of for" in message
+    assert "with rows 5 to 9" in message

@@ -122,21 +122,28 @@ def is_stopped(patience):
     worker.report_call(mv.barrier)
 
 
-def loses_a_node():
-    """Use the rows of another node, whose only rank is killed."""
-    mv.init(peer_timeout=2.0)
+def loses_nodes(mode, patience):
+    """Use what is on other nodes, some of which die; report what that and a barrier raise."""
+    mv.init(mode == "sync", peer_timeout=float(patience), timeout=600.0)
     table = mv.MatrixTableHandler(10, 3, name="spread")
+    table.add(np.ones((10, 3)))
+    table.get()
     mv.barrier()
     worker.announce("ready")
     worker.wait_for("killed")
-    worker.report_call(lambda: table.get([0, 9]), name="rows")
+    worker.report_call(lambda: (table.add(np.ones((10, 3))), table.get()), name="call")
+    worker.announce("called")
     worker.report_call(mv.barrier, name="barrier")
 
 
 if __name__ == "__main__":
+    _, name, *arguments = sys.argv
+    if "shielded" in arguments:
+        arguments.remove("shielded")
+        worker.shield()
     worker.begin()
-    globals()[sys.argv[1]](*sys.argv[2:])
+    globals()[name](*arguments)
     # A rank that has been killed does not come to the end of MPI either.
-    if sys.argv[1] in ("names_the_dead", "loses_a_node"):
+    if name in ("names_the_dead", "loses_nodes"):
         sys.stdout.flush()
         os._exit(0)

@@ -123,8 +123,8 @@ def _announce_when_waiting():
 
 def killed(call, mode="sync"):
     """Ranks go through rounds until the test kills one of them."""
-    options = {"stale": {"staleness": 2, "sync": False}, "short": {"timeout": SHORT}}
-    table = _open(**options.get(mode, {}))
+    options = {"staleness": 2, "sync": False} if mode == "stale" else {}
+    table = _open(**options)
     calls = _calls(table)
     for name in call.split(","):
         calls[name]()

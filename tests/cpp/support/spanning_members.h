@@ -1,0 +1,34 @@
+// What a rank knows of a job on several nodes, without any of the others.
+#ifndef MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
+#define MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "transport/membership.h"
+
+namespace multiverso::testing {
+
+// Nodes with so many ranks each, all of them workers and servers.
+inline Membership SpanningMembers(const std::vector<int>& sizes, int rank) {
+  std::vector<std::string> hellos;
+  for (size_t node = 0; node < sizes.size(); ++node) {
+    Hello hello;
+    CopyText(hello.host, StrCat("host", node));
+    CopyText(hello.memory, StrCat("memory", node));
+    for (int i = 0; i < sizes[node]; ++i) {
+      hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
+    }
+  }
+  Result<Membership> members = Membership::FromHellos(hellos, rank);
+  EXPECT_TRUE(members.ok()) << members.status().text();
+  return std::move(members.value());
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_

@@ -1,0 +1,277 @@
+#include "transport/lifelines.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "support/limits.h"
+#include "support/spanning_members.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Child;
+using testing::Eventually;
+using testing::kPatience;
+using testing::SpanningMembers;
+
+constexpr auto kBriefly = std::chrono::milliseconds(1);
+
+// The lifelines of ranks of one process; a test attends to them in turn.
+class Job {
+ public:
+  explicit Job(const std::vector<int>& sizes, const LifelineLimits& limits = {}) {
+    for (const int size : sizes) ranks_ += size;
+    std::vector<std::unique_ptr<LifelinePort>> ports;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      auto port = Lifelines::OpenPort();
+      EXPECT_TRUE(port.ok()) << port.status().text();
+      addresses_.push_back(port.value()->address);
+      ports.push_back(std::move(port.value()));
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+      auto one = Lifelines::Open(std::move(ports[static_cast<size_t>(rank)]),
+                                 SpanningMembers(sizes, rank), addresses_, limits);
+      EXPECT_TRUE(one.ok()) << one.status().text();
+      all_.push_back(std::move(one.value()));
+    }
+  }
+
+  Lifelines* operator[](int rank) const { return all_[static_cast<size_t>(rank)].get(); }
+  const LifelineAddress& address(int rank) const { return addresses_[static_cast<size_t>(rank)]; }
+
+  void Attend() {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Lifelines* const one = (*this)[rank];
+      if (one == nullptr) continue;
+      one->Attend(Clock::now() + kBriefly,
+                  [&](int dead, const std::string& how) { deaths[rank][dead] = how; });
+    }
+  }
+  template <class Done>
+  bool AttendUntil(const Done& done) {
+    return Eventually([&] {
+      Attend();
+      return done();
+    });
+  }
+  bool Stand() {
+    return AttendUntil([&] {
+      for (const auto& one : all_) {
+        if (!one->AwaitSettled(testing::WithoutWaiting()).ok()) return false;
+      }
+      return true;
+    });
+  }
+  // As the end of its process does.
+  void Drop(int rank) { all_[static_cast<size_t>(rank)].reset(); }
+
+  std::map<int, std::map<int, std::string>> deaths;  // by who has seen them
+
+ private:
+  int ranks_ = 0;
+  std::vector<LifelineAddress> addresses_;
+  std::vector<std::unique_ptr<Lifelines>> all_;
+};
+
+// A connection to a rank's port of somebody who does not belong there.
+class Stranger {
+ public:
+  explicit Stranger(const LifelineAddress& address) {
+    EXPECT_TRUE(stream_.Connect(LoopbackAddress(), address.port).ok());
+  }
+  bool Send(const std::string& bytes) {
+    return Eventually([&] { return stream_.Send(bytes.data(), bytes.size()); });
+  }
+  bool WasHungUpOn() {
+    char bytes[64];
+    size_t got = 0;
+    const auto how = stream_.Receive(bytes, sizeof(bytes), &got);
+    EXPECT_NE(how, Stream::Got::kBytes);
+    return how == Stream::Got::kEnd || how == Stream::Got::kError;
+  }
+
+ private:
+  Stream stream_;
+};
+
+TEST(Lifelines, StandBetweenTheNodesAndNotWithinThem) {
+  Job job({2, 1, 2});
+  ASSERT_TRUE(job.Stand());
+  EXPECT_EQ(job[0]->standing(), 2);
+  EXPECT_EQ(job[2]->standing(), 4);
+  job.Attend();
+  EXPECT_TRUE(job.deaths.empty());
+}
+
+TEST(Lifelines, TellOfADeathToAllWhoHeldOne) {
+  Job job({1, 1, 2});
+  ASSERT_TRUE(job.Stand());
+  const int64_t process = job.address(1).process;
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
+  for (const int rank : {0, 2, 3}) {
+    ASSERT_EQ(job.deaths[rank].size(), 1U);
+    EXPECT_EQ(job.deaths[rank][1], "(process " + std::to_string(process) +
+                                       ") died (its connection with rank " + std::to_string(rank) +
+                                       " ended)");
+  }
+}
+
+TEST(Lifelines, TellOfEveryRankOfANodeThatDiesAsAWhole) {
+  Job job({1, 3, 1});
+  ASSERT_TRUE(job.Stand());
+  for (const int rank : {1, 2, 3}) job.Drop(rank);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].size() + job.deaths[4].size() == 6; }));
+}
+
+TEST(Lifelines, TellNothingOfWhoHasSaidGoodbye) {
+  Job job({1, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[1]->SayGoodbye();
+  job[1]->SayGoodbye();
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() + job[2]->standing() == 2; }));
+  // A death that happens later is told of, so the goodbye has been taken in before.
+  job.Drop(2);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
+  EXPECT_EQ(job.deaths[0].count(1), 0U);
+}
+
+TEST(Lifelines, TellNothingToWhoHasSaidGoodbye) {
+  Job job({1, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[0]->SayGoodbye();
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[2].count(1) == 1; }));
+  EXPECT_EQ(job.deaths[0].size(), 0U);
+}
+
+TEST(Lifelines, AreNotMistakenWhenARankSaysGoodbyeBeforeTheyStand) {
+  for (int attended = 0; attended < 6; ++attended) {
+    for (const int leaves : {0, 1}) {
+      Job job({1, 1});
+      for (int i = 0; i < attended; ++i) job.Attend();
+      job[leaves]->SayGoodbye();
+      job[leaves]->Attend(Clock::now() + kBriefly, [](int, const std::string&) {});
+      job.Drop(leaves);
+      ASSERT_TRUE(job.AttendUntil([&] { return job[1 - leaves]->standing() == 0; }));
+      for (int i = 0; i < 100; ++i) job.Attend();
+      EXPECT_TRUE(job.deaths.empty()) << attended;
+    }
+  }
+}
+
+TEST(Lifelines, HangUpOnWhoDoesNotShowTheToken) {
+  // Rank 1 listens on after the first has stood, since the last is still to call.
+  LifelineLimits limits;
+  limits.start = kPatience;
+  Job job({1, 1}, limits);
+  LifelineToken wrong = job.address(1).token;
+  wrong.bytes[15] ^= 1;
+  for (const bool as_told : {false, true}) {
+    const LifelineToken& token = as_told ? job.address(0).token : wrong;
+    std::string message("\x4c\x4c\x56\x4d\x01\0\0\0\0\0\0\0\x01\0\0\0", 16);
+    message.append(reinterpret_cast<const char*>(token.bytes), sizeof(token.bytes));
+    Stranger stranger(job.address(1));
+    ASSERT_TRUE(stranger.Send(message));
+    ASSERT_TRUE(Eventually([&] {
+      job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&) { FAIL(); });
+      return stranger.WasHungUpOn();
+    }));
+  }
+  // Who belongs there is let in all the same.
+  ASSERT_TRUE(job.Stand());
+  EXPECT_EQ(job[1]->standing(), 1);
+}
+
+TEST(Lifelines, HangUpOnWhoSaysNothing) {
+  LifelineLimits limits;
+  limits.introduction = std::chrono::milliseconds(1);
+  limits.start = kPatience;
+  Job job({1, 1}, limits);
+  Stranger stranger(job.address(1));
+  ASSERT_TRUE(Eventually([&] {
+    job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&) { FAIL(); });
+    return stranger.WasHungUpOn();
+  }));
+}
+
+TEST(Lifelines, AreDoneWithoutWhereNobodyAnswers) {
+  LifelineLimits limits;
+  limits.start = std::chrono::milliseconds(1);
+  Job job({1, 1, 1}, limits);
+  job.Drop(2);
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(job.AttendUntil([&] {
+    return job[0]->AwaitSettled(testing::WithoutWaiting()).ok() &&
+           job[1]->AwaitSettled(testing::WithoutWaiting()).ok();
+  }));
+  job.Attend();
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(logged.find("rank 2 on host2"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("peer_timeout, 30 s"), std::string::npos) << logged;
+  EXPECT_TRUE(job.deaths.empty());
+}
+
+TEST(Lifelines, LeaveNoDescriptorOpen) {
+  const int before = testing::OpenDescriptors();
+  for (int times = 0; times < 5; ++times) {
+    Job job({1, 2, 1});
+    ASSERT_TRUE(job.Stand());
+    job[0]->SayGoodbye();
+    job.Attend();
+  }
+  EXPECT_EQ(testing::OpenDescriptors(), before);
+}
+
+// A process that holds the lifeline of rank 1 is killed; what it has forked lives on.
+TEST(Lifelines, EndWithTheProcessAlsoIfAForkedChildLives) {
+  auto port = Lifelines::OpenPort();
+  auto their_port = Lifelines::OpenPort();
+  ASSERT_TRUE(port.ok() && their_port.ok());
+  const std::vector<LifelineAddress> addresses = {port.value()->address,
+                                                  their_port.value()->address};
+  const testing::Shared<std::atomic<pid_t>> grandchild;
+  Child child([&] {
+    port.value().reset();
+    auto theirs =
+        Lifelines::Open(std::move(their_port.value()), SpanningMembers({1, 1}, 1), addresses);
+    if (!theirs.ok()) return 1;
+    while (theirs.value()->standing() == 0) {
+      theirs.value()->Attend(Clock::now() + kBriefly, [](int, const std::string&) {});
+    }
+    const pid_t forked = fork();
+    if (forked == 0) {
+      theirs.value()->CloseInForkedChild();
+      return testing::SleepForGood();
+    }
+    grandchild->store(forked);
+    return testing::SleepForGood();
+  });
+  their_port.value().reset();
+  auto mine = Lifelines::Open(std::move(port.value()), SpanningMembers({1, 1}, 0), addresses);
+  ASSERT_TRUE(mine.ok());
+  bool died = false;
+  const auto attend = [&] {
+    mine.value()->Attend(Clock::now() + kBriefly, [&](int rank, const std::string& /*how*/) {
+      EXPECT_EQ(rank, 1);
+      died = true;
+    });
+  };
+  ASSERT_TRUE(Eventually([&] {
+    attend();
+    return mine.value()->standing() == 1 && grandchild->load() != 0;
+  }));
+  EXPECT_FALSE(died);
+  (void)child.Kill();
+  EXPECT_TRUE(Eventually([&] {
+    attend();
+    return died;
+  }));
+  kill(grandchild->load(), SIGKILL);
+}
+
+}  // namespace
+}  // namespace multiverso
