@@ -189,11 +189,6 @@ def stopped() -> None:
     return see(mv.barrier)
 
 
-def lost_node() -> None:
-    """Wait for one that was alone on its node."""
-    stopped()
-
-
 def hostile_checkpoint() -> None:
     """Load a checkpoint in the middle of which one bit is wrong."""
     with mv.session():
