@@ -63,7 +63,7 @@ void ReplicaRounds::Describe(bool is_rows, int buffer, int64_t count) {
   used_in_[buffer] = round + 1;
 }
 
-void ReplicaRounds::CountAdd() {
+void ReplicaRounds::AnnounceAdd() {
   const uint64_t round = clocks_.my_adds();
   clocks_.CountAdd();
   if (clocks_.AllHereHavePassed(round)) clocks_.CallLeader();
@@ -75,7 +75,7 @@ Status ReplicaRounds::Add(const void* delta, Progress* progress, const WaitLimit
   std::memcpy(memory_.staging().values(place_, buffer), delta,
               static_cast<size_t>(shape_.layout.bytes()));
   Describe(/*is_rows=*/false, buffer, 0);
-  CountAdd();
+  AnnounceAdd();
   return Status::Ok();
 }
 
@@ -85,7 +85,7 @@ Status ReplicaRounds::AddRows(const int64_t* rows, int64_t count, const void* de
   MV_RETURN_IF_NOT_OK(BeginAdd("add", progress, limit, &buffer));
   Staging staging = memory_.staging();
   Describe(/*is_rows=*/true, buffer, staging.StageRows(place_, buffer, rows, count, delta));
-  CountAdd();
+  AnnounceAdd();
   return Status::Ok();
 }
 
@@ -104,7 +104,7 @@ Status ReplicaRounds::AddGet(const void* delta, void* out, Progress* progress,
       std::memcpy(memory_.staging().values(place_, buffer), delta,
                   static_cast<size_t>(shape_.layout.bytes()));
       Describe(/*is_rows=*/false, buffer, 0);
-      CountAdd();
+      AnnounceAdd();
       MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kGet));
       progress->phase = kStaged;
       break;

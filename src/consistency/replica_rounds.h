@@ -45,9 +45,9 @@ class ReplicaRounds final : public Consistency {
   // Takes the turn of an add and waits for a buffer to stage it in.
   Status BeginAdd(const char* call, Progress* progress, const WaitLimit& limit, int* buffer);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
-  // What this worker stages for its current round; CountAdd makes it seen.
+  // What this worker stages for its current round; AnnounceAdd makes it seen.
   void Describe(bool is_rows, int buffer, int64_t count);
-  void CountAdd();
+  void AnnounceAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
   // Until the rounds are applied that were complete at the last fence, and those known since.
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);

@@ -39,7 +39,6 @@ RoundChain::RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory me
       memory_(std::move(memory)),
       clocks_(clocks),
       shard_(shard),
-      group_(group),
       link_(group->intercom()->messenger(), Neighbour(*group, -1), Neighbour(*group, 1),
             kFirstChainTag + static_cast<int>(table % kTableChains),
             ChainPiece::RoomFor(grid_.piece_bytes())),

@@ -74,7 +74,6 @@ class RoundChain {
   ReplicaMemory memory_;
   WorkerClocks* clocks_;
   Shard* shard_;
-  NodeGroup* group_;
   ChainLink link_;
   ChainSum sum_;
   std::vector<char> scratch_;
