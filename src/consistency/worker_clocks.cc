@@ -207,8 +207,10 @@ Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) {
     std::atomic_thread_fence(std::memory_order_acquire);
     // The bits of the turn that it takes now may be in the place of this one's.
     if (my_turn == others_turn || turns(mine) >= number + kTurnsKept) continue;
-    return Disagree(number, RoundOf(mine, number), mine, NameOf(my_turn), other,
-                    NameOf(others_turn));
+    // Up to here both have made the same calls. One that is in the middle of an add has taken its
+    // turn but not counted it, and seems to be in the round before.
+    const uint64_t round = std::max(RoundOf(mine, number), RoundOf(other, number));
+    return Disagree(number, round, mine, NameOf(my_turn), other, NameOf(others_turn));
   }
   return Status::Ok();
 }

@@ -91,6 +91,26 @@ TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
   EXPECT_TRUE(clocks[0].AllHavePassed(0));
 }
 
+TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
+  Clocks clocks(AllOf(2));
+  WorkerClocks::Reading other;
+  for (; other.adds < 3; ++other.adds) {
+    ASSERT_TRUE(Add(&clocks[0]).ok());
+    ASSERT_TRUE(Get(&clocks[0]).ok());
+    other.gets |= uint64_t{1} << (other.turns + 1);
+    other.turns += 2;
+  }
+  // In the middle of its fourth add.
+  ASSERT_TRUE(clocks[0].Take(Turn::kAdd).ok());
+  other.gets |= uint64_t{1} << other.turns;
+  other.latest = ++other.turns;
+  clocks[0].Note(1, other);
+  const Status status = clocks[0].CheckAborted();
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_TRUE(Contains(status, "round 3 of table 'w': rank 0 called add, rank 1 called get"))
+      << status.text();
+}
+
 TEST(WorkerClocks, FindDifferentCallsAtTheSamePlaceWhoeverComesSecond) {
   for (const int second : {0, 1}) {
     Clocks clocks(AllOf(2));
