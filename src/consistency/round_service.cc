@@ -51,7 +51,7 @@ void RoundService::AbortIf(const Status& status) {
   if (status.ok() || status.pending() || group_->IsAborted()) return;
   // Whoever waits names those who have gone.
   if (MayMeanLoss(status) && group_->intercom()->SomeAreGone()) return;
-  group_->Abort(status);
+  group_->AbortInBackground(status);
 }
 
 Status RoundService::PollAll(bool* any) {

@@ -192,14 +192,17 @@ void WorkerClocks::Note(int worker, const Reading& reading) {
   // A worker that takes a turn now sees these (Take), or it has taken it before.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const int mine : here_) {
-    if (!CompareTurns(mine, worker, first).ok()) return;
+    const Status compared = CompareTurns(mine, worker, first);
+    if (compared.ok()) continue;
+    group_->AbortInBackground(compared);
+    return;
   }
   // Whoever sees it at the fence knows that its turns have been compared.
   slot.fence.store(reading.fence, std::memory_order_release);
   Wake();
 }
 
-Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) {
+Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) const {
   const uint64_t end = std::min(turns(mine), turns(other));
   for (uint64_t number = first; number < end; ++number) {
     const Turn my_turn = TurnOf(mine, number);
@@ -210,7 +213,7 @@ Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) {
     // Up to here both have made the same calls. One that is in the middle of an add has taken its
     // turn but not counted it, and seems to be in the round before.
     const uint64_t round = std::max(RoundOf(mine, number), RoundOf(other, number));
-    return Disagree(number, round, mine, NameOf(my_turn), other, NameOf(others_turn));
+    return Mismatch(number, round, mine, NameOf(my_turn), other, NameOf(others_turn));
   }
   return Status::Ok();
 }
@@ -228,17 +231,19 @@ Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limi
   return Take(turn);
 }
 
-Status WorkerClocks::Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
-                              const char* others_call) {
+Status WorkerClocks::Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
+                              const char* others_call) const {
   const bool in_order = one < other;
-  return Disagree(StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? one : other),
-                         " called ", in_order ? call : others_call, ", rank ",
-                         rank_of(in_order ? other : one), " called ", in_order ? others_call : call,
-                         " (call number ", number, " on the table)"));
+  return Status(
+      Code::kMismatch,
+      StrCat("sync ", RoundName(round), ": rank ", rank_of(in_order ? one : other), " called ",
+             in_order ? call : others_call, ", rank ", rank_of(in_order ? other : one), " called ",
+             in_order ? others_call : call, " (call number ", number, " on the table)"));
 }
 
-Status WorkerClocks::Disagree(const std::string& text) {
-  const Status mismatch(Code::kMismatch, text);
+Status WorkerClocks::Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
+                              const char* others_call) {
+  const Status mismatch = Mismatch(number, round, one, call, other, others_call);
   group_->Abort(mismatch);
   return mismatch;
 }

@@ -161,13 +161,15 @@ class WorkerClocks {
   uint64_t turns(int worker) const { return slots_[worker].turns.load(std::memory_order_acquire); }
   Turn TurnOf(int worker, uint64_t number) const;
   // What two workers called at the same place, in the order of their ranks.
+  Status Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
+                  const char* others_call) const;
+  // The same, and gives the session up.
   Status Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call);
-  Status Disagree(const std::string& text);
   // Mismatch if the calls of two workers that have come to the same fence do not agree there.
   Status CompareAt(const Fence& fence, int one, int other);
   // Compares the turns from `first` on that a worker of this node and another have both taken.
-  Status CompareTurns(int mine, int other, uint64_t first);
+  Status CompareTurns(int mine, int other, uint64_t first) const;
   // In which round a worker's turn was.
   uint64_t RoundOf(int worker, uint64_t turn) const;
   // "rank 1 on host (process 12) died", after others or not.

@@ -143,9 +143,13 @@ char* NodeGroup::scratch(int local_rank, int area) const {
 
 void NodeGroup::Abort(const Status& why) {
   abort_is_known_.store(true, std::memory_order_relaxed);
+  AbortInBackground(why);
+  SayGoodbye();
+}
+
+void NodeGroup::AbortInBackground(const Status& why) {
   if (intercom_ != nullptr) intercom_->TellAbort(why);
   NoteAbort(rank(), why);
-  SayGoodbye();
 }
 
 void NodeGroup::NoteAbort(int by, const Status& why) {

@@ -68,6 +68,8 @@ class NodeGroup final : public OwnerProbe {
   // mismatch, with the same mismatch, or, where it is a timeout, with the same timeout for those
   // that are waiting already.
   void Abort(const Status& why);
+  // The same by a thread of the library: this rank's caller has still to be told.
+  void AbortInBackground(const Status& why);
   // The same for the ranks of this node alone: a rank of another node has done it.
   void NoteAbort(int by, const Status& why);
   bool IsAborted() const;
