@@ -1,0 +1,117 @@
+"""Arguments of every kind, right ones and wrong ones, that tests of the public functions draw.
+
+MULTIVERSO_EXAMPLES=10000 draws more, and others each time.
+"""
+
+import contextlib
+import math
+import os
+import unittest
+
+import hypothesis
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+import multiverso as mv
+
+REFUSALS = (TypeError, ValueError, IndexError)
+MANY = os.environ.get("MULTIVERSO_EXAMPLES")
+TABLES = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
+SIZE, ROWS, COLUMNS = 6, 3, 2
+
+examples = hypothesis.settings(
+    max_examples=int(MANY or 150),
+    derandomize=MANY is None,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+
+huge = st.integers(-(2**70), 2**70)
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 8),
+    huge,
+    st.just(10**400),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.builds(np.bool_, st.booleans()),
+    st.builds(np.float64, st.floats()),
+    st.builds(np.int8, st.integers(-3, 8)),
+    st.builds(np.uint64, st.integers(0, 2**64 - 1)),
+    st.builds(object),
+)
+anything = st.one_of(scalars, st.lists(scalars, max_size=3), st.dictionaries(scalars, scalars))
+
+dtypes = st.one_of(
+    st.sampled_from(["?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", "g", "F", "D"]),
+    st.sampled_from(["O", "U3", "S3", "M8[s]", "m8[s]", ">f4", ">f8", ">i4", ">i8", "V4"]),
+).map(np.dtype)
+shapes = st.one_of(
+    st.sampled_from([(SIZE,), (ROWS, COLUMNS), (COLUMNS, ROWS), (SIZE, 1), (1, SIZE), (), (0,)]),
+    npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=7),
+)
+
+
+@st.composite
+def arrays(draw, shape=shapes, dtype=dtypes):
+    """Return an array of any kind, whose memory may lie in any way."""
+    kind, extents = draw(dtype), draw(shape)
+    numbers = np.arange(math.prod(extents)) % 5
+    array = np.zeros(extents, kind)
+    if kind.kind not in "MmOUSV":
+        array = numbers.reshape(extents).astype(kind)
+    layout = draw(st.integers(0, 5))
+    if layout == 1:
+        array = np.asfortranarray(array)
+    elif layout == 2:  # with gaps
+        wide = np.zeros((*extents, 2), kind)
+        wide[..., 0] = array
+        array = wide[..., 0]
+    elif layout == 3 and array.ndim:
+        array = array[::-1]
+    elif layout == 4:
+        array.flags.writeable = False
+    elif layout == 5:  # not aligned
+        memory = np.zeros(array.nbytes + 1, np.uint8)
+        shifted = memory[1:].view(kind).reshape(extents) if kind.kind != "O" else array
+        shifted[...] = array
+        array = shifted
+    return array
+
+
+def copy_of(array):
+    """Return an array that stays as it is, and the flags that a call must not change."""
+    return array.copy(), array.flags.writeable
+
+
+def is_right(data, dtype, wanted):
+    """Return whether an array may be added to a table of that dtype and one of these shapes."""
+    if not np.can_cast(data.dtype, dtype, "same_kind") or data.shape not in wanted:
+        return False
+    if data.dtype.kind in "iu" and dtype.kind == "i" and data.size:
+        limits = np.iinfo(dtype)
+        return limits.min <= int(data.min()) and int(data.max()) <= limits.max
+    return True
+
+
+class Arguments(unittest.TestCase):
+    """A test with a session for all of its examples."""
+
+    def setUp(self):
+        mv.init()
+        self.addCleanup(mv.shutdown)
+
+    @contextlib.contextmanager
+    def refused(self, *arrays):
+        """Check that the block raises, and that nothing has changed."""
+        before = [np.array(array, copy=True) for array in arrays]
+        with self.assertRaises(REFUSALS) as caught:
+            yield
+        self.assertNotEqual(str(caught.exception), "")
+        for array, old in zip(arrays, before, strict=True):
+            np.testing.assert_array_equal(array, old)

@@ -1,0 +1,249 @@
+"""Whatever is given to tables, they do what NumPy would or refuse it untouched.
+
+Each test draws arguments, right ones and wrong ones, and compares with a model in NumPy: what the
+model takes must give the model's result, and what it does not take must raise one of `REFUSALS` and
+leave every table and array as it was.
+"""
+
+import contextlib
+import math
+
+import hypothesis
+import numpy as np
+from drawn_arguments import (
+    COLUMNS,
+    REFUSALS,
+    ROWS,
+    SIZE,
+    TABLES,
+    Arguments,
+    anything,
+    arrays,
+    copy_of,
+    dtypes,
+    examples,
+    huge,
+    is_right,
+    scalars,
+)
+from hypothesis import strategies as st
+
+import multiverso as mv
+
+
+class TestCreation(Arguments):
+    @examples
+    @hypothesis.given(anything)
+    def test_size(self, size):
+        is_whole = hasattr(size, "__index__") and not isinstance(size, bool | np.bool_)
+        if is_whole and 1 <= int(size) < 100:
+            self.assertEqual(mv.ArrayTableHandler(size).shape, (int(size),))
+        elif is_whole and 100 <= int(size) < 2**34:  # which may be there or not
+            with contextlib.suppress(MemoryError):
+                self.assertEqual(mv.ArrayTableHandler(size).shape, (int(size),))
+        else:
+            with self.assertRaises((*REFUSALS, MemoryError)):
+                mv.ArrayTableHandler(size)
+
+    @examples
+    @hypothesis.given(huge, huge)
+    def test_sizes_whose_product_overflows(self, rows, columns):
+        hypothesis.assume(not (0 < rows < 2**34 and 0 < columns < 2**34))
+        with self.assertRaises((ValueError, MemoryError)):
+            mv.MatrixTableHandler(rows, columns)
+
+    @examples
+    @hypothesis.given(st.one_of(anything, dtypes, st.text(max_size=6)))
+    @hypothesis.example(",")
+    @hypothesis.example({-1: "0"})
+    def test_dtype(self, dtype):
+        try:
+            known = dtype is not None and np.dtype(dtype) in TABLES
+        except Exception:
+            known = False
+        if known:
+            self.assertEqual(mv.ArrayTableHandler(2, dtype=dtype).dtype, np.dtype(dtype))
+        else:
+            with self.refused():
+                mv.ArrayTableHandler(2, dtype=dtype)
+
+    @examples
+    @hypothesis.given(anything)
+    def test_name_and_updater(self, value):
+        if not (isinstance(value, str) and value and "\0" not in value):
+            hypothesis.assume(value is not None)
+            with self.refused():
+                mv.ArrayTableHandler(2, name=value)
+        with self.refused():
+            mv.ArrayTableHandler(2, updater=value)
+
+    @examples
+    @hypothesis.given(anything, st.sampled_from(["learning_rate", "momentum", "rho", "\u00e9"]))
+    def test_options(self, value, name):
+        table = mv.ArrayTableHandler(2, updater="momentum")
+        before = table.options
+        number = isinstance(value, int | float | np.floating | np.integer)
+        number = number and not isinstance(value, bool | np.bool_)
+        limits = {"learning_rate": (0, math.inf), "momentum": (0, 1)}.get(name)
+        inside = number and limits and limits[0] <= value < limits[1] and value < 1e300
+        if inside:
+            table.set_option(**{name: value})
+            self.assertEqual(table.options, {**before, name: float(value)})
+        elif value is not None:
+            with contextlib.suppress(*REFUSALS):
+                table.set_option(**{name: value})
+                # What the library allows besides, it must have taken.
+                self.assertEqual(table.options[name], float(value))
+                return
+            self.assertEqual(table.options, before)
+
+    @examples
+    @hypothesis.given(arrays(), st.sampled_from(TABLES))
+    def test_initial_value(self, value, dtype):
+        before, _ = copy_of(value)
+        shapes = ((), (SIZE,), (ROWS, COLUMNS))
+        if is_right(value, dtype, shapes):
+            table = mv.MatrixTableHandler(ROWS, COLUMNS, value, dtype=dtype)
+            wanted = np.broadcast_to(
+                before.astype(dtype).reshape(before.shape if before.ndim != 1 else (ROWS, COLUMNS)),
+                (ROWS, COLUMNS),
+            )
+            np.testing.assert_array_equal(table.get(), wanted)
+        else:
+            with self.refused(value):
+                mv.MatrixTableHandler(ROWS, COLUMNS, value, dtype=dtype)
+
+
+class TestTables(Arguments):
+    @examples
+    @hypothesis.given(arrays(), st.sampled_from(TABLES))
+    def test_add(self, data, dtype):
+        table = mv.MatrixTableHandler(ROWS, COLUMNS, 3, dtype=dtype)
+        if is_right(data, dtype, ((ROWS, COLUMNS), (SIZE,))):
+            table.add(data)
+            wanted = 3 + data.astype(dtype).reshape(ROWS, COLUMNS)
+            np.testing.assert_array_equal(table.get(), wanted)
+        else:
+            with self.refused(data):
+                table.add(data)
+            self.assertTrue((table.get() == 3).all())
+
+    @examples
+    @hypothesis.given(anything)
+    def test_add_of_anything(self, data):
+        table = mv.ArrayTableHandler(SIZE, 3)
+        with contextlib.suppress(*REFUSALS):
+            table.add(data)
+            self.assertEqual(np.shape(data), (SIZE,))
+            return
+        self.assertTrue((table.get() == 3).all())
+
+    @examples
+    @hypothesis.given(arrays(), st.sampled_from(TABLES))
+    def test_out(self, out, dtype):
+        table = mv.ArrayTableHandler(SIZE, np.arange(SIZE), dtype=dtype)
+        right = out.dtype.newbyteorder("=") == dtype and out.shape == (SIZE,)
+        if right and out.flags.writeable:
+            self.assertIs(table.get(out=out), out)
+            np.testing.assert_array_equal(out, np.arange(SIZE))
+        else:
+            with self.refused(out):
+                table.get(out=out)
+            with self.refused(out):
+                table.add_get(np.ones(SIZE, dtype), out=out)
+            np.testing.assert_array_equal(table.get(), np.arange(SIZE))
+
+    @examples
+    @hypothesis.given(anything)
+    def test_out_of_anything(self, out):
+        table = mv.ArrayTableHandler(SIZE)
+        if out is not None:
+            with self.refused():
+                table.get(out=out)
+
+    @examples
+    @hypothesis.given(
+        st.integers(0, 6), st.integers(0, 6), st.sampled_from([1, 2, -1]), st.sampled_from(TABLES)
+    )
+    def test_add_get_where_both_share_memory(self, begin, out_begin, step, dtype):
+        memory = np.arange(30).astype(dtype)
+        data = memory[begin : begin + 12][::step][:SIZE]
+        out = memory[out_begin : out_begin + 12][:SIZE]
+        table = mv.ArrayTableHandler(SIZE, 5, dtype=dtype)
+        wanted = 5 + data
+        self.assertIs(table.add_get(data, out=out), out)
+        np.testing.assert_array_equal(out, wanted)
+        np.testing.assert_array_equal(table.get(), wanted)
+
+
+ids = st.one_of(
+    st.lists(st.one_of(st.integers(-1, ROWS), scalars), max_size=4),
+    st.lists(st.integers(0, ROWS - 1), max_size=4),
+    st.builds(tuple, st.lists(st.integers(0, ROWS), max_size=4)),
+    st.builds(range, st.integers(-2, 4), st.integers(-2, 2**65), st.sampled_from([1, 2, -1])),
+    arrays(shape=st.sampled_from([(0,), (1,), (2,), (2, 1), ()])),
+    scalars.filter(lambda value: value is not None),
+)
+
+
+def model_ids(row_ids):
+    """Return the ids as a list of ints, or None if they are none; the first that is outside."""
+    if isinstance(row_ids, np.ndarray):
+        if row_ids.ndim != 1 or row_ids.dtype.kind not in "iu":
+            return None, None
+        row_ids = row_ids.tolist()
+    elif isinstance(row_ids, range):
+        # It may be longer than memory; what matters is where it begins and where it leaves.
+        row_ids = list(row_ids[: ROWS + 3])
+    elif not isinstance(row_ids, list | tuple):
+        return None, None
+    if any(isinstance(i, bool) or not isinstance(i, int | np.integer) for i in row_ids):
+        return None, None
+    outside = next((p for p, i in enumerate(row_ids) if not 0 <= i < ROWS), None)
+    return [int(i) for i in row_ids], outside
+
+
+class TestRows(Arguments):
+    @examples
+    @hypothesis.given(ids)
+    def test_ids(self, row_ids):
+        initial = np.arange(SIZE).reshape(ROWS, COLUMNS)
+        table = mv.MatrixTableHandler(ROWS, COLUMNS, initial)
+        found, outside = model_ids(row_ids)
+        if found is not None and outside is None:
+            np.testing.assert_array_equal(
+                table.get(row_ids), initial[np.array(found, np.int64)].reshape(-1, COLUMNS)
+            )
+            wanted = initial.copy()
+            np.add.at(wanted, np.array(found, np.int64), 1)
+            table.add(np.ones((len(found), COLUMNS)), row_ids)
+            np.testing.assert_array_equal(table.get(), wanted)
+            return
+        out = np.zeros((2, COLUMNS), np.float32)
+        for call in (
+            lambda: table.get(row_ids),
+            lambda: table.get(row_ids, out=out),
+            lambda: table.add(np.ones((2, COLUMNS)), row_ids),
+        ):
+            with self.assertRaises(REFUSALS) as caught:
+                call()
+            if isinstance(caught.exception, IndexError):
+                self.assertIn(f"row_ids[{outside}]", str(caught.exception))
+                self.assertIn(f"received {found[outside]}", str(caught.exception))
+        np.testing.assert_array_equal(out, 0)
+        np.testing.assert_array_equal(table.get(), initial)
+
+    @examples
+    @hypothesis.given(arrays(), st.lists(st.integers(0, ROWS - 1), max_size=4))
+    def test_data(self, data, row_ids):
+        table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
+        shape = (len(row_ids), COLUMNS)
+        if is_right(data, table.dtype, (shape, (math.prod(shape),))):
+            wanted = np.full((ROWS, COLUMNS), 3, np.float32)
+            np.add.at(wanted, np.array(row_ids, int), data.astype(np.float32).reshape(shape))
+            table.add(data, row_ids)
+            np.testing.assert_array_equal(table.get(), wanted)
+        else:
+            with self.refused(data):
+                table.add(data, row_ids)
+            self.assertTrue((table.get() == 3).all())
