@@ -18,8 +18,9 @@ ADAPTERS = [
     ("keras", "torch", ["keras", "torch"]),
     ("lasagne", "", ["lasagne"]),
 ]
-if importlib.util.find_spec("lasagne") is None:  # which needs another NumPy than some of these
-    ADAPTERS += [("theano", "", [name]) for name in ("pytensor",)]
+# One of the three is enough, and is what the adapter takes.
+THEANOS = [name for name in ("pytensor", "aesara", "theano") if importlib.util.find_spec(name)]
+ADAPTERS += [("theano", "", [name]) for name in THEANOS[:1]]
 
 #: Seconds; frameworks take long to start and to compile.
 LIMIT = 2 * launch.WALL_LIMIT
