@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _arrays, _capi, _saving
-from multiverso._capi import call, lib
+from multiverso._library import call, lib
 from multiverso._updaters import UPDATERS
 
 _NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")

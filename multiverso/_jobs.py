@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso import _capi
-from multiverso._capi import lib
+from multiverso import _library
+from multiverso._library import lib
 from multiverso.errors import UnsupportedError
 
 _PROC: Final = Path("/proc")
@@ -86,7 +86,7 @@ def _describe(path: Path) -> dict[str, Any]:
     while True:
         text = ctypes.create_string_buffer(length.value)
         room = length.value
-        _capi.call(
+        _library.call(
             lib.MV_NodeDescribe, os.fsencode(path), text, ctypes.c_int64(room), ctypes.byref(length)
         )
         if length.value <= room:

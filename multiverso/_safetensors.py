@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _arrays, _capi, _saving
-from multiverso._capi import call, lib
 from multiverso._checkpoint_files import Checkpoint, SavedTable
+from multiverso._library import call, lib
 
 #: Where such a file says what its tensors were.
 _METADATA_KEY: Final = "multiverso"

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso import _capi
-from multiverso._capi import lib
+from multiverso import _capi, _library
+from multiverso._library import lib
 
 Directory = str | os.PathLike[str]
 
@@ -28,7 +28,7 @@ def save_options(
         msg = f"background: expected a bool, received {background!r}"
         raise TypeError(msg)
     raw = _capi.MV_SaveOptions()
-    _capi.call(lib.MV_SaveOptionsInit, byref(raw))
+    _library.call(lib.MV_SaveOptionsInit, byref(raw))
     raw.directory = path_bytes(directory)
     if step is not None:
         raw.step = _whole(step, "step", 0)
@@ -42,7 +42,7 @@ def load(function: Callable[..., int], handle: Any, directory: Directory, missin
     """Load with all ranks; return the step, or None if nothing is there and may be missing."""
     step = c_int64(-1)
     flags = _capi.MV_MISSING_OK if missing_ok else 0
-    _capi.call(function, handle, path_bytes(directory), flags, byref(step))
+    _library.call(function, handle, path_bytes(directory), flags, byref(step))
     return step.value if step.value >= 0 else None
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from multiverso import _arrays, _capi, _launch, _options, _saving
-from multiverso._capi import lib
+from multiverso import _arrays, _capi, _launch, _library, _options, _saving
+from multiverso._library import lib
 from multiverso._reasons import describe
 from multiverso.errors import ForkedError, StateError
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("multiverso")
 #: Longest stretch of a wait without a look at pending signals.
 _WAIT_SLICE_MS: Final = 100
 
-_aggregate_right: Final = _capi.undeclared("MV_SessionAggregate")
+_aggregate_right: Final = _library.undeclared("MV_SessionAggregate")
 _ARGUMENT_OF: Final = {dtype: c_int32(code) for dtype, code in _arrays.CODES.items()}
 
 
@@ -70,7 +70,7 @@ class Session:
     def __init__(self, options: _options.Options) -> None:
         communicator = _launch.find_communicator(options.comm)
         raw = _capi.MV_SessionOptions()
-        _capi.call(lib.MV_SessionOptionsInit, byref(raw))
+        _library.call(lib.MV_SessionOptionsInit, byref(raw))
         raw.mode = options.mode
         raw.staleness = options.staleness
         raw.role = _options.ROLES[options.role]
@@ -90,7 +90,7 @@ class Session:
         self._blocks = 0
         self.handle = _capi.MV_Session()
         try:
-            _capi.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
+            _library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
             self._describe()
         except BaseException as error:
             if self.handle:  # interrupted just after it was opened
@@ -100,7 +100,7 @@ class Session:
 
     def _description(self) -> _capi.MV_SessionDescription:
         raw = _capi.MV_SessionDescription(struct_size=sizeof(_capi.MV_SessionDescription))
-        _capi.call(lib.MV_SessionDescribe, self.handle, byref(raw))
+        _library.call(lib.MV_SessionDescribe, self.handle, byref(raw))
         return raw
 
     def _describe(self) -> None:
@@ -126,18 +126,18 @@ class Session:
         """Return the ranks that it goes on without; see `multiverso.lost_ranks`."""
         ranks = (c_int64 * self.size)()
         count = c_int64()
-        _capi.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
+        _library.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
         return tuple(ranks[: count.value])
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
         self.settle()
-        _capi.call(lib.MV_SessionBarrier, self.handle)
+        _library.call(lib.MV_SessionBarrier, self.handle)
 
     def finish(self) -> None:
         """Join no further rounds; see `multiverso.finish`."""
         self.settle()
-        _capi.call(lib.MV_SessionFinish, self.handle)
+        _library.call(lib.MV_SessionFinish, self.handle)
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
@@ -148,14 +148,16 @@ class Session:
             code = _ARGUMENT_OF.get(array.dtype)
             if code is not None:
                 pinned = _arrays.pin(array)
-                _capi.call(_aggregate_right, self.handle, code, pinned, c_int64(array.size))
+                _library.call(_aggregate_right, self.handle, code, pinned, c_int64(array.size))
                 return array
         view = _arrays.view_of(array, "array")
         number, known = _arrays.table_dtype(view.dtype.newbyteorder("="))
         buffer, target = _arrays.as_output(view, known, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
-        _capi.call(lib.MV_SessionAggregate, self.handle, number, _arrays.pin(buffer), buffer.size)
+        _library.call(
+            lib.MV_SessionAggregate, self.handle, number, _arrays.pin(buffer), buffer.size
+        )
         if buffer is not target:
             np.copyto(target, buffer)
         return array
@@ -163,11 +165,11 @@ class Session:
     def save(self, directory: _saving.Directory, step: Any, keep: Any, background: Any) -> None:
         """Save all tables; see `multiverso.save`."""
         raw = _saving.save_options(directory, step, keep, background)
-        _capi.call(lib.MV_SessionSave, self.handle, byref(raw))
+        _library.call(lib.MV_SessionSave, self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the save in the background; see `multiverso.wait_for_save`."""
-        _capi.call(lib.MV_SessionSaveWait, self.handle)
+        _library.call(lib.MV_SessionSaveWait, self.handle)
 
     def load(self, directory: _saving.Directory, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
@@ -177,7 +179,7 @@ class Session:
         """Wait for all ranks to close, and end the session, also if that fails."""
         try:
             self.settle()
-            _capi.call(lib.MV_SessionClose, self.handle)
+            _library.call(lib.MV_SessionClose, self.handle)
         except BaseException as error:
             self._stop_exchanges()
             # Interrupted, it is still open; else this is a stale handle, which does no harm.

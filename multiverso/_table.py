@@ -10,9 +10,9 @@ from typing import Any, Final, NoReturn, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso import _arrays, _capi, _saving, _session
+from multiverso import _arrays, _capi, _library, _saving, _session
 from multiverso._arrays import pin
-from multiverso._capi import call, lib
+from multiverso._library import call, lib
 from multiverso._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
@@ -23,9 +23,9 @@ _table_get: Final = lib.MV_TableGet
 _table_add: Final = lib.MV_TableAdd
 _table_add_get: Final = lib.MV_TableAddGet
 # For arrays that are right as they are, of which everything is a ctypes object.
-_get_right: Final = _capi.undeclared("MV_TableGet")
-_add_right: Final = _capi.undeclared("MV_TableAdd")
-_add_get_right: Final = _capi.undeclared("MV_TableAddGet")
+_get_right: Final = _library.undeclared("MV_TableGet")
+_add_right: Final = _library.undeclared("MV_TableAdd")
+_add_get_right: Final = _library.undeclared("MV_TableAddGet")
 PLAIN: Final = c_int32(0)
 COLLECTIVE: Final = c_int32(_capi.MV_COLLECTIVE)
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso import _arrays, _capi, _session
-from multiverso._capi import call, lib
+from multiverso import _arrays, _capi, _library, _session
+from multiverso._library import call, lib
 from multiverso._overlap import Exchange, Snapshot
 from multiverso.errors import StateError
 from multiverso.tables import ArrayTableHandler
@@ -310,7 +310,7 @@ class _TablePart:
             self._resumes = True
         brought = self._snapshot.brought
         addresses = (c_void_p * 1)(_arrays.address(brought))
-        _capi.call_until(stop, _run, self._handle, addresses, c_int64(1))
+        _library.call_until(stop, _run, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
         """Set the tensors to what has been brought and what they have gained meanwhile."""

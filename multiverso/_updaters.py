@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from multiverso import _capi
-from multiverso._capi import call, lib
+from multiverso._library import call, lib
 
 _LEARNING_RATE: Final = {"learning_rate": _capi.MV_HYPER_LEARNING_RATE}
 _MOMENTUM: Final = {"momentum": _capi.MV_HYPER_MOMENTUM}

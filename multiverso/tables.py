@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from multiverso import _arrays, _capi
-from multiverso._capi import call, lib
+from multiverso._library import call, lib
 from multiverso._row_ids import as_row_ids
 from multiverso._table import COLLECTIVE, PLAIN, Table
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso import _capi
+from multiverso import _capi, _library
 from multiverso._commands import _launching
 from multiverso._version import __version__
 from multiverso.errors import LauncherError
@@ -61,11 +61,11 @@ def collect(mpirun: str | None = None) -> dict[str, Any]:
 
     `mpirun` is the launcher, if not the one that `multiverso run` takes.
     """
-    build = json.loads(_capi.lib.MV_BuildInfo())
+    build = json.loads(_library.lib.MV_BuildInfo())
     return {
         "version": __version__,
         "package": str(Path(_capi.__file__).parent),
-        "library": {"path": str(_capi.library_path()), **build},
+        "library": {"path": str(_library.library_path()), **build},
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "numpy": np.__version__,
         "mpi4py": distribution("mpi4py"),

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from multiverso import _capi, errors
+from multiverso import _capi, _library, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "src" / "include" / "multiverso" / "c_api.h"
@@ -116,11 +116,11 @@ class TestHeader(unittest.TestCase):
         for name in self.header.handles:
             self.assertTrue(issubclass(getattr(_capi, name), ctypes.c_void_p), name)
         with self.assertRaises(ctypes.ArgumentError):
-            _capi.lib.MV_TableFree(_capi.MV_Session(None))
+            _library.lib.MV_TableFree(_capi.MV_Session(None))
 
     def test_every_error_status_has_an_exception(self):
         statuses = {v for n, v in self.header.constants.items() if n.startswith("MV_ERR_")}
-        self.assertEqual(set(_capi.ERRORS), statuses)
+        self.assertEqual(set(_library.ERRORS), statuses)
 
     def test_difference_is_seen(self):
         text = HEADER.read_text("utf-8")
@@ -137,32 +137,32 @@ class TestLibrary(unittest.TestCase):
         header = Header(HEADER.read_text("utf-8"))
         for name, value in header.constants.items():
             if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_PENDING"):
-                self.assertEqual(_capi.lib.MV_StatusName(value).decode(), name)
-        self.assertEqual(_capi.lib.MV_StatusName(-999), b"unknown")
+                self.assertEqual(_library.lib.MV_StatusName(value).decode(), name)
+        self.assertEqual(_library.lib.MV_StatusName(-999), b"unknown")
 
     def test_sizes_of_structs_are_the_library_s(self):
         options = _capi.MV_SessionOptions()
-        _capi.call(_capi.lib.MV_SessionOptionsInit, ctypes.byref(options))
+        _library.call(_library.lib.MV_SessionOptionsInit, ctypes.byref(options))
         self.assertEqual(options.struct_size, ctypes.sizeof(options))
         options = _capi.MV_TableOptions()
-        _capi.call(_capi.lib.MV_TableOptionsInit, ctypes.byref(options))
+        _library.call(_library.lib.MV_TableOptionsInit, ctypes.byref(options))
         self.assertEqual(options.struct_size, ctypes.sizeof(options))
 
     def test_missing_library_is_an_import_error_with_its_path(self):
         with self.assertRaisesRegex(ImportError, "/no/such/library.so"):
-            _capi.load(Path("/no/such/library.so"))
+            _library.load(Path("/no/such/library.so"))
 
     def test_file_that_is_no_library_is_an_import_error(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "libmultiverso.so")
             path.write_bytes(b"text")
             with self.assertRaisesRegex(ImportError, re.escape(str(path))):
-                _capi.load(path)
+                _library.load(path)
 
     def test_library_without_our_functions_is_an_import_error(self):
         other = next(Path(p) for p in _mapped_libraries() if "libc.so" in p or "libm.so" in p)
         with self.assertRaisesRegex(ImportError, "MV_AbiVersion"):
-            _capi.load(other)
+            _library.load(other)
 
     def test_another_version_is_an_import_error_that_names_both(self):
         code = (
@@ -177,7 +177,7 @@ class TestLibrary(unittest.TestCase):
             f"package.__path__ = [{str(Path(_capi.__file__).parent)!r}]\n"
             "sys.modules['multiverso'] = package\n"
         )
-        code = stand_in + code.replace("import multiverso\n", "import multiverso._capi\n")
+        code = stand_in + code.replace("import multiverso\n", "import multiverso._library\n")
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
         )
@@ -232,6 +232,6 @@ class TestErrors(unittest.TestCase):
 
     def test_error_from_the_library_has_its_status(self):
         with self.assertRaises(errors.StateError) as caught:
-            _capi.call(_capi.lib.MV_TableFree, _capi.MV_Table(None))
+            _library.call(_library.lib.MV_TableFree, _capi.MV_Table(None))
         self.assertEqual(caught.exception.status, _capi.MV_ERR_HANDLE)
         self.assertNotEqual(str(caught.exception), "")

@@ -4,7 +4,7 @@ import re
 import unittest
 from pathlib import Path
 
-from multiverso import _capi
+from multiverso import _library
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
@@ -22,7 +22,7 @@ class TestErrorsByNumber(unittest.TestCase):
     def test_it_has_the_exceptions_that_are_raised(self):
         for number, name, exception in ROWS:
             with self.subTest(name):
-                raised = _capi.ERRORS.get(int(number))
+                raised = _library.ERRORS.get(int(number))
                 self.assertEqual(exception, "" if raised is None else raised.__name__)
 
 

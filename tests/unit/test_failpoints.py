@@ -10,7 +10,7 @@ from pathlib import Path
 
 import failpoints
 
-from multiverso import _capi
+from multiverso import _library
 from multiverso import checkpoint as checkpoints
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +96,6 @@ class TestCheckpoint(unittest.TestCase):
 
 class TestRelease(unittest.TestCase):
     def test_has_no_failpoints(self):
-        self.assertNotIn(b"shard.write", _capi.library_path().read_bytes())
+        self.assertNotIn(b"shard.write", _library.library_path().read_bytes())
         if failpoints.LIBRARY.exists():
             self.assertIn(b"shard.write", failpoints.LIBRARY.read_bytes())

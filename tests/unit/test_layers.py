@@ -27,8 +27,8 @@ PUBLIC = "include"
 # From low to high; modules of one line are peers. `__init__` is the public face: the adapters
 # above it are users of the package like any other.
 PACKAGE_LAYERS = (
-    ("_reasons", "_version", "errors"),
-    ("_capi", "_launch"),
+    ("_capi", "_reasons", "_version", "errors"),
+    ("_launch", "_library"),
     ("_arrays", "_options", "_saving", "devices"),
     ("_row_ids", "_session", "_updaters"),
     ("_jobs", "_script", "_table"),

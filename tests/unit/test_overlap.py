@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 
 import multiverso as mv
-from multiverso import _capi
+from multiverso import _library
 from multiverso.sync import ParamSync
 
 
@@ -123,7 +123,7 @@ class TestErrors(InSession):
     def failing(self, error):
         """Return what replaces the native pass: it fails once."""
         calls = []
-        real = _capi.call_until
+        real = _library.call_until
 
         def run(*arguments):
             calls.append(arguments)
@@ -131,7 +131,7 @@ class TestErrors(InSession):
                 raise error
             real(*arguments)
 
-        return mock.patch("multiverso._capi.call_until", run)
+        return mock.patch("multiverso._library.call_until", run)
 
     def test_they_come_with_the_next_sync_or_wait_and_nothing_is_lost(self):
         for again in ("sync", "wait"):

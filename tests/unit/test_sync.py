@@ -8,7 +8,7 @@ import unittest
 import numpy as np
 
 import multiverso as mv
-from multiverso import _capi
+from multiverso import _capi, _library
 from multiverso.sync import ParamSync
 
 
@@ -186,7 +186,7 @@ class TestItsLife(unittest.TestCase):
             handle = _capi.MV_ParamSync(sync._sync._parts[0]._handle.value)
             del sync
             gc.collect()
-            self.assertEqual(_capi.lib.MV_ParamSyncFree(handle), _capi.MV_ERR_HANDLE)
+            self.assertEqual(_library.lib.MV_ParamSyncFree(handle), _capi.MV_ERR_HANDLE)
 
     def test_it_says_what_it_is(self):
         with mv.session():
