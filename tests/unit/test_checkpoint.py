@@ -1,24 +1,18 @@
-"""Saving and loading in one process, what is refused, and the files without a session."""
+"""Saving and loading in one process, and what is refused."""
 
-import contextlib
 import errno
-import importlib.util
-import io
 import os
-import pickle
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-import checkpoint_bytes
 import numpy as np
+from checkpoint_folder import Folder
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
-from multiverso._commands import main
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = ("float32", "float64", "int32", "int64")
@@ -77,18 +71,6 @@ mount -t tmpfs -o size=9m none "$1" || exit 77
 head -c 2000000 /dev/zero > "$1/other"
 exec "$2" -c "$3" "$1"
 """
-
-
-class Folder(unittest.TestCase):
-    """A test with a folder of its own, and a session if it opens one."""
-
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
-
-    def names(self):
-        return sorted(path.name for path in self.folder.iterdir())
 
 
 class TestSaving(Folder):
@@ -297,193 +279,3 @@ class TestRefused(Folder):
             self.skipTest(f"no disk can be mounted here: {result.stderr.strip()}")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "True True\n" * 2)
-
-
-class TestDamage(Folder):
-    """Of each kind, on a checkpoint of a matrix with state and counts of updates."""
-
-    def setUp(self):
-        super().setUp()
-        with mv.session():
-            table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
-            table.add(np.ones((40, 300)))
-            mv.save(self.folder, step=1)
-            mv.save(self.folder, step=2)
-        self.path = self.folder / "000002-step-2"
-
-    def check_refused(self, file, error=mv.CheckpointCorruptError):
-        with self.assertRaises(error) as caught:
-            checkpoints.verify(self.folder)
-        self.assertEqual(caught.exception.path, str(self.path / file))
-        with mv.session():
-            table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
-            table.add(np.ones((40, 300)))
-            before = table.get()
-            with self.assertRaises(error) as caught:
-                mv.load(self.folder)
-            self.assertEqual(caught.exception.path, str(self.path / file))
-            np.testing.assert_array_equal(table.get(), before)
-            self.assertEqual(mv.load(self.folder / "000001-step-1"), 1)
-        return caught.exception
-
-    def test_flipped_bits_anywhere(self):
-        rng = np.random.default_rng(1)
-        for file in ("manifest.mv", "shard-00000.mv"):
-            whole = (self.path / file).read_bytes()
-            for _ in range(5):
-                at = int(rng.integers(len(whole)))
-                with self.subTest(file=file, at=at):
-                    damaged = bytearray(whole)
-                    damaged[at] ^= 1 << int(rng.integers(8))
-                    (self.path / file).write_bytes(damaged)
-                    self.assertIsInstance(self.check_refused(file).offset, int)
-            (self.path / file).write_bytes(whole)
-
-    def test_truncated_and_extended(self):
-        for file in ("manifest.mv", "shard-00000.mv"):
-            whole = (self.path / file).read_bytes()
-            for data in (b"", whole[:10], whole[:4096], whole[: len(whole) // 2], whole[:-1]):
-                if data != whole:
-                    with self.subTest(file=file, size=len(data)):
-                        (self.path / file).write_bytes(data)
-                        self.check_refused(file)
-            (self.path / file).write_bytes(whole + b"\0")
-            self.check_refused(file)
-            (self.path / file).write_bytes(whole)
-
-    def test_shard_of_another_checkpoint(self):
-        shutil.copy(self.folder / "000001-step-1" / "shard-00000.mv", self.path)
-        self.assertIn("of another", str(self.check_refused("shard-00000.mv")))
-
-    def test_missing_file(self):
-        (self.path / "shard-00000.mv").unlink()
-        self.check_refused("shard-00000.mv")
-
-    def test_pickle_is_not_opened(self):
-        class Evil:
-            def __reduce__(self):
-                return (os.mkdir, (str(folder / "opened"),))
-
-        folder = self.folder
-        (self.path / "manifest.mv").write_bytes(pickle.dumps(Evil()))
-        self.assertIn("a pickle", str(self.check_refused("manifest.mv")))
-        with mv.session(), self.assertRaisesRegex(mv.CheckpointCorruptError, "a pickle"):
-            mv.ArrayTableHandler(1)
-            mv.load(self.path / "manifest.mv")
-        self.assertFalse((folder / "opened").exists())
-
-    def test_other_version_is_named(self):
-        data = bytearray((self.path / "manifest.mv").read_bytes())
-        data[8] = 2
-        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
-        self.assertIn("version 2", str(self.check_refused("manifest.mv")))
-
-    def test_options_that_cannot_be(self):
-        data = bytearray((self.path / "manifest.mv").read_bytes())
-        data[96 + 104 : 96 + 112] = np.float64(np.nan).tobytes()  # learning_rate
-        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
-        with mv.session():
-            table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
-            with self.assertRaisesRegex(mv.CheckpointCorruptError, "learning_rate"):
-                mv.load(self.folder)
-            self.assertFalse(table.get().any())
-
-    def test_verify_command(self):
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            self.assertEqual(main(["verify", str(self.folder)]), 0)
-        self.assertEqual(out.getvalue().count("whole"), 2)
-        self.assertIn("'w': 40 x 300 float32, adam", out.getvalue())
-        (self.path / "shard-00000.mv").write_bytes(b"not one")
-        with (
-            contextlib.redirect_stdout(io.StringIO()) as out,
-            contextlib.redirect_stderr(io.StringIO()) as err,
-        ):
-            self.assertEqual(main(["verify", str(self.folder)]), 1)
-            self.assertEqual(main(["verify", str(self.folder / "none")]), 1)
-        self.assertEqual(out.getvalue().count("whole"), 1)
-        self.assertIn(str(self.path / "shard-00000.mv"), err.getvalue())
-        self.assertIn(str(self.folder / "none"), err.getvalue())
-
-    def test_counts_that_do_not_make_the_size(self):
-        # A header that claims 2^31 tables and a matching size, in a file of 100 bytes.
-        data = bytearray((self.path / "manifest.mv").read_bytes())[:100]
-        data[12:16] = (2**31).to_bytes(4, "little")
-        data[16:24] = (100).to_bytes(8, "little")
-        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
-        self.check_refused("manifest.mv")
-
-
-class TestFiles(Folder):
-    def test_bytes_are_those_of_the_page(self):
-        rng = np.random.default_rng(2)
-        with mv.session():
-            vector = rng.normal(size=70_000).astype("float32")
-            array = mv.ArrayTableHandler(70_000, updater="adam", name="a")
-            matrix = mv.MatrixTableHandler(9, 5, updater="adam", dtype="float64", name="müller")
-            array.add(vector)
-            array.add(vector)
-            matrix.add(np.ones((2, 5)), [4, 7])
-            whole = mv.ArrayTableHandler(3, [1, 2, 3], dtype="int64", name="c")
-            mv.save(self.folder, step=300)
-            saved = array.get(), matrix.get(), whole.get()
-        manifest, arrays = checkpoint_bytes.read(checkpoints.latest(self.folder))
-        self.assertEqual((manifest["number"], manifest["step"]), (1, 300))
-        self.assertEqual((manifest["mode"], manifest["workers"]), (0, 1))
-        self.assertEqual([t["name"] for t in manifest["tables"]], ["a", "müller", "c"])
-        self.assertEqual([t["counting"] for t in manifest["tables"]], [2, 1, 0])
-        self.assertEqual(manifest["tables"][0]["steps"], 2)
-        self.assertEqual(manifest["tables"][1]["options"][4], 0.9)
-        np.testing.assert_array_equal(arrays[0, 0].ravel(), saved[0])
-        np.testing.assert_array_equal(arrays[1, 0], saved[1])
-        np.testing.assert_array_equal(arrays[2, 0].ravel(), saved[2])
-        steps = arrays[1, checkpoint_bytes.STEPS].ravel()
-        np.testing.assert_array_equal(steps, [0, 0, 0, 0, 1, 0, 0, 1, 0])
-        with checkpoints.Checkpoint(self.folder) as opened:
-            for slot in range(2):
-                np.testing.assert_array_equal(opened.read("a", slot), arrays[0, 1 + slot].ravel())
-            np.testing.assert_array_equal(opened.read_steps("müller"), steps)
-            self.assertEqual(opened.tables[0].steps, 2)
-            self.assertIsNone(opened.read_steps("a"))
-            with self.assertRaises(KeyError):
-                opened.read("b")
-            with self.assertRaises(IndexError):
-                opened.read("c", 0)
-
-    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
-    def test_safetensors_and_back(self):
-        with mv.session():
-            matrix = mv.MatrixTableHandler(4, 5, updater="adam", name="m")
-            array = mv.ArrayTableHandler(6, np.arange(6), dtype="int32", name="a")
-            matrix.add(np.ones((1, 5)), [2])
-            mv.save(self.folder / "one", step=9)
-            checkpoints.export_safetensors(self.folder / "one", self.folder / "file")
-            checkpoints.import_safetensors(self.folder / "file", self.folder / "two")
-            matrix.add(np.ones((4, 5)))
-            expected = matrix.get()
-            self.assertEqual(mv.load(self.folder / "two"), 9)
-            np.testing.assert_array_equal(array.get(), np.arange(6))
-            matrix.add(np.ones((4, 5)))
-            np.testing.assert_array_equal(matrix.get(), expected)
-
-    @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
-    def test_safetensors_of_another_tool(self):
-        from safetensors.numpy import save_file
-
-        save_file(
-            {"bias": np.arange(3, dtype="float32"), "kernel": np.ones((2, 3), "float64")},
-            self.folder / "file",
-        )
-        checkpoints.import_safetensors(self.folder / "file", self.folder / "saved", step=4)
-        with mv.session():
-            bias = mv.ArrayTableHandler(3, name="bias")
-            kernel = mv.MatrixTableHandler(2, 3, name="kernel", dtype="float64")
-            self.assertEqual(mv.load(self.folder / "saved"), 4)
-            np.testing.assert_array_equal(bias.get(), [0, 1, 2])
-            np.testing.assert_array_equal(kernel.get(), np.ones((2, 3)))
-        (self.folder / "file").write_bytes(b"something else")
-        with self.assertRaisesRegex(ValueError, "expected a file of safetensors"):
-            checkpoints.import_safetensors(self.folder / "file", self.folder / "saved")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,0 +1,129 @@
+"""Files of checkpoints that were changed, cut off or exchanged: refused, and named."""
+
+import contextlib
+import io
+import os
+import pickle
+import shutil
+
+import checkpoint_bytes
+import numpy as np
+from checkpoint_folder import Folder
+
+import multiverso as mv
+from multiverso import checkpoint as checkpoints
+from multiverso._commands import main
+
+
+class TestDamage(Folder):
+    """Of each kind, on a checkpoint of a matrix with state and counts of updates."""
+
+    def setUp(self):
+        super().setUp()
+        with mv.session():
+            table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
+            table.add(np.ones((40, 300)))
+            mv.save(self.folder, step=1)
+            mv.save(self.folder, step=2)
+        self.path = self.folder / "000002-step-2"
+
+    def check_refused(self, file, error=mv.CheckpointCorruptError):
+        with self.assertRaises(error) as caught:
+            checkpoints.verify(self.folder)
+        self.assertEqual(caught.exception.path, str(self.path / file))
+        with mv.session():
+            table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
+            table.add(np.ones((40, 300)))
+            before = table.get()
+            with self.assertRaises(error) as caught:
+                mv.load(self.folder)
+            self.assertEqual(caught.exception.path, str(self.path / file))
+            np.testing.assert_array_equal(table.get(), before)
+            self.assertEqual(mv.load(self.folder / "000001-step-1"), 1)
+        return caught.exception
+
+    def test_flipped_bits_anywhere(self):
+        rng = np.random.default_rng(1)
+        for file in ("manifest.mv", "shard-00000.mv"):
+            whole = (self.path / file).read_bytes()
+            for _ in range(5):
+                at = int(rng.integers(len(whole)))
+                with self.subTest(file=file, at=at):
+                    damaged = bytearray(whole)
+                    damaged[at] ^= 1 << int(rng.integers(8))
+                    (self.path / file).write_bytes(damaged)
+                    self.assertIsInstance(self.check_refused(file).offset, int)
+            (self.path / file).write_bytes(whole)
+
+    def test_truncated_and_extended(self):
+        for file in ("manifest.mv", "shard-00000.mv"):
+            whole = (self.path / file).read_bytes()
+            for data in (b"", whole[:10], whole[:4096], whole[: len(whole) // 2], whole[:-1]):
+                if data != whole:
+                    with self.subTest(file=file, size=len(data)):
+                        (self.path / file).write_bytes(data)
+                        self.check_refused(file)
+            (self.path / file).write_bytes(whole + b"\0")
+            self.check_refused(file)
+            (self.path / file).write_bytes(whole)
+
+    def test_shard_of_another_checkpoint(self):
+        shutil.copy(self.folder / "000001-step-1" / "shard-00000.mv", self.path)
+        self.assertIn("of another", str(self.check_refused("shard-00000.mv")))
+
+    def test_missing_file(self):
+        (self.path / "shard-00000.mv").unlink()
+        self.check_refused("shard-00000.mv")
+
+    def test_pickle_is_not_opened(self):
+        class Evil:
+            def __reduce__(self):
+                return (os.mkdir, (str(folder / "opened"),))
+
+        folder = self.folder
+        (self.path / "manifest.mv").write_bytes(pickle.dumps(Evil()))
+        self.assertIn("a pickle", str(self.check_refused("manifest.mv")))
+        with mv.session(), self.assertRaisesRegex(mv.CheckpointCorruptError, "a pickle"):
+            mv.ArrayTableHandler(1)
+            mv.load(self.path / "manifest.mv")
+        self.assertFalse((folder / "opened").exists())
+
+    def test_other_version_is_named(self):
+        data = bytearray((self.path / "manifest.mv").read_bytes())
+        data[8] = 2
+        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
+        self.assertIn("version 2", str(self.check_refused("manifest.mv")))
+
+    def test_options_that_cannot_be(self):
+        data = bytearray((self.path / "manifest.mv").read_bytes())
+        data[96 + 104 : 96 + 112] = np.float64(np.nan).tobytes()  # learning_rate
+        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
+        with mv.session():
+            table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
+            with self.assertRaisesRegex(mv.CheckpointCorruptError, "learning_rate"):
+                mv.load(self.folder)
+            self.assertFalse(table.get().any())
+
+    def test_verify_command(self):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(main(["verify", str(self.folder)]), 0)
+        self.assertEqual(out.getvalue().count("whole"), 2)
+        self.assertIn("'w': 40 x 300 float32, adam", out.getvalue())
+        (self.path / "shard-00000.mv").write_bytes(b"not one")
+        with (
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            self.assertEqual(main(["verify", str(self.folder)]), 1)
+            self.assertEqual(main(["verify", str(self.folder / "none")]), 1)
+        self.assertEqual(out.getvalue().count("whole"), 1)
+        self.assertIn(str(self.path / "shard-00000.mv"), err.getvalue())
+        self.assertIn(str(self.folder / "none"), err.getvalue())
+
+    def test_counts_that_do_not_make_the_size(self):
+        # A header that claims 2^31 tables and a matching size, in a file of 100 bytes.
+        data = bytearray((self.path / "manifest.mv").read_bytes())[:100]
+        data[12:16] = (2**31).to_bytes(4, "little")
+        data[16:24] = (100).to_bytes(8, "little")
+        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
+        self.check_refused("manifest.mv")
