@@ -41,10 +41,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A bar and the speed that was measured for it."""
+    """A bar, the speed that was measured for it, and the bounds within which that is."""
 
     bar: Bar
     speed: float
+    interval: tuple[float, float]
 
     @property
     def passed(self) -> bool:
@@ -101,7 +102,10 @@ def judge(cases: list[Case], ranks: int, bars: tuple[Bar, ...] = BARS) -> list[V
     for bar in bars:
         for case in cases:
             fits = case.operation == bar.operation and bar.size in (0, case.size)
-            speed = case.speed_against(bar.reference) if fits and bar.ranks == ranks else None
-            if speed is not None:
-                verdicts.append(Verdict(bar, speed))
+            if not fits or bar.ranks != ranks:
+                continue
+            speed = case.speed_against(bar.reference)
+            interval = case.interval_against(bar.reference)
+            if speed is not None and interval is not None:
+                verdicts.append(Verdict(bar, speed, interval))
     return verdicts

@@ -56,10 +56,16 @@ class Case:
 
     def speed_against(self, reference: str) -> float | None:
         """How many times as fast as the named reference; None if that was not measured."""
-        for series in self.references:
-            if series.name == reference:
-                return self.ours.speed_against(series)
-        return None
+        series = self._named(reference)
+        return None if series is None else self.ours.speed_against(series)
+
+    def interval_against(self, reference: str) -> tuple[float, float] | None:
+        """Return the bounds of that speed, see `Series.interval_against`."""
+        series = self._named(reference)
+        return None if series is None else self.ours.interval_against(series)
+
+    def _named(self, reference: str) -> Series | None:
+        return next((series for series in self.references if series.name == reference), None)
 
 
 @dataclass(frozen=True)

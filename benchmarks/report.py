@@ -20,7 +20,8 @@ def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str,
 
     Times are in seconds. ``speed`` is how many times as fast as the reference Multiverso is, all
     workers together, as the median over the rounds of the ratio of neighbouring samples;
-    ``speed_at_best`` compares the shortest samples.
+    ``speed_at_best`` compares the shortest samples. The ``interval`` of a bar has the bounds within
+    which its speed is with about 95 % confidence.
     """
     return {
         "ranks": ranks,
@@ -42,7 +43,13 @@ def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str,
             for case in cases
         ],
         "bars": [
-            {**asdict(v.bar), "text": v.bar.text, "measured": v.speed, "passed": v.passed}
+            {
+                **asdict(v.bar),
+                "text": v.bar.text,
+                "measured": v.speed,
+                "interval": v.interval,
+                "passed": v.passed,
+            }
             for v in verdicts
         ],
     }
@@ -115,11 +122,12 @@ def show(report: dict[str, Any]) -> None:
         return
     table = Table(title="What Multiverso holds itself to: speed against the reference")
     table.add_column("case", no_wrap=True)
-    for name in ("bar", "measured", ""):
+    for name in ("bar", "measured", "95 %", ""):
         table.add_column(name, justify="right", no_wrap=True)
     for bar in bars:
         word = "[green]PASS[/green]" if bar["passed"] else "[red]below[/red]"
-        table.add_row(bar["text"], f">= {bar['speed']:.3f}", f"{bar['measured']:.3f}", word)
+        bounds = " to ".join(f"{bound:.3f}" for bound in bar["interval"])
+        table.add_row(bar["text"], f">= {bar['speed']:.3f}", f"{bar['measured']:.3f}", bounds, word)
     console.print(table)
 
 

@@ -96,8 +96,21 @@ class Series:
         The median over the rounds of the ratio of two samples of the same round, because the
         machine's own speed drifts from one second to the next and both samples share it.
         """
+        return statistics.median(self._ratios(reference))
+
+    def interval_against(self, reference: Series) -> tuple[float, float]:
+        """Return within which bounds that median is, with about 95 % confidence.
+
+        Two of the sorted ratios, by the sign test, which supposes nothing of how they are spread
+        (Conover, Practical Nonparametric Statistics, section 3.2).
+        """
+        ratios = sorted(self._ratios(reference))
+        skipped = max(0, int(len(ratios) / 2 - 0.98 * len(ratios) ** 0.5))
+        return ratios[skipped], ratios[-1 - skipped]
+
+    def _ratios(self, reference: Series) -> list[float]:
         pairs = range(min(len(self.seconds), len(reference.seconds)))
-        return statistics.median(self.rate(i) / reference.rate(i) for i in pairs)
+        return [self.rate(i) / reference.rate(i) for i in pairs]
 
     def speed_at_best(self, reference: Series) -> float:
         """Return how many times as fast as the reference this is, by the shortest samples of both.

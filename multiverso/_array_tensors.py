@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _arrays
-from multiverso._tensor_sync import Tensor
+from multiverso._tensors import Tensor
 
 #: Half precision, by its name (bfloat16 is a dtype of the package ml_dtypes): summed up in float32.
 HALVES: Final = ("float16", "bfloat16")

@@ -7,7 +7,8 @@ gradient changes, and the syncs.
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from multiverso._tensor_sync import Tensor, TensorSync
+from multiverso._tensor_sync import TensorSync
+from multiverso._tensors import Tensor
 from multiverso.api import current_session
 from multiverso.tables import ArrayTableHandler
 

@@ -78,6 +78,15 @@ class Store(Protocol):
     def write(self, staging: Staging) -> None:
         """Set the parameters to what is there, cast to theirs. It may change afterwards."""
 
+    def expose(self) -> list[int] | None:
+        """Return where else the native pass may work on the values; None: on a staging.
+
+        Only asked for parameters of the table's dtype whose whole gain is added.
+        """
+
+    def accept(self) -> None:
+        """Set the parameters to what the pass has left where `expose` has said."""
+
 
 class StagedGroup:
     """Parameters of one store whose gains are added to a table in the same way.
@@ -95,7 +104,7 @@ class StagedGroup:
     share : float
         How much of what they gain is added to the table, 0 to 1. For integers 0 or 1.
     is_fixed : bool
-        Whether the native pass always works on the staging.
+        Whether the native pass always works on the staging: the store exposes nothing.
 
     """
 
@@ -113,6 +122,7 @@ class StagedGroup:
         self._staging = Staging(shapes, dtype, store.is_dense)
         self._is_exact = is_exact
         self._is_whole = is_exact and share == 1
+        self.addresses: list[int] | None = None
         # Otherwise the staging has the table's values as this worker knows them. What rounding or
         # averaging has taken from them is nothing that this worker has learned: so what counts is
         # what the parameters have gained since they were last written.
@@ -138,9 +148,11 @@ class StagedGroup:
             self._last = self._now.flat.copy()
 
     def gather(self) -> None:
-        """Bring what the parameters have gained to the tensors' memory."""
+        """Bring what they have gained to the tensors' memory, or say where the store has it."""
         if self._is_whole:
-            self._store.read(self._staging)
+            self.addresses = self._store.expose()
+            if self.addresses is None:
+                self._store.read(self._staging)
         elif self._share:
             self._store.read(self._now)
             gain = self._now.flat - self._last
@@ -152,6 +164,10 @@ class StagedGroup:
 
     def scatter(self) -> None:
         """Set the parameters to what they can hold of the tensors' memory."""
+        if self.addresses is not None:
+            self.addresses = None
+            self._store.accept()
+            return
         self._store.write(self._staging)
         if not self._is_whole and self._share:
             if not self._is_exact:
@@ -183,12 +199,8 @@ class StagedTensor:
         """Set the values in the staging."""
         np.copyto(self._flat, values)
 
-    def place(self, address: int) -> None:
-        """Let the pass work elsewhere, where the group has found the parameter."""
-        self._address = address
-
     def address(self) -> int:
-        """Return the address in the staging, or where it was placed."""
+        """Return the address in the staging."""
         return self._address
 
     def settle(self) -> None:

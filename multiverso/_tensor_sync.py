@@ -6,78 +6,22 @@ A `TensorSync` ties a list of them to tables, one for each dtype among them.
 
 import contextlib
 import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from ctypes import byref, c_int64, c_void_p
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from multiverso import _arrays, _capi, _library, _session
-from multiverso._library import call, lib
-from multiverso._overlap import Exchange, Snapshot
+from multiverso import _arrays, _session
+from multiverso._overlap import Exchange
+from multiverso._table_part import TablePart, joined
+from multiverso._tensors import Group, Tensor
 from multiverso.errors import StateError
 from multiverso.tables import ArrayTableHandler
 
 #: So much of the user's name, in bytes, leaves room for the layout within a table's name.
 _NAME_BYTES: Final = 24
 _LAYOUT_BYTES: Final = 36
-
-_run: Final = lib.MV_ParamSyncRun
-
-
-class Tensor(Protocol):
-    """Parameters in memory, of a fixed number of elements.
-
-    Attributes
-    ----------
-    dtype : numpy.dtype
-        Of the table that they are kept in.
-    shape : tuple of int
-        Of the parameters, compared over the ranks.
-    size : int
-        How many elements they are.
-    is_fixed : bool
-        Whether the native pass works on the parameters themselves, which never move.
-
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    size: int
-    is_fixed: bool
-
-    def values(self) -> NDArray[Any]:
-        """Return the parameters, flat and of `dtype`; a view or a copy."""
-
-    def assign(self, values: NDArray[Any]) -> None:
-        """Set the parameters to `values`, flat and of `dtype`: where they start from."""
-
-    def address(self) -> int:
-        """Return where they are now, C-contiguous and of `dtype`, for the native pass."""
-
-    def settle(self) -> None:
-        """Take note that the pass has changed what is at the address."""
-
-
-class Group(Protocol):
-    """Tensors whose memory a framework fills and empties all at once; their attribute `group`."""
-
-    tensors: Sequence[Any]
-
-    def values(self) -> Sequence[NDArray[Any]]:
-        """Return what its tensors are in the framework now; a look that changes nothing."""
-
-    def load(self) -> None:
-        """Bring the values to the tensors' memory, as where gains are counted from."""
-
-    def gather(self) -> None:
-        """Bring what they have gained to the tensors' memory, for the native pass."""
-
-    def scatter(self) -> None:
-        """Hand the tensors' memory back to the framework."""
 
 
 class TensorSync:
@@ -132,7 +76,7 @@ class TensorSync:
                 raise ValueError(msg)
             full_name = _with_layout(name, tensors)
             is_master = session.worker_id == 0
-            initial = [_joined(part) if is_master else None for part in parts]
+            initial = [joined(part) if is_master else None for part in parts]
         self.name = name
         self._session = session
         self.tables: tuple[ArrayTableHandler, ...] = tuple(
@@ -147,10 +91,10 @@ class TensorSync:
             for part, init in zip(parts, initial, strict=True)
         )
         del initial
-        self._parts: list[_TablePart] | None = None
+        self._parts: list[TablePart] | None = None
         if session.worker_id >= 0:
             self._parts = [
-                _TablePart(part, table, overlap)
+                TablePart(part, table, overlap)
                 for part, table in zip(parts, self.tables, strict=True)
             ]
             for group in self._groups:
@@ -197,7 +141,7 @@ class TensorSync:
             exchange.start()
             raise error
 
-    def _apply(self, parts: "list[_TablePart]", is_sent: bool) -> None:
+    def _apply(self, parts: "list[TablePart]", is_sent: bool) -> None:
         for group in self._groups:
             group.gather()
         for part in parts:
@@ -226,103 +170,14 @@ class TensorSync:
             shaped = values.reshape(tensor.shape)
             _arrays.require_finite(shaped, f"{self.name}, tensor {number}")
 
-    def _checked_parts(self) -> "list[_TablePart]":
+    def _checked_parts(self) -> "list[TablePart]":
         if self._parts is None:
             msg = f"{self.name}: this rank is a server and no worker"
             raise StateError(msg)
         return self._parts
 
 
-class _TablePart:
-    """The tensors of one dtype, their table, and the native object between them."""
-
-    def __init__(self, tensors: list[Tensor], table: ArrayTableHandler, overlap: bool) -> None:
-        # With all workers at once, lest a slow one sees what a quick one has added already.
-        values = table.get(sync=True)
-        self._table = table
-        self._sizes = [tensor.size for tensor in tensors]
-        self._overlap = overlap
-        self._start(values)
-        end = 0
-        for tensor in tensors:
-            begin, end = end, end + tensor.size
-            if tensor.size:
-                tensor.assign(values[begin:end])
-        self._tensors = tensors  # keeps their memory
-        self._addresses = (c_void_p * len(tensors))()
-        self._count = c_int64(len(tensors))
-        self._moving = []
-        for index, tensor in enumerate(tensors):
-            if tensor.is_fixed:
-                self._addresses[index] = tensor.address()
-            else:
-                self._moving.append((index, tensor))
-
-    def _start(self, values: NDArray[Any]) -> None:
-        """Make the native object, for tensors that are `values` now, or for a copy of them."""
-        self._snapshot = Snapshot(values) if self._overlap else None
-        self._resumes = False
-        sizes = [values.size] if self._overlap else self._sizes
-        self._handle = _capi.MV_ParamSync()
-        call(
-            lib.MV_ParamSyncCreate,
-            self._table._handle,
-            (c_int64 * len(sizes))(*sizes),
-            len(sizes),
-            _arrays.address(values),
-            byref(self._handle),
-        )
-        # The copy of the handle outlives this object.
-        handle = _capi.MV_ParamSync(self._handle.value)
-        self._free = weakref.finalize(self, lib.MV_ParamSyncFree, handle)
-        self._free.atexit = False
-
-    def restart(self) -> None:
-        """Count the gains from what the tensors are now."""
-        values = _joined(self._tensors)
-        for _, tensor in self._moving:
-            tensor.assign(tensor.values())
-        self._free()
-        self._start(values)
-
-    def sync(self) -> None:
-        """Make one pass over tensors and table."""
-        self._locate()
-        try:
-            call(_run, self._handle, self._addresses, self._count)
-        finally:  # an interrupted pass is whole in what it has done
-            for _, tensor in self._moving:
-                tensor.settle()
-
-    def _locate(self) -> None:
-        for index, tensor in self._moving:
-            self._addresses[index] = tensor.address()
-
-    def begin(self) -> None:
-        """Let the next `exchange` begin with what the last `apply` has sent."""
-        self._resumes = False
-
-    def exchange(self, stop: threading.Event) -> None:
-        """Make the pass over a copy of the tensors, in another thread."""
-        assert self._snapshot is not None
-        if not self._resumes:  # after one that failed the pass goes on with what is there
-            self._snapshot.begin()
-            self._resumes = True
-        brought = self._snapshot.brought
-        addresses = (c_void_p * 1)(_arrays.address(brought))
-        _library.call_until(stop, _run, self._handle, addresses, c_int64(1))
-
-    def apply(self, is_sent: bool) -> None:
-        """Set the tensors to what has been brought and what they have gained meanwhile."""
-        assert self._snapshot is not None
-        self._locate()
-        addresses = [int(address or 0) for address in self._addresses]
-        self._snapshot.apply(addresses, self._sizes, is_sent)
-        for _, tensor in self._moving:
-            tensor.settle()
-
-
-def _passes(parts: list[_TablePart]) -> Callable[[threading.Event], None]:
+def _passes(parts: list[TablePart]) -> Callable[[threading.Event], None]:
     """Return what makes the passes of all tables."""
 
     def run(stop: threading.Event) -> None:
@@ -368,8 +223,8 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
     """Return the groups of those tensors that have one, each once."""
-    groups = {id(tensor.group): tensor.group for tensor in tensors if hasattr(tensor, "group")}
-    return list(groups.values())
+    groups = [group for tensor in tensors if (group := getattr(tensor, "group", None)) is not None]
+    return list({id(group): group for group in groups}.values())
 
 
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
@@ -385,9 +240,3 @@ def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
             return f"{short}, {shape}"
     layout = ",".join(f"{tensor.dtype}{tensor.shape}" for tensor in tensors)
     return f"{short} ({len(tensors)} tensors, layout {zlib.crc32(layout.encode()):08x})"
-
-
-def _joined(tensors: list[Tensor]) -> NDArray[Any]:
-    if len(tensors) == 1:
-        return tensors[0].values()
-    return np.concatenate([tensor.values() for tensor in tensors])

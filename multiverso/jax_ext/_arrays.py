@@ -1,7 +1,9 @@
 """Arrays of JAX on the way to a staging and back.
 
-An array of JAX never changes, and others may hold it. So its values are read where they are, and
-new arrays are made of what the native pass leaves: by one compiled call for all of them.
+An array of JAX never changes, and others may hold it. So on the CPU the native pass works on copies
+which nobody has seen yet, and which are handed out afterwards: one compiled call makes all of them,
+which takes less time than a copy to a staging and new arrays of what the pass leaves there. Those
+are the way where arrays are elsewhere, or of half precision.
 """
 
 import ctypes
@@ -32,25 +34,47 @@ class ArrayCopier:
     Parameters
     ----------
     arrays : sequence of jax.Array
-        What the arrays will be like: in shape, in one dtype, and in where they are.
+        What the arrays will be like: in shape and in one dtype.
 
     Attributes
     ----------
     is_plain : bool
-        Whether they are on the CPU.
+        Whether those that it has been given last are on the CPU.
 
     """
 
     def __init__(self, arrays: Sequence[jax.Array]) -> None:
         dtype = arrays[0].dtype
         self._is_cast = DTYPES[dtype.name] != dtype
-        self.is_plain = _are_on_the_default_cpu(arrays)
-        self._shardings = [array.sharding for array in arrays]
         self._dtype = dtype
+        self._has_empty = any(array.size == 0 for array in arrays)
         self._fresh: Any = None
+        self._shares: bool | None = None  # whether `_copies` shares memory; None: not known
+        self._shardings: list[Any] = []
+        self._locate(arrays)
+
+    def copies_of(self, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]] | None:
+        """Return copies of `arrays` that nobody else has, and where they are on the CPU.
+
+        Waits until they have been computed. None where that cannot be: if they are not of the
+        table's dtype or not on the CPU. Then there is `read`.
+        """
+        self._locate(arrays)
+        if not self.is_plain or self._is_cast or self._has_empty or self._shares:
+            return None
+        copies: list[jax.Array] = _copies(list(arrays))
+        addresses = buffers_of(copies)
+        if self._shares is None:
+            # JAX may hand out one memory twice where it need not copy. It is compiled in, or not.
+            others = [array.unsafe_buffer_pointer() for array in arrays]
+            self._shares = len({*addresses, *others}) < len(addresses) + len(set(others))
+            if self._shares:
+                return None
+        return copies, addresses
 
     def read(self, arrays: Sequence[jax.Array], staging: Staging) -> None:
         """Copy the values of `arrays` to `staging`. Waits until they have been computed."""
+        self._locate(arrays)
         if not self.is_plain or self._is_cast:
             for view, array in zip(staging.views, arrays, strict=True):
                 np.copyto(view, np.asarray(array), casting="same_kind")
@@ -68,6 +92,21 @@ class ArrayCopier:
             return made
         values = [np.array(view, self._dtype) for view in staging.views]
         return list(jax.device_put(values, self._shardings))
+
+    def _locate(self, arrays: Sequence[jax.Array]) -> None:
+        """Note where the arrays are: memory elsewhere must not be read by its address."""
+        shardings = [array.sharding for array in arrays]
+        if shardings != self._shardings:
+            self._shardings = shardings
+            self._shares = None
+            self.is_plain = _are_on_the_default_cpu(arrays)
+
+
+def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
+    return [jnp.copy(array) for array in arrays]
+
+
+_copies: Final = jax.jit(_copied)
 
 
 def buffers_of(arrays: Sequence[jax.Array]) -> list[int]:

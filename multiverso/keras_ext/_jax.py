@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from multiverso._staging import StagedGroup, Staging
-from multiverso._tensor_sync import Tensor
+from multiverso._tensors import Tensor
 from multiverso.jax_ext._arrays import DTYPES, ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import Access, grouped
 
@@ -80,6 +80,7 @@ class _Store:
         arrays = [variable.value for variable in variables]
         self._copier = ArrayCopier(arrays)
         self._state = _State(access, variables) if self._copier.is_plain else None
+        self._copies: list[Any] | None = None
 
     def read(self, staging: Staging) -> None:
         """Copy the values there."""
@@ -96,44 +97,35 @@ class _Store:
             for array, view in zip(arrays, staging.views, strict=True):
                 np.copyto(memory_of(array), view, casting="same_kind")
             return
+        self._replace(self._copier.arrays_of(staging))
+
+    def expose(self) -> list[int] | None:
+        """Return where the values are in the state, or copies that are to replace them."""
+        self._copies = None
+        arrays = self.arrays()
+        if arrays is not None:
+            return buffers_of(arrays)
         _put_back(self._access.trained)
-        made = self._copier.arrays_of(staging)
-        for variable, array in zip(self._variables, made, strict=True):
-            variable.assign(array)
+        made = self._copier.copies_of([variable.value for variable in self._variables])
+        if made is None:
+            return None
+        self._copies, addresses = made
+        return addresses
+
+    def accept(self) -> None:
+        """Replace the values, if it was copies."""
+        if self._copies is not None:
+            self._replace(self._copies)
+            self._copies = None
 
     def arrays(self) -> list[Any] | None:
         """Return the arrays that may be written in place, which may not be computed yet."""
         return None if self._state is None else self._state.arrays()
 
-
-class _Group(StagedGroup):
-    """Variables of one dtype, which the native pass works on in the trainer's state if it may."""
-
-    def __init__(self, store: _Store, shapes: Any, dtype: str, share: float) -> None:
-        is_exact = DTYPES[dtype].name == dtype
-        super().__init__(store, shapes, DTYPES[dtype], is_exact, share, is_fixed=False)
-        self._variables = store
-        self._is_in_place = False
-
-    def gather(self) -> None:
-        """Say where the values are, or bring what they have gained to the tensors' memory."""
-        arrays = self._variables.arrays() if self._is_whole else None
-        self._is_in_place = arrays is not None
-        if arrays is None:
-            super().gather()
-            self._place(self._staging.addresses)
-        else:
-            self._place(buffers_of(arrays))
-
-    def scatter(self) -> None:
-        """Set the values to what is in the tensors' memory, if it is not theirs."""
-        if not self._is_in_place:
-            super().scatter()
-        self._is_in_place = False
-
-    def _place(self, addresses: list[int]) -> None:
-        for tensor, address in zip(self.tensors, addresses, strict=True):
-            tensor.place(address)
+    def _replace(self, arrays: list[Any]) -> None:
+        _put_back(self._access.trained)
+        for variable, array in zip(self._variables, arrays, strict=True):
+            variable.assign(array)
 
 
 def _put_back(model: Any) -> None:
@@ -147,11 +139,13 @@ def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> lis
     tensors: dict[int, Tensor] = {}
     _put_back(access.trained)
     for (dtype, share), places in grouped(variables, shares).items():
-        group = _Group(
+        group = StagedGroup(
             _Store(access, [variables[place] for place in places]),
             [tuple(variables[place].shape) for place in places],
-            dtype,
-            share,
+            DTYPES[dtype],
+            is_exact=DTYPES[dtype].name == dtype,
+            share=share,
+            is_fixed=False,
         )
         tensors |= zip(places, group.tensors, strict=True)
     return [tensor for _, tensor in sorted(tensors.items())]

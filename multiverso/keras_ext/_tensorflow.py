@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from multiverso._staging import StagedGroup, Staging
-from multiverso._tensor_sync import Tensor
+from multiverso._tensors import Tensor
 from multiverso.keras_ext._variables import Access, grouped
 
 _DTYPES = {
@@ -62,6 +62,12 @@ class _Store:
             self._split(tf.experimental.dlpack.from_dlpack(staging.flat.__dlpack__()))
         else:
             self._split(tf.constant(staging.flat))
+
+    def expose(self) -> None:
+        """Return None: nothing can be worked on in place."""
+
+    def accept(self) -> None:
+        """Do nothing, see `expose`."""
 
 
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:

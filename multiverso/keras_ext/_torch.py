@@ -2,14 +2,16 @@
 
 from typing import Any
 
-from multiverso._tensor_sync import Tensor
+from multiverso._tensors import Tensor
 from multiverso.keras_ext._variables import Access
-from multiverso.torch_ext._tensors import TorchTensor
+from multiverso.torch_ext._tensors import TorchTensor, grouped
 
 
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
     """Return the tensors of `variables`, which they are themselves."""
-    return [
-        TorchTensor(variable.value, f"weight {variable.path}", share)
-        for variable, share in zip(variables, shares, strict=True)
-    ]
+    return grouped(
+        [
+            TorchTensor(variable.value, f"weight {variable.path}", share)
+            for variable, share in zip(variables, shares, strict=True)
+        ]
+    )

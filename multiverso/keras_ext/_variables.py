@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from multiverso._param_manager import Shares
-from multiverso._tensor_sync import Tensor
+from multiverso._tensors import Tensor
 
 #: Of a table; half precision is summed up in single precision.
 _KNOWN = ("float32", "float64", "float16", "bfloat16", "int32", "int64")

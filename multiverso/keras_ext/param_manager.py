@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from multiverso._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso._tensor_sync import Tensor
+from multiverso._tensors import Tensor
 from multiverso.keras_ext import _variables
 
 __all__ = ["KerasParamManager"]

@@ -4,7 +4,8 @@ import warnings
 from typing import Any
 
 from multiverso._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso._tensor_sync import Tensor, taking_part
+from multiverso._tensor_sync import taking_part
+from multiverso._tensors import Tensor
 from multiverso.api import current_session
 from multiverso.theano_ext._tensors import DTYPES, SharedTensor, name_of
 

@@ -1,10 +1,13 @@
 """Tensors of PyTorch to be kept in step: in place on the CPU, through a copy elsewhere."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from multiverso._tensors import Group, Tensor
 
 #: The dtype of a tensor, and that of the table and of the copy: half precision is summed in single.
 DTYPES: Final[dict[torch.dtype, tuple[np.dtype[Any], torch.dtype]]] = {
@@ -21,6 +24,23 @@ DTYPES: Final[dict[torch.dtype, tuple[np.dtype[Any], torch.dtype]]] = {
 _increment_version: Final = getattr(torch.autograd.graph, "increment_version", lambda _: None)
 
 
+def _increment_each(tensors: list[torch.Tensor]) -> None:
+    for tensor in tensors:
+        _increment_version(tensor)
+
+
+def _takes_several() -> bool:
+    """Tell whether this PyTorch takes a list of tensors."""
+    try:
+        _increment_version([])
+    except (TypeError, AttributeError):
+        return False
+    return True
+
+
+_increment_all: Final = _increment_version if _takes_several() else _increment_each
+
+
 class TorchTensor:
     """A parameter or a buffer of a module.
 
@@ -34,6 +54,13 @@ class TorchTensor:
         How much of what this worker's tensor gains is added to the table, 0 to 1. For integers 0
         or 1.
 
+    Attributes
+    ----------
+    tensor : torch.Tensor
+        As given.
+    is_whole : bool
+        Whether the pass may work on the tensor itself: nothing is cast or averaged.
+
     """
 
     is_fixed = False
@@ -42,12 +69,13 @@ class TorchTensor:
         self.dtype, self._exact = DTYPES[tensor.dtype]
         self.shape = tuple(tensor.shape)
         self.size = tensor.numel()
-        self._tensor = tensor
+        self.tensor = tensor
+        self.group: Group | None = None
         self._name = name
         self._share = share
         self._kind = (tensor.shape, tensor.dtype)
         self._is_exact = tensor.dtype == self._exact
-        self._is_whole = self._is_exact and share == 1
+        self.is_whole = self._is_exact and share == 1
         self._copy: torch.Tensor | None = None  # of the table's values as this worker knows them
         self._last: torch.Tensor | None = None  # of the tensor, as it was last written
         self._in_place = False
@@ -59,16 +87,16 @@ class TorchTensor:
 
     def assign(self, values: NDArray[Any]) -> None:
         """Set the tensor to `values`."""
-        given = torch.from_numpy(values).reshape(self._tensor.shape)
+        given = torch.from_numpy(values).reshape(self.tensor.shape)
         if not self._can_be_in_place():
             self._make_copy().copy_(given)
         with torch.no_grad():
-            self._tensor.copy_(given)
+            self.tensor.copy_(given)
         self._note()
 
     def address(self) -> int:
         """Return the tensor's own address, or that of a copy with what it has gained."""
-        tensor = self._tensor
+        tensor = self.tensor
         if (tensor.shape, tensor.dtype) != self._kind:
             msg = (
                 f"{self._name}: expected shape {tuple(self._kind[0])} and dtype {self._kind[1]} as "
@@ -79,7 +107,7 @@ class TorchTensor:
         if self._in_place:
             return int(tensor.data_ptr())
         copy = self._make_copy()
-        if self._is_whole:
+        if self.is_whole:
             copy.copy_(tensor.detach())
         elif self._share:
             now = self._now()
@@ -91,28 +119,85 @@ class TorchTensor:
     def settle(self) -> None:
         """Set the tensor to what it can hold of the copy, if there is one."""
         if self._in_place:
-            _increment_version(self._tensor)
+            _increment_version(self.tensor)
             return
         with torch.no_grad():
-            self._tensor.copy_(self._make_copy())
+            self.tensor.copy_(self._make_copy())
         self._note()
 
     def _can_be_in_place(self) -> bool:
-        tensor = self._tensor
-        return self._is_whole and tensor.is_cpu and tensor.is_contiguous()
+        tensor = self.tensor
+        return self.is_whole and tensor.is_cpu and tensor.is_contiguous()
 
     def _now(self) -> torch.Tensor:
         """Return the values on the CPU, contiguous and of the table's dtype."""
-        return self._tensor.detach().to("cpu", self._exact).contiguous()
+        return self.tensor.detach().to("cpu", self._exact).contiguous()
 
     def _make_copy(self) -> torch.Tensor:
         if self._copy is None:
             # Pinned: what a GPU copies at its full speed.
-            pinned = self._tensor.device.type == "cuda"
+            pinned = self.tensor.device.type == "cuda"
             self._copy = torch.empty(self._kind[0], dtype=self._exact, pin_memory=pinned)
-            self._copy.copy_(self._tensor.detach())
+            self._copy.copy_(self.tensor.detach())
         return self._copy
 
     def _note(self) -> None:
-        if self._share and not self._is_whole:
+        if self._share and not self.is_whole:
             self._last = self._now().clone()
+
+
+class TorchGroup:
+    """Tensors that the pass works on in place, found all at once.
+
+    Where one of them cannot be worked on in place, each finds its own way.
+
+    Parameters
+    ----------
+    tensors : list of TorchTensor
+        Of one dtype, and whole.
+
+    """
+
+    def __init__(self, tensors: list[TorchTensor]) -> None:
+        self.tensors: Sequence[TorchTensor] = tensors
+        self.addresses: list[int] | None = None
+        self._inner = [one.tensor for one in tensors]
+        self._shapes = [tensor.shape for tensor in self._inner]
+        self._dtypes = [tensor.dtype for tensor in self._inner]
+
+    def values(self) -> list[NDArray[Any]]:
+        """Return the values of each."""
+        return [one.values() for one in self.tensors]
+
+    def load(self) -> None:
+        """Do nothing: gains are counted from what the tensors are."""
+
+    def gather(self) -> None:
+        """Find where they are now."""
+        tensors = self._inner
+        self.addresses = None
+        if (
+            [tensor.shape for tensor in tensors] == self._shapes
+            and [tensor.dtype for tensor in tensors] == self._dtypes
+            and all([tensor.is_cpu and tensor.is_contiguous() for tensor in tensors])
+        ):
+            self.addresses = [tensor.data_ptr() for tensor in tensors]
+
+    def scatter(self) -> None:
+        """Take note that the pass has changed them."""
+        if self.addresses is not None:
+            _increment_all(self._inner)
+            self.addresses = None
+
+
+def grouped(tensors: list[TorchTensor]) -> list[Tensor]:
+    """Return `tensors`, of which those that are whole are in groups by their dtype now."""
+    by_dtype: dict[np.dtype[Any], list[TorchTensor]] = {}
+    for tensor in tensors:
+        if tensor.is_whole:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    for members in by_dtype.values():
+        group = TorchGroup(members)
+        for tensor in members:
+            tensor.group = group
+    return list(tensors)

@@ -6,8 +6,8 @@ import torch
 
 from multiverso import _array_tensors
 from multiverso._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso._tensor_sync import Tensor
-from multiverso.torch_ext._tensors import DTYPES, TorchTensor
+from multiverso._tensors import Tensor
+from multiverso.torch_ext._tensors import DTYPES, TorchTensor, grouped
 
 __all__ = ["TorchParamManager"]
 
@@ -77,18 +77,18 @@ def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
         msg = f"module: expected a torch.nn.Module, received {type(module).__name__}"
         raise TypeError(msg)
     shares = Shares(sync_buffers, "sync_buffers")
-    parameters: list[Tensor] = list(_parameters_of(module))
+    parameters = list(_parameters_of(module))
     if not parameters:
         msg = f"module: expected parameters, received a {type(module).__name__} without any"
         raise ValueError(msg)
     if not shares.are_synced:
-        return parameters
+        return grouped(parameters)
     buffers = [
         TorchTensor(buffer, f"buffer {name}", shares.of(is_float=buffer.is_floating_point()))
         for name, buffer in module.named_buffers()
         if buffer.dtype in DTYPES
     ]
-    return [*parameters, *buffers]
+    return grouped([*parameters, *buffers])
 
 
 def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:

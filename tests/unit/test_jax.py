@@ -1,7 +1,9 @@
 """Pytrees of JAX that are kept in step, with one worker."""
 
+import gc
 import importlib.util
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -12,7 +14,12 @@ if HAS_JAX:
     import jax
     import jax.numpy as jnp
 
-    from multiverso.jax_ext import PytreeSync
+    from multiverso.jax_ext import PytreeSync, _arrays
+
+
+def held(params):
+    """Return copies of the values, which nothing can change."""
+    return [np.array(leaf, copy=True) for leaf in jax.tree.leaves(params)]
 
 
 @unittest.skipUnless(HAS_JAX, "needs JAX")
@@ -122,6 +129,120 @@ class TestPytreeSync(InSession):
         np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
 
 
+class TestMemory(InSession):
+    """Arrays never change once somebody has them, and memory that nobody has is given back."""
+
+    def step(self, params):
+        return jax.tree.map(lambda leaf: leaf + 1, params)
+
+    def check_kept(self, kept):
+        for params, values in kept:
+            for leaf, value in zip(jax.tree.leaves(params), values, strict=True):
+                np.testing.assert_array_equal(np.asarray(leaf), value)
+
+    def test_what_is_kept_over_many_syncs(self):
+        # Of sizes that memory would be shared for, if it were.
+        params = {"w": jnp.ones((64, 32)), "b": jnp.ones(16), "c": jnp.ones(())}
+        for overlap in (False, True):
+            with self.subTest(overlap=overlap):
+                sync = PytreeSync(params, overlap=overlap)
+                kept = [(sync.params, held(sync.params))]
+                for _ in range(50):
+                    given = self.step(kept[-1][0])
+                    kept.append((given, held(given)))
+                    sync.tables[0].add(np.ones(sync.tables[0].size))
+                    got = sync.sync(given)
+                    kept += [(got, held(got)), (sync.params, held(got))]
+                self.check_kept(kept)
+                self.assertEqual(len({float(one["c"]) for one, _ in kept[2::3]}), 50)
+                kept.append((sync.wait(got), held(sync.params)))
+                del sync
+                gc.collect()
+                self.check_kept(kept)
+
+    def test_what_others_see_of_it(self):
+        sync = PytreeSync({"w": jnp.ones((64, 16))})
+        params = sync.sync(self.step(sync.params))
+        views = [np.asarray(params["w"]), np.from_dlpack(params["w"]), params["w"].reshape(-1)]
+        del params
+        for _ in range(5):
+            sync.sync(self.step(sync.params))
+        for view in views:
+            np.testing.assert_array_equal(np.asarray(view), 2)
+
+    def test_what_is_given_away_while_it_is_computed(self):
+        slow = jax.jit(
+            lambda params: jax.tree.map(
+                lambda leaf: jax.lax.fori_loop(0, 300, lambda _, x: x + 1, leaf), params
+            ),
+            donate_argnums=0,
+        )
+        sync = PytreeSync({"w": jnp.zeros((128, 64)), "b": jnp.zeros(64)})
+        params = sync.params
+        for turn in range(1, 6):
+            params = sync.sync(slow(params))
+            later = slow(jax.tree.map(jnp.copy, params))
+            self.assertEqual(set(leaves(params)), {300.0 * turn})
+            sync.sync(params)
+            self.assertEqual(set(leaves(later)), {300.0 * (turn + 1)})
+
+    def test_one_array_in_two_places(self):
+        sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
+        one = jnp.ones(16)
+        first, second = sync.sync([one, one])
+        sync.tables[0].add(np.repeat([1.0, 5.0], 16))
+        np.testing.assert_array_equal(sync.sync([first, second])[0], 2)
+        np.testing.assert_array_equal(sync.sync(sync.params)[1], 6)
+        for array in (one, first, second):
+            np.testing.assert_array_equal(array, 1)
+
+    def test_dtypes_that_take_turns_in_one_table(self):
+        kinds = ("float32", "float16", "float32", "bfloat16", "float32", "int32", "float16")
+        given = [jnp.full(index + 1, index, kind) for index, kind in enumerate(kinds)]
+        given.append(jnp.zeros((0, 3)))
+        sync = PytreeSync(given)
+        params = sync.params
+        for _ in range(3):
+            for table in sync.tables:
+                table.add(np.ones(table.size, table.dtype))
+            params = sync.sync(self.step(params))
+        for index, kind in enumerate(kinds):
+            self.assertEqual(params[index].dtype.name, kind)
+            np.testing.assert_array_equal(np.asarray(params[index], np.float32), index + 6)
+
+    def test_a_compiler_that_would_save_a_copy(self):
+        for shares in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
+            with mock.patch.object(_arrays, "_copies", shares):
+                sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
+                given = self.step(sync.params)
+                sync.tables[0].add(np.repeat([1.0, 5.0], 16))
+                got = sync.sync(given)
+            self.check_kept([(given, [np.ones(16)] * 2), (got, [np.full(16, 2), np.full(16, 6)])])
+
+    def test_no_array_stays_behind(self):
+        sync = PytreeSync(tree())
+        params = sync.params
+        counts = set()
+        for _ in range(10):
+            params = sync.sync(self.step(params))
+            gc.collect()
+            counts.add(len(jax.live_arrays()))
+        self.assertEqual(len(counts), 1, counts)
+
+    def test_an_interrupted_pass(self):
+        sync = PytreeSync(tree())
+        given = self.step(sync.params)
+        values = held(given)
+        with (
+            mock.patch("multiverso._table_part.call", side_effect=KeyboardInterrupt),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            sync.sync(given)
+        self.check_kept([(given, values)])
+        self.assertEqual(set(leaves(sync.sync(sync.params))), {2.0})
+        self.assertEqual(set(sync.tables[0].get()), {2.0})
+
+
 class TestRefusals(InSession):
     def check(self, error, text, call):
         with self.assertRaisesRegex(error, text):
@@ -142,6 +263,18 @@ class TestRefusals(InSession):
         half = tree() | {"w": jnp.ones((2, 3), jnp.float16)}
         self.check(ValueError, "and dtype float32 as at first", lambda: sync.sync(half))
         self.assertEqual(set(leaves(sync.sync(sync.params))), {1.0})
+
+    def test_what_has_changed_after_many_syncs_without(self):
+        sync = PytreeSync(tree())
+        step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf + 1, params))
+        params = sync.params
+        for _ in range(3):
+            params = sync.sync(step(params))
+        wider = params | {"w": jnp.ones((3, 2))}
+        self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
+        ones = params | {"w": np.full((2, 3), 5, np.float32)}  # of NumPy, and with weak types
+        ones["rest"] = [jnp.full(4, 5.0), (5.0,)]
+        self.assertEqual(set(leaves(sync.sync(ones))), {5.0})
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ class TestNetworks(OpensSession):
         manager = LasagneParamManager(network)
         network.b.set_value(np.ones(2, np.float32))
         with (
-            mock.patch("multiverso._tensor_sync.call", side_effect=KeyboardInterrupt),
+            mock.patch("multiverso._table_part.call", side_effect=KeyboardInterrupt),
             self.assertRaises(KeyboardInterrupt),
         ):
             manager.sync_all_param()

@@ -194,7 +194,7 @@ class TestSync(OpensSession):
             variable = mv_shared(np.ones(3, dtype), name="W")
             variable.set_value(np.full(3, 5, dtype))
             with (
-                mock.patch("multiverso._tensor_sync.call", side_effect=KeyboardInterrupt),
+                mock.patch("multiverso._table_part.call", side_effect=KeyboardInterrupt),
                 self.assertRaises(KeyboardInterrupt),
             ):
                 variable.mv_sync()

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -16,7 +17,7 @@ HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:
     import torch
 
-    from multiverso.torch_ext import DistributedOptimizer, TorchParamManager
+    from multiverso.torch_ext import DistributedOptimizer, TorchParamManager, _tensors
 
 
 def flat(module):
@@ -83,6 +84,31 @@ class TestModules(InSession):
         with self.assertRaisesRegex(ValueError, r"parameter weight: expected shape \(2, 3\)"):
             manager.sync_all_param()
 
+    def test_other_tensors_at_the_same_place(self):
+        for change, text in (
+            (lambda data: data[:2], r"received \(2, 3\), torch.float32"),
+            (lambda data: data.view(9), r"received \(9,\), torch.float32"),
+            (lambda data: data.view(torch.float16)[:, :3], r"received \(3, 3\), torch.float16"),
+        ):
+            with self.subTest(text):
+                module = torch.nn.Linear(3, 3)
+                manager = TorchParamManager(module)
+                manager.sync_all_param()
+                module.weight.data = change(module.weight.data)
+                with self.assertRaisesRegex(ValueError, text):
+                    manager.sync_all_param()
+
+    def test_another_order_in_the_same_memory(self):
+        module = torch.nn.Linear(3, 3)
+        manager = TorchParamManager(module)
+        manager.sync_all_param()
+        module.weight.data = torch.arange(9.0).reshape(3, 3).T
+        manager.sync_all_param()
+        np.testing.assert_array_equal(manager.tables[0].get()[:9].reshape(3, 3), module.weight.data)
+        manager.tables[0].add(np.arange(12.0))
+        manager.sync_all_param()
+        np.testing.assert_array_equal(manager.tables[0].get(), flat(module))
+
     def test_small_gains_of_half_precision_are_not_lost(self):
         module = torch.nn.ParameterList([torch.full((3,), 256.0, dtype=torch.bfloat16)])
         manager = TorchParamManager(module)
@@ -111,6 +137,19 @@ class TestModules(InSession):
         manager.sync_all_param()
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             loss.backward()
+
+    def test_a_torch_that_takes_one_tensor_at_a_time(self):
+        module = torch.nn.Linear(2, 1)
+        manager = TorchParamManager(module)
+        with mock.patch.object(_tensors, "_increment_all", _tensors._increment_each):
+            before = [parameter._version for parameter in module.parameters()]
+            manager.sync_all_param()
+        after = [parameter._version for parameter in module.parameters()]
+        self.assertTrue(all(b < a for b, a in zip(before, after, strict=True)), (before, after))
+
+    def test_layers_with_their_channels_last(self):
+        module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+        self.check(module.to(memory_format=torch.channels_last))
 
 
 class TestBuffers(InSession):
