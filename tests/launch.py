@@ -89,6 +89,18 @@ class Result:
             raise AssertionError(msg)
         return self
 
+    def check_case(self, name: str, np: int) -> None:
+        """Raise AssertionError if a case of `programs/cases.py` failed on any of `np` ranks."""
+        failed = []
+        for rank in range(np):
+            outcomes = self.reports.get(rank, {}).get("outcomes", {})
+            outcome = outcomes.get(name, "did not come to it")
+            if outcome != "ok":
+                failed.append(f"rank {rank} of {np}: {outcome}")
+        if failed:
+            seeds = {report.get("seed") for report in self.reports.values()}
+            raise AssertionError("\n".join([*failed, f"seeds: {seeds}", self.output]))
+
 
 class Job:
     """One mpirun: ``with Job("program.py", np=2) as job: ...; result = job.finish()``.
@@ -261,6 +273,11 @@ def run(program: str | Path, *arguments: str, np: int, **options: object) -> Res
     """Run a job to its end; parameters are those of `Job`."""
     with Job(program, *arguments, np=np, **options) as job:  # type: ignore[arg-type]
         return job.finish()
+
+
+def on_nodes(np: int, per_node: int) -> dict[str, str]:
+    """Return the variables of a job with so many ranks on a node; those of all may share one."""
+    return {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
 
 
 def find_mpirun() -> Path:

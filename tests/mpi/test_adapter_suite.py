@@ -59,10 +59,7 @@ def job(adapter, backend, np, per_node):
 @pytest.mark.parametrize("name", adapter_suite.CASES)
 @pytest.mark.parametrize(("adapter", "backend", "np", "per_node"), JOBS)
 def test_case(adapter, backend, np, per_node, name):
-    result = job(adapter, backend, np, per_node)
-    for rank in range(np):
-        outcome = result.reports.get(rank, {}).get("outcomes", {}).get(name, "did not come to it")
-        assert outcome == "ok", f"rank {rank}: {outcome}\n{result.output[-3000:]}"
+    job(adapter, backend, np, per_node).check_case(name, np)
 
 
 @pytest.mark.parametrize(("adapter", "backend", "np", "per_node"), JOBS)

@@ -32,15 +32,7 @@ def job(np, place):
 @pytest.mark.parametrize("name", consistency.CASES)
 @pytest.mark.parametrize(("np", "place"), JOBS)
 def test_case(np, place, name):
-    result = job(np, place)
-    outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}
-    failed = [
-        f"rank {rank} of {np}: {outcomes.get(rank, {}).get(name, 'did not come to it')}"
-        for rank in range(np)
-        if outcomes.get(rank, {}).get(name) != "ok"
-    ]
-    seeds = {report["seed"] for report in result.reports.values() if "seed" in report}
-    assert not failed, "\n".join([*failed, f"seed {seeds}" if seeds else "", result.output])
+    job(np, place).check_case(name, np)
 
 
 @pytest.mark.parametrize(("np", "place"), JOBS)

@@ -8,26 +8,18 @@ import pytest
 import launch
 
 #: Ranks and ranks per node.
-JOBS = [(1, 1), (2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (3, 2), (4, 2)]
+JOBS = [(1, 1), (2, 2), (3, 3), (4, 4), (2, 1), (3, 2), (4, 2)]
 
 
 @functools.cache
 def job(np, per_node):
-    nodes = {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
-    return launch.run("optimizers.py", np=np, **nodes)
+    return launch.run("optimizers.py", np=np, **launch.on_nodes(np, per_node))
 
 
 @pytest.mark.parametrize("name", optimizers.CASES)
 @pytest.mark.parametrize(("np", "per_node"), JOBS)
 def test_case(np, per_node, name):
-    result = job(np, per_node)
-    outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}
-    failed = [
-        f"rank {rank} of {np}: {outcomes.get(rank, {}).get(name, 'did not come to it')}"
-        for rank in range(np)
-        if outcomes.get(rank, {}).get(name) != "ok"
-    ]
-    assert not failed, "\n".join([*failed, result.output])
+    job(np, per_node).check_case(name, np)
 
 
 @pytest.mark.parametrize(("np", "per_node"), JOBS)

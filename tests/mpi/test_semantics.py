@@ -18,27 +18,15 @@ def job(np, segments):
     return launch.run("semantics.py", np=np, MULTIVERSO_TEST_SEED=seed, **ENVIRONMENTS[segments])
 
 
-def check(name, np, segments):
-    result = job(np, segments)
-    outcomes = {rank: report.get("outcomes", {}) for rank, report in result.reports.items()}
-    failed = [
-        f"rank {rank} of {np}: {outcomes.get(rank, {}).get(name, 'did not come to it')}"
-        for rank in range(np)
-        if outcomes.get(rank, {}).get(name) != "ok"
-    ]
-    seeds = {report["seed"] for report in result.reports.values() if "seed" in report}
-    assert not failed, "\n".join([*failed, f"seed {seeds}" if seeds else "", result.output])
-
-
 @pytest.mark.parametrize("name", semantics.CASES)
 @pytest.mark.parametrize("np", [1, 2, 3, 4])
 def test_case(np, name):
-    check(name, np, "memory")
+    job(np, "memory").check_case(name, np)
 
 
 @pytest.mark.parametrize("name", semantics.CASES)
 def test_case_with_segments_in_files(name):
-    check(name, 3, "files")
+    job(3, "files").check_case(name, 3)
 
 
 @pytest.mark.parametrize(

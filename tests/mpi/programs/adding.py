@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import worker
-from cases import SEED, case, equal
+from cases import SEED, case, equal, repeats
 
 import multiverso as mv
 
@@ -15,14 +15,15 @@ LARGE_ADDS = int(os.environ.get("MULTIVERSO_TEST_LARGE_ADDS", "40"))
 
 @case
 def concurrent_adds_to_small_arrays_are_exact():
+    adds = repeats(10_000)
     for size in (1, 3, 4):
         table = mv.ArrayTableHandler(size)
         ones = np.ones(size, np.float32)
         mv.barrier()
-        for _ in range(10_000):
+        for _ in range(adds):
             table.add(ones)
         mv.barrier()
-        equal(table.get(), np.full(size, 10_000 * mv.size()))
+        equal(table.get(), np.full(size, adds * mv.size()))
 
 
 @case
@@ -42,11 +43,12 @@ def concurrent_adds_to_rows_with_duplicates_are_exact():
     ids = np.array([0, 3, 3, 6, 0, 3])
     ones = np.ones((6, 5), np.float32)
     mv.barrier()
-    for _ in range(10_000):
+    adds = repeats(10_000)
+    for _ in range(adds):
         matrix.add(ones, ids)
     mv.barrier()
     expected = np.zeros((7, 5))
-    np.add.at(expected, ids, 10_000 * mv.size())
+    np.add.at(expected, ids, adds * mv.size())
     equal(matrix.get(), expected)
 
 

@@ -1,5 +1,6 @@
 """Aggregate: arrays of any size, dtype and layout, in all modes."""
 
+import functools
 import random
 
 import numpy as np
@@ -14,17 +15,23 @@ import multiverso as mv
 EDGES = [2**power for power in (14, 17, 18, 19, 20, 21, 22)]
 
 
-def _aggregate(count, dtype, seed):
-    parts = [
-        values_of(np.random.default_rng([seed, count, worker_id]), count, dtype)
-        for worker_id in range(mv.num_workers())
-    ]
-    expected = parts[0]
-    for part in parts[1:]:
-        expected = expected + part
-    mine = parts[mv.worker_id()].copy()
+#: So many random numbers are repeated in what is larger; no power of two is a multiple of it.
+PERIOD = 99_991
+
+
+def _parts(count, dtype, seed):
+    """Return what each worker has, and the sum in worker order."""
+    parts = []
+    for worker_id in range(mv.num_workers()):
+        rng = np.random.default_rng([seed, worker_id])
+        parts.append(np.resize(values_of(rng, min(count, PERIOD), dtype), count))
+    return parts, functools.reduce(np.add, parts)
+
+
+def _aggregate(parts, expected, count):
+    mine = parts[mv.worker_id()][:count].copy()
     assert mv.aggregate(mine) is mine
-    same_bits(mine, expected)
+    same_bits(mine, expected[:count])
 
 
 @case()
@@ -35,8 +42,9 @@ def aggregate_sums_any_size_and_dtype_in_worker_order():
         for edge in EDGES:
             counts += [edge // np.dtype(dtype).itemsize + more for more in (-1, 0, 1)]
         rng.shuffle(counts)
+        parts, expected = _parts(max(counts), dtype, SEED)
         for count in counts:
-            _aggregate(count, dtype, SEED)
+            _aggregate(parts, expected, count)
 
 
 @case()
@@ -47,7 +55,7 @@ def aggregate_in_all_modes_between_calls_on_tables():
             table = mv.ArrayTableHandler(10)
             for number in range(1, 100):
                 table.add(np.ones(10))
-                _aggregate(number, "float64", number)
+                _aggregate(*_parts(number, "float64", number), number)
                 assert table.get(sync=True)[0] == number * mv.num_workers()
                 mv.barrier()
     mv.init(timeout=TIMEOUT)

@@ -1,7 +1,8 @@
 """Cases that every rank runs, each in a session of its own, and what they are written with.
 
-Every rank reports "ok" or its traceback for each case. What happens to the other ranks in a case
-that fails is reported too: they are told when the failing rank leaves its session.
+Every rank reports that it has begun a case, so that a hang has a name, and then "ok" or its
+traceback. What happens to the other ranks in a case that fails is reported too: they are told when
+the failing rank leaves its session.
 """
 
 import os
@@ -22,10 +23,43 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
 CASES = {}
 
 
+def registrar(cases):
+    """Return a decorator for functions that are to be `cases`, in the order they are written.
+
+    Parameters
+    ----------
+    cases : dict of str to function
+        Where they go, by name.
+
+    Returns
+    -------
+    callable
+        ``@case(**options)``: what the session of that case is opened with.
+
+    """
+
+    def case(**options):
+        def register(function):
+            function.options = options
+            cases[function.__name__] = function
+            return function
+
+        return register
+
+    return case
+
+
 def case(function):
-    """Make a function one of the cases, in the order they are written."""
-    CASES[function.__name__] = function
-    return function
+    """Make a function one of `CASES`, in a session without options."""
+    return registrar(CASES)()(function)
+
+
+def repeats(number):
+    """Return how often a case repeats what it does ``number`` times on one node.
+
+    On several nodes, where each call is a message, it is a tenth.
+    """
+    return number if api.current_session().num_nodes == 1 else number // 10
 
 
 def equal(actual, expected):
@@ -64,11 +98,13 @@ def run_all(cases=CASES):
 
     """
     worker.begin()
+    worker.report(seed=SEED)
     outcomes = {}
     for name, function in cases.items():
-        print(f"rank {worker.RANK}: {name}", flush=True)  # noqa: T201 (the test shows it)
+        worker.report(outcomes={**outcomes, name: "began, and did not end"})
         try:
-            mv.init(timeout=TIMEOUT, **getattr(function, "options", {}))
+            session = mv.init(timeout=TIMEOUT, **getattr(function, "options", {}))
+            worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
             function()  # some end the session and open others
             mv.barrier()
             mv.shutdown()

@@ -16,39 +16,33 @@ SHORT = 1.0
 LAST = worker.SIZE - 1
 
 
-def late_table():
-    """All ranks create a table but the last, which comes when the others have given up."""
-    mv.init(timeout=SHORT)
-    if worker.RANK == LAST:
-        for rank in range(LAST):
-            worker.wait_for("gave-up", rank)
-        worker.report_call(mv.barrier)
-        return
-    worker.report_call(lambda: mv.ArrayTableHandler(3, name="weights"))
-    worker.announce("gave-up")
+#: Calls that all ranks make together.
+CALLS = {
+    "barrier": lambda table: mv.barrier(),
+    "create": lambda table: mv.ArrayTableHandler(3, name="later"),
+    "get": lambda table: table.get(sync=True),
+    "shutdown": lambda table: mv.shutdown(),
+}
 
 
-def late_barrier():
-    """All ranks meet but the last."""
-    mv.init(timeout=SHORT)
-    if worker.RANK == LAST:
-        for rank in range(LAST):
-            worker.wait_for("gave-up", rank)
-        return
-    worker.report_call(mv.barrier)
-    worker.announce("gave-up")
+def _sessions(*calls, **options):
+    """Open a session with a table for each call; wait for all ranks before and after it."""
+    for call in calls:
+        worker.meet(f"opens-{call}")
+        session = mv.init(**options)
+        yield call, mv.ArrayTableHandler(3, name="weights")
+        if mv.is_initialized():
+            session.leave(f"{call} is over")
 
 
-def late_collective_get():
-    """All ranks get with ``sync=True`` but the last."""
-    mv.init(timeout=SHORT)
-    table = mv.ArrayTableHandler(3, name="weights")
-    if worker.RANK == LAST:
-        for rank in range(LAST):
-            worker.wait_for("gave-up", rank)
-        return
-    worker.report_call(lambda: table.get(sync=True))
-    worker.announce("gave-up")
+def late(*calls):
+    """All ranks make a call but the last, which comes when the others have given up."""
+    for call, table in _sessions(*calls, timeout=SHORT):
+        if worker.RANK == LAST:
+            for rank in range(LAST):
+                worker.wait_for(f"gave-up-{call}", rank)
+        worker.report_call(CALLS[call], table, name=call)
+        worker.announce(f"gave-up-{call}")
 
 
 def late_init():
@@ -64,32 +58,24 @@ def late_init():
     worker.announce("gave-up")
 
 
-def interrupted(call):
-    """Rank 0 waits in a call until the test interrupts it; the others come afterwards."""
-    mv.init()
-    table = mv.ArrayTableHandler(3)
-    calls = {
-        "barrier": mv.barrier,
-        "create": lambda: mv.ArrayTableHandler(4),
-        "get": lambda: table.get(sync=True),
-        "shutdown": mv.shutdown,
-    }
-    if worker.RANK == 0:
-        threading.Thread(target=_announce_when_waiting, daemon=True).start()
-        worker.report_call(calls[call])
-        worker.announce("interrupted")
-    else:
-        worker.wait_for("interrupted", 0)
-        worker.report_call(calls[call])
+def interrupted(*calls):
+    """Rank 0 waits in each call until the test interrupts it; the others come afterwards."""
+    for call, table in _sessions(*calls):
+        if worker.RANK == 0:
+            threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
+        else:
+            worker.wait_for(f"interrupted-{call}", 0)
+        worker.report_call(CALLS[call], table, name=call)
+        worker.announce(f"interrupted-{call}")
 
 
-def _announce_when_waiting():
+def _announce_when_waiting(call):
     """Announce that the main thread is inside a call of the library."""
     main = threading.main_thread().ident
     while sys._current_frames()[main].f_code.co_name != "call":
         time.sleep(0.01)
     time.sleep(0.5)  # past the first slice, where the wait goes on in Python
-    worker.announce("waiting")
+    worker.announce(f"waiting-{call}")
 
 
 def killed(when):

@@ -1,22 +1,23 @@
-"""What each rank sees of a Lasagne network that all workers train."""
+"""Lasagne networks on any number of ranks: one start, everybody's gains, errors that reach all."""
 
 import os
 import sys
 from pathlib import Path
 
 import numpy as np
-import worker
+from cases import equal, raises, registrar, run_all
 
-worker.begin()
-os.environ["THEANO_FLAGS"] = "mode=FAST_COMPILE,linker=py,cxx="
-sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
-from lasagne_backend import T, lasagne, theano  # noqa: E402
+import multiverso as mv
 
-import multiverso as mv  # noqa: E402
-from multiverso.lasagne_ext.param_manager import LasagneParamManager  # noqa: E402
+# What a rank alone imports: a test that reads the names of the cases needs no Lasagne.
+T = lasagne = theano = LasagneParamManager = None
 
 ROUNDS = 10
 DTYPES = ("float32", "float64", "float16")
+
+CASES = {}
+
+case = registrar(CASES)
 
 
 def network_of(value, dtype="float32", depth=1, units=2):
@@ -38,22 +39,18 @@ def parameters_of(network, **tags):
 
 
 def holds(network, value):
-    return all(bool((v.get_value() == value).all()) for v in parameters_of(network))
+    for variable in parameters_of(network):
+        equal(variable.get_value(), np.full(variable.get_value().shape, value))
 
 
-def equals_tables(network, manager):
-    held = np.concatenate([table.get() for table in manager.tables])
-    values = [variable.get_value().ravel() for variable in parameters_of(network)]
-    return bool(np.array_equal(np.concatenate(values), held))
-
-
-def sums(in_step):
+def sums(in_step=False):
     """All start from the master's parameters and end with everybody's gains."""
     me, workers = mv.worker_id(), mv.num_workers()
     networks = [network_of(me + 4, dtype) for dtype in DTYPES]
     networks.append(network_of(me + 4, depth=500))  # of a thousand tensors
     managers = [LasagneParamManager(network) for network in networks]
-    worker.report(starts=[holds(network, 4) for network in networks])
+    for network in networks:
+        holds(network, 4)
     for _ in range(ROUNDS):
         for network, manager in zip(networks, managers, strict=True):
             for variable in parameters_of(network):
@@ -63,16 +60,28 @@ def sums(in_step):
         mv.barrier()
         for manager in managers:
             manager.sync_all_param()
-    end = 4 + ROUNDS * workers * (workers + 1) / 2
-    worker.report(ends=[holds(network, end) for network in networks])
+    for network in networks:
+        holds(network, 4 + ROUNDS * workers * (workers + 1) / 2)
     mv.barrier()
     if not in_step:
-        pairs = zip(networks, managers, strict=True)
-        worker.report(equal=[equals_tables(network, manager) for network, manager in pairs])
+        for network, manager in zip(networks, managers, strict=True):
+            values = [variable.get_value().ravel() for variable in parameters_of(network)]
+            held = np.concatenate([table.get() for table in manager.tables])
+            equal(np.concatenate(values), held)
 
 
-def training():
-    """Make steps of gradient descent with the gradients of all workers."""
+@case()
+def all_start_from_the_master_and_gain_from_all():
+    sums()
+
+
+@case(sync=True)
+def in_sync_mode_too():
+    sums(in_step=True)
+
+
+@case(sync=True)
+def training_functions_step_with_the_gradients_of_all():
     network = network_of(1.0)
     x = T.matrix("x")
     cost = T.sum(lasagne.layers.get_output(network, x))
@@ -86,62 +95,76 @@ def training():
     # The gradient of the weights is the input, that of the bias one.
     weights, bias = (variable.get_value() for variable in parameters)
     inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
-    worker.report(
-        weights=bool((weights == 1 - 4 * 0.5 * inputs).all()),
-        bias=bool((bias == 1 - 4 * 0.5 * mv.num_workers()).all()),
-    )
+    equal(weights, np.full((2, 2), 1 - 4 * 0.5 * inputs))
+    equal(bias, np.full(2, 1 - 4 * 0.5 * mv.num_workers()))
 
 
-class Statistic(lasagne.layers.Layer):
-    """Has a mean and a count of what it has seen, neither of them trained."""
+def statistics_with(choice):
+    """Return a mean and a count that are not trained, after workers have seen different things."""
 
-    def __init__(self, incoming, value):
-        super().__init__(incoming)
-        start = theano.shared(np.float32([value]))
-        self.mean = self.add_param(start, (1,), trainable=False)
-        self.count = self.add_param(theano.shared(np.int64([0])), (1,), trainable=False)
+    class Statistic(lasagne.layers.Layer):
+        def __init__(self, incoming, value):
+            super().__init__(incoming)
+            start = theano.shared(np.float32([value]))
+            self.mean = self.add_param(start, (1,), trainable=False)
+            self.count = self.add_param(theano.shared(np.int64([0])), (1,), trainable=False)
 
-
-def statistics():
-    """Statistics are averaged, the master's, or each worker's own."""
     me = mv.worker_id()
-    seen = {}
-    for choice in ("average", "master", False):
-        network = Statistic(network_of(0), 100 + me)  # of which only the master's counts
-        manager = LasagneParamManager(network, sync_non_trainable=choice)
-        network.mean.set_value(network.mean.get_value() + np.float32(6 * (me + 1)))
-        network.count.set_value(network.count.get_value() + me + 1)
-        manager.sync_all_param()
-        values = [network.mean.get_value(), network.count.get_value()]
-        seen[str(choice)] = [value.item() for value in values]
-    worker.report(statistics=seen)
+    network = Statistic(network_of(0), 100 + me)  # of which only the master's counts
+    manager = LasagneParamManager(network, sync_non_trainable=choice)
+    network.mean.set_value(network.mean.get_value() + np.float32(6 * (me + 1)))
+    network.count.set_value(network.count.get_value() + me + 1)
+    manager.sync_all_param()
+    return [network.mean.get_value().item(), network.count.get_value().item()]
 
 
-def wrong_on_one(make):
-    """Rank 0 makes something else than the others; report what they get, and that all go on."""
-    worker.report_call(make if mv.rank() == 0 else lambda: LasagneParamManager(network_of(0)))
+@case(sync=True)
+def statistics_are_averaged_or_the_masters_or_each_workers_own():
+    me, workers = mv.worker_id(), mv.num_workers()
+    # Of a count there is no average: it is the master's.
+    equal(statistics_with("average"), [100 + 3.0 * (workers + 1), 1])
+    equal(statistics_with("master"), [106.0, 1])
+    equal(statistics_with(False), [100.0 + me + 6 * (me + 1), me + 1])
+
+
+def wrong_on_the_first(make, error):
+    """Rank 0 gets `error` for what it makes, the others a MismatchError, and all go on."""
+    if mv.size() == 1:
+        return
+    if mv.rank() == 0:
+        raises(error, make)
+    else:
+        raises(mv.MismatchError, lambda: LasagneParamManager(network_of(0)))
     network = network_of(mv.rank())
     manager = LasagneParamManager(network)
     network.b.set_value(network.b.get_value() + np.float32(1))
     manager.sync_all_param()
     mv.barrier()
     manager.sync_all_param()
-    worker.report(after=network.b.get_value().tolist())
+    equal(network.b.get_value(), [mv.size()] * 2)
 
 
-WRONG = {
-    "empty": lambda: LasagneParamManager(lasagne.layers.InputLayer((None, 2))),
-    "no layer": lambda: LasagneParamManager(None),
-    "another size": lambda: LasagneParamManager(network_of(0, units=3)),
-}
+@case()
+def no_parameters_on_one_rank():
+    empty = lasagne.layers.InputLayer((None, 2))
+    wrong_on_the_first(lambda: LasagneParamManager(empty), ValueError)
 
-scenario = sys.argv[1]
-with mv.session(sync=scenario in ("sync", "training", "statistics")):
-    if scenario in ("async", "sync"):
-        sums(scenario == "sync")
-    elif scenario == "training":
-        training()
-    elif scenario == "statistics":
-        statistics()
-    else:
-        wrong_on_one(WRONG[scenario])
+
+@case()
+def no_layer_on_one_rank():
+    wrong_on_the_first(lambda: LasagneParamManager(None), TypeError)
+
+
+@case()
+def another_size_on_one_rank():
+    wrong_on_the_first(lambda: LasagneParamManager(network_of(0, units=3)), mv.MismatchError)
+
+
+if __name__ == "__main__":
+    os.environ["THEANO_FLAGS"] = "mode=FAST_COMPILE,linker=py,cxx="
+    sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
+    from lasagne_backend import T, lasagne, theano
+
+    from multiverso.lasagne_ext.param_manager import LasagneParamManager
+
+    run_all(CASES)

@@ -5,23 +5,14 @@ import time
 
 import numpy as np
 import worker
-from cases import SEED, equal
+from cases import SEED, equal, registrar
 
 #: Random programs per case; some hundreds in a long run.
 PROGRAMS = int(os.environ.get("MULTIVERSO_TEST_PROGRAMS", "6"))
 
 CASES = {}
 
-
-def case(**options):
-    """Make a function one of the cases, in a session with these options."""
-
-    def register(function):
-        function.options = options
-        CASES[function.__name__] = function
-        return function
-
-    return register
+case = registrar(CASES)
 
 
 def same_bits(actual, expected):

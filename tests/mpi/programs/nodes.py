@@ -13,14 +13,6 @@ import multiverso as mv
 LAST = worker.SIZE - 1
 
 
-def places():
-    """Report where each rank is, and where its rows are not."""
-    with mv.session() as session:
-        worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
-        table = mv.ArrayTableHandler(11, np.arange(11))
-        worker.report(values=table.get().tolist())
-
-
 def tables_are_freed():
     """Create and release tables of 64 MB; none may stay, on any node."""
     with mv.session():

@@ -7,8 +7,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "unit"))
 
 import numpy as np  # noqa: E402
-import worker  # noqa: E402
-from cases import SEED, equal, raises, run_all  # noqa: E402
+from cases import SEED, equal, raises, registrar, run_all  # noqa: E402
 from modes import same_bits  # noqa: E402
 from updater_model import OPTIONS, Model  # noqa: E402
 
@@ -17,18 +16,9 @@ from multiverso.sync import ParamSync  # noqa: E402
 
 CASES = {}
 
+case = registrar(CASES)
+
 SHAPES = ((70_001,), (5,), (37, 8), (3, 40_000))
-
-
-def case(**options):
-    """Make a function one of the cases, in a session with these options."""
-
-    def register(function):
-        function.options = options
-        CASES[function.__name__] = function
-        return function
-
-    return register
 
 
 def table_of(name, start, **options):
@@ -238,5 +228,4 @@ def elastic_averaging_in_rounds():
 
 
 if __name__ == "__main__":
-    worker.begin()
     run_all(CASES)

@@ -4,7 +4,7 @@ import hashlib
 import random
 
 import numpy as np
-from cases import case, equal, everywhere, raises
+from cases import case, equal, everywhere, raises, repeats
 
 import multiverso as mv
 
@@ -26,7 +26,7 @@ def worker_sees_its_own_adds_at_once():
     table, matrix = mv.ArrayTableHandler(mv.size()), mv.MatrixTableHandler(mv.size(), 3)
     mine = np.zeros(mv.size(), np.float32)
     mine[mv.rank()] = 1
-    for number in range(1, 2000):
+    for number in range(1, repeats(2000)):
         table.add(mine)
         matrix.add([[1, 2, 3]], [mv.rank()])
         assert table.get()[mv.rank()] == number
@@ -51,7 +51,7 @@ def collective_get_has_every_add_before_it_and_none_after():
     table = mv.ArrayTableHandler(257)
     matrix = mv.MatrixTableHandler(40, 3)
     rng = random.Random(mv.rank())
-    for number in range(1, 100):
+    for number in range(1, repeats(100)):
         for _ in range(rng.randrange(300)):  # the ranks come at different times
             pass
         table.add(np.ones(257, np.float32))

@@ -1,32 +1,33 @@
-"""What each rank sees of shared variables that all workers train."""
+"""Shared variables on any number of ranks: one start, everybody's gains, errors that reach all."""
 
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import worker
+from cases import TIMEOUT, equal, raises, registrar, run_all
 
-worker.begin()
-sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
-from theano_backend import theano  # noqa: E402
+import multiverso as mv
 
-import multiverso as mv  # noqa: E402
-from multiverso.theano_ext.sharedvar import (  # noqa: E402
-    MVSharedVariable,
-    mv_shared,
-    sync_all_mv_shared_vars,
-)
+# What a rank alone imports: a test that reads the names of the cases needs no Theano.
+theano = MVSharedVariable = mv_shared = sync_all_mv_shared_vars = None
+
+CASES = {}
+
+case = registrar(CASES)
 
 
-def values_agree():
-    """Start from the master's value; end with everybody's gains on every worker."""
+@case()
+def all_start_from_the_master_and_gain_from_all():
     me, workers = mv.worker_id(), mv.num_workers()
     matrix = mv_shared(np.full((3, 5), 10 + me, np.float32), name="matrix", borrow=True)
     number = mv_shared(float(me))
     count = MVSharedVariable(theano.shared(np.int64(me)))
     half = mv_shared(np.full(7, me, np.float16))
     variables = [matrix, number, count, half]
-    starts = [variable.get_value().tolist() for variable in variables]
+    for variable, start in zip(variables, (np.full((3, 5), 10), 0, 0, np.zeros(7)), strict=True):
+        equal(variable.get_value(), start)
 
     gain = theano.function([], updates=[(matrix, matrix + np.float32(me + 1)), (count, count + 2)])
     rounds = 50
@@ -38,23 +39,18 @@ def values_agree():
     mv.barrier()
     matrix.mv_sync()
     sync_all_mv_shared_vars()
-
-    ones = np.ones((3, 5))
-    expected = [
-        10 * ones + rounds * workers * (workers + 1) / 2,
+    ends = (
+        np.full((3, 5), 10 + rounds * workers * (workers + 1) / 2),
         rounds * workers * 0.5,
         rounds * workers * 2,
         np.full(7, rounds * workers),
-    ]
-    equal = [
-        bool(np.array_equal(variable.get_value(), wanted))
-        for variable, wanted in zip(variables, expected, strict=True)
-    ]
-    worker.report(starts=starts, equal=equal)
+    )
+    for variable, end in zip(variables, ends, strict=True):
+        equal(variable.get_value(), end)
 
 
-def in_step():
-    """Make rounds of sync mode with one variable, and with a thousand."""
+@case(sync=True)
+def in_sync_mode_with_one_variable_and_with_a_thousand():
     me, workers = mv.worker_id(), mv.num_workers()
     variables = [mv_shared(np.full((2, 3), 10 + me, np.float64)) for _ in range(1000)]
     rounds = 3
@@ -63,43 +59,76 @@ def in_step():
             variable.set_value(variable.get_value() + me + 1)
         sync_all_mv_shared_vars()
     variables[0].mv_sync()
-    end = 10 + rounds * workers * (workers + 1) / 2
-    worker.report(equal=all(bool((v.get_value() == end).all()) for v in variables))
+    for variable in variables:
+        equal(variable.get_value(), np.full((2, 3), 10 + rounds * workers * (workers + 1) / 2))
 
 
-def one_is_wrong(make):
-    """Rank 0 makes something else than the others; report what they get, and that all go on."""
-    worker.report_call(make)
+def wrong_on_the_first(make, right, error, pattern):
+    """Rank 0 gets `error` for what it makes, the others a MismatchError, and all go on."""
+    if mv.size() == 1:
+        return
+    if mv.rank() == 0:
+        message = str(raises(error, make))
+        assert re.search(pattern, message), message
+    else:
+        raises(mv.MismatchError, right)
     variable = mv_shared(np.zeros(3))
     variable.set_value(np.ones(3))
     variable.mv_sync()
     mv.barrier()
     variable.mv_sync()
-    worker.report(after=variable.get_value().tolist())
+    equal(variable.get_value(), np.full(3, mv.size()))
 
 
-def roles():
-    """Rank 0 only keeps tables: it makes the variables too, but does not synchronise them."""
-    variable = mv_shared(np.full(3, mv.rank(), np.float64))
-    worker.report(start=variable.get_value().tolist())
-    worker.report_call(variable.mv_sync)
-    mv.barrier()
+@case()
+def another_size_on_one_rank():
+    sizes = (lambda: mv_shared(np.zeros(4)), lambda: mv_shared(np.zeros(5)))
+    wrong_on_the_first(*sizes, mv.MismatchError, "4.*5|5.*4")
 
 
-scenario = sys.argv[1]
-role = "server" if scenario == "roles" and worker.RANK == 0 else "all"
-with mv.session(role=role, sync=scenario == "in step"):
-    if scenario == "values":
-        values_agree()
-    elif scenario == "in step":
-        in_step()
-    elif scenario == "shape":
-        one_is_wrong(lambda: mv_shared(np.zeros((2, 3) if mv.rank() == 0 else (3, 2)), name="W"))
-    elif scenario == "size":
-        one_is_wrong(lambda: mv_shared(np.zeros(4 if mv.rank() == 0 else 5)))
-    elif scenario == "type":
-        one_is_wrong(lambda: mv_shared(np.zeros(4, complex if mv.rank() == 0 else float)))
-    elif scenario == "framework":
-        one_is_wrong(lambda: mv_shared(0.0, **({"wrong": 1} if mv.rank() == 0 else {})))
-    elif scenario == "roles":
-        roles()
+@case()
+def another_shape_on_one_rank():
+    def of_shape(*shape):
+        return lambda: mv_shared(np.zeros(shape), name="W")
+
+    pattern = r"W, shape \(2, 3\).*W, shape \(3, 2\)|W, shape \(3, 2\).*W, shape \(2, 3\)"
+    wrong_on_the_first(of_shape(2, 3), of_shape(3, 2), mv.MismatchError, pattern)
+
+
+@case()
+def another_type_on_one_rank():
+    types = (lambda: mv_shared(np.zeros(4, complex)), lambda: mv_shared(np.zeros(4)))
+    wrong_on_the_first(*types, TypeError, "received complex128")
+
+
+@case()
+def an_error_of_the_framework_on_one_rank():
+    makes = (lambda: mv_shared(0.0, wrong=1), lambda: mv_shared(0.0))
+    wrong_on_the_first(*makes, TypeError, "wrong|constructor")
+
+
+@case()
+def a_rank_that_only_keeps_tables():
+    if mv.size() == 1:
+        return
+    mv.shutdown()
+    mv.init(role="server" if worker.RANK == 0 else "all", timeout=TIMEOUT)
+    variable = mv_shared(np.full(3, worker.RANK, np.float64))
+    if worker.RANK == 0:
+        raises(mv.StateError, variable.mv_sync)
+    else:
+        equal(variable.get_value(), [1, 1, 1])  # that of the first worker
+        variable.mv_sync()
+
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
+    from theano_backend import theano
+
+    from multiverso.theano_ext.sharedvar import (
+        MVSharedVariable,
+        mv_shared,
+        sync_all_mv_shared_vars,
+    )
+
+    run_all(CASES)

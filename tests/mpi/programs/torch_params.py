@@ -1,22 +1,22 @@
-"""What each rank sees of a module of PyTorch that all workers train."""
+"""Modules of PyTorch on any number of ranks: one start, all gains, errors that reach all."""
 
-import sys
+from cases import equal, raises, registrar, run_all
 
-import worker
+import multiverso as mv
 
-worker.begin()
-
-import torch  # noqa: E402
-
-import multiverso as mv  # noqa: E402
-from multiverso.torch_ext import DistributedOptimizer, TorchParamManager  # noqa: E402
+# What a rank alone imports: a test that reads the names of the cases needs no PyTorch.
+torch = DistributedOptimizer = TorchParamManager = None
 
 ROUNDS = 10
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+
+CASES = {}
+
+case = registrar(CASES)
 
 
-def module_of(value, dtype):
-    module = torch.nn.Linear(3, 2).to(dtype)
+def module_of(value, dtype="float32"):
+    module = torch.nn.Linear(3, 2).to(getattr(torch, dtype))
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.fill_(value)
@@ -24,15 +24,17 @@ def module_of(value, dtype):
 
 
 def holds(module, value):
-    return all(bool((parameter == value).all()) for parameter in module.parameters())
+    for parameter in module.parameters():
+        assert (parameter == value).all(), f"expected {value}, received {parameter}"
 
 
-def sums(in_step):
+def sums(in_step=False):
     """All start from the master's parameters and end with everybody's gains."""
     me, workers = mv.worker_id(), mv.num_workers()
     modules = [module_of(me + 4, dtype) for dtype in DTYPES]
     managers = [TorchParamManager(module) for module in modules]
-    worker.report(starts=[holds(module, 4) for module in modules])
+    for module in modules:
+        holds(module, 4)
     for _ in range(ROUNDS):
         for module, manager in zip(modules, managers, strict=True):
             with torch.no_grad():
@@ -43,28 +45,44 @@ def sums(in_step):
         mv.barrier()
         for manager in managers:
             manager.sync_all_param()
-    end = 4 + ROUNDS * workers * (workers + 1) / 2
-    worker.report(ends=[holds(module, end) for module in modules])
+    for module in modules:
+        holds(module, 4 + ROUNDS * workers * (workers + 1) / 2)
 
 
-def buffers():
-    """Statistics are averaged, the master's, or each worker's own."""
+@case()
+def all_start_from_the_master_and_gain_from_all():
+    sums()
+
+
+@case(sync=True)
+def in_sync_mode_too():
+    sums(in_step=True)
+
+
+def buffers_with(choice):
+    """Return the mean and the count of a layer whose workers have seen different things."""
     me = mv.worker_id()
-    seen = {}
-    for choice in ("average", "master", False):
-        module = torch.nn.BatchNorm1d(1)
-        module.running_mean.fill_(100 + me)  # of which only the master's counts
-        manager = TorchParamManager(module, choice)
-        module.running_mean += 6 * (me + 1)
-        module.num_batches_tracked += me + 1
-        manager.sync_all_param()
-        seen[str(choice)] = [module.running_mean.item(), module.num_batches_tracked.item()]
-    worker.report(buffers=seen)
+    module = torch.nn.BatchNorm1d(1)
+    module.running_mean.fill_(100 + me)  # of which only the master's counts
+    manager = TorchParamManager(module, choice)
+    module.running_mean += 6 * (me + 1)
+    module.num_batches_tracked += me + 1
+    manager.sync_all_param()
+    return [module.running_mean.item(), module.num_batches_tracked.item()]
 
 
-def optimizer():
-    """Make steps of SGD with the gradients of all workers."""
-    module = module_of(1.0, torch.float32)
+@case(sync=True)
+def buffers_are_averaged_or_the_masters_or_each_workers_own():
+    me, workers = mv.worker_id(), mv.num_workers()
+    # Of a count there is no average: it is the master's.
+    equal(buffers_with("average"), [100 + 3.0 * (workers + 1), 1])
+    equal(buffers_with("master"), [106.0, 1])
+    equal(buffers_with(False), [106.0 + 7 * me, me + 1])
+
+
+@case(sync=True)
+def an_optimiser_steps_with_the_gradients_of_all():
+    module = module_of(1.0)
     stepping = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
     for _ in range(4):
         stepping.zero_grad()
@@ -72,29 +90,34 @@ def optimizer():
         stepping.step()
     # The gradient of the weights is the input, that of the bias one.
     inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
-    worker.report(
-        weight=bool((module.weight == 1 - 4 * 0.5 * inputs).all()),
-        bias=bool((module.bias == 1 - 4 * 0.5 * mv.num_workers()).all()),
-    )
+    assert (module.weight == 1 - 4 * 0.5 * inputs).all(), module.weight
+    assert (module.bias == 1 - 4 * 0.5 * mv.num_workers()).all(), module.bias
 
 
-def wrong_on_one(make):
-    """Rank 0 makes something else than the others; report what they get, and that all go on."""
-    worker.report_call(
-        make if mv.rank() == 0 else lambda: TorchParamManager(module_of(0, DTYPES[0]))
-    )
-    mv.barrier()
-
-
-scenario = sys.argv[1]
-with mv.session(sync=scenario in ("sync", "buffers", "optimizer")):
-    if scenario in ("async", "sync"):
-        sums(scenario == "sync")
-    elif scenario == "buffers":
-        buffers()
-    elif scenario == "optimizer":
-        optimizer()
-    elif scenario == "empty":
-        wrong_on_one(lambda: TorchParamManager(torch.nn.ReLU()))
+def wrong_on_the_first(make, error):
+    """Rank 0 gets `error` for what it makes, the others a MismatchError, and all go on."""
+    if mv.size() == 1:
+        return
+    if mv.rank() == 0:
+        raises(error, make)
     else:
-        wrong_on_one(lambda: DistributedOptimizer(None, None, freq=0))
+        raises(mv.MismatchError, lambda: TorchParamManager(module_of(0)))
+    sums()
+
+
+@case()
+def no_parameters_on_one_rank():
+    wrong_on_the_first(lambda: TorchParamManager(torch.nn.ReLU()), ValueError)
+
+
+@case()
+def no_optimiser_on_one_rank():
+    wrong_on_the_first(lambda: DistributedOptimizer(None, None, freq=0), TypeError)
+
+
+if __name__ == "__main__":
+    import torch
+
+    from multiverso.torch_ext import DistributedOptimizer, TorchParamManager
+
+    run_all(CASES)

@@ -39,9 +39,7 @@ def shield():
     if child == 0:
         return
     os.waitpid(child, 0)
-    _write(f"gone-{RANK}", "")
-    for rank in range(SIZE):
-        wait_for("gone", rank)
+    meet("gone")
     os._exit(0)
 
 
@@ -85,6 +83,13 @@ def wait_for(name, rank="test"):
         if time.monotonic() > deadline:
             raise TimeoutError(f"rank {RANK} waited in vain for {path.name}")
         time.sleep(0.005)
+
+
+def meet(name):
+    """Wait until all ranks have come to `name`."""
+    announce(name)
+    for rank in range(SIZE):
+        wait_for(name, rank)
 
 
 def _write(name, text):
