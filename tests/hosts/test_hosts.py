@@ -52,7 +52,7 @@ def run(two_hosts, program, *arguments, np, **environ):
 
 @pytest.fixture(scope="module")
 def cases(two_hosts):
-    """Return what runs the cases of a program once: the result, and the bytes each host received."""
+    """Return what runs the cases of a program once: the result, and the bytes each host got."""
 
     @functools.cache
     def run_cases(program, np):

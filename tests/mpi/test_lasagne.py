@@ -8,9 +8,7 @@ import pytest
 
 import launch
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("lasagne") is None, reason="needs Lasagne"
-)
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("lasagne") is None, reason="needs Lasagne")
 
 
 @functools.cache

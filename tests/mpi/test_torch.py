@@ -8,9 +8,7 @@ import torch_params
 
 import launch
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs PyTorch"
-)
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 
 
 @functools.cache

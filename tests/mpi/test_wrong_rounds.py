@@ -15,21 +15,16 @@ PROGRAM = "wrong_rounds.py"
 JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
 
 
-def errors(result, ranks):
-    """Return [type, message] of what each of the ranks reported."""
-    missing = [rank for rank in ranks if not result.reports.get(rank, {}).get("error")]
-    assert not missing, f"ranks {missing} reported no error:\n{result.reports}\n{result.output}"
-    return [result.reports[rank]["error"] for rank in ranks]
-
-
-def on_nodes(np, per_node):
-    """Return the environment of a job with so many ranks per node."""
-    return {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+def errors(result, ranks, name="error"):
+    """Return [type, message] of what each of the ranks reported under that name."""
+    missing = [rank for rank in ranks if not result.reports.get(rank, {}).get(name)]
+    assert not missing, f"ranks {missing} reported no {name}:\n{result.reports}\n{result.output}"
+    return [result.reports[rank][name] for rank in ranks]
 
 
 @functools.cache
 def disagreements(np, per_node):
-    return launch.run("disagreements.py", np=np, **on_nodes(np, per_node))
+    return launch.run("disagreements.py", np=np, **launch.on_nodes(np, per_node))
 
 
 # One worker beside a server has nobody to disagree with.
@@ -64,22 +59,23 @@ def test_sessions_that_went_wrong_leave_nothing_behind(np, per_node):
 
 
 @pytest.mark.parametrize(("np", "per_node"), [(2, 2), (4, 4), (2, 1), (3, 2)])
-@pytest.mark.parametrize("call", ["add_get", "get", "aggregate"])
-def test_rank_that_does_not_come_is_named_by_a_timeout(call, np, per_node):
-    result = launch.run(PROGRAM, "late", call, np=np, **on_nodes(np, per_node)).check_clean()
-    for kind, message in errors(result, range(np - 1)):
-        assert kind == "OperationTimeout", message
-        assert f"rank {np - 1}" in message
-        assert f"in {call}" in message
-        assert call == "aggregate" or "of table 'weights'" in message
-    (kind, message) = errors(result, [np - 1])[0]
-    expected = {"AbortedError", "PeerLostError"}
-    if np > per_node:
-        # The news of the end may overtake what it did to the order of calls, or come after it, or
-        # find it waiting, as one of those whom the timeout is for.
-        expected |= {"MismatchError", "OperationTimeout"}
-    assert kind in expected, message
-    assert "waited" in message or "rank 0" in message
+def test_rank_that_does_not_come_is_named_by_a_timeout(np, per_node):
+    calls = ("add_get", "get", "aggregate")
+    result = launch.run(PROGRAM, "late", *calls, np=np, **launch.on_nodes(np, per_node)).check()
+    for call in calls:
+        for kind, message in errors(result, range(np - 1), name=call):
+            assert kind == "OperationTimeout", f"{call}: {message}"
+            assert f"rank {np - 1}" in message
+            assert f"in {call}" in message
+            assert call == "aggregate" or "of table 'weights'" in message
+        kind, message = errors(result, [np - 1], name=call)[0]
+        expected = {"AbortedError", "PeerLostError"}
+        if np > per_node:
+            # The news of the end may overtake what it did to the order of calls, or come after
+            # it, or find it waiting, as one of those whom the timeout is for.
+            expected |= {"MismatchError", "OperationTimeout"}
+        assert kind in expected, f"{call}: {message}"
+        assert "waited" in message or "rank 0" in message
 
 
 def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
@@ -89,17 +85,18 @@ def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
         assert "of table 'weights'" in message or "of table 'biases'" in message
 
 
+# All ways in which a script ends are those of test_faults.py.
 @pytest.mark.parametrize(
-    ("how", "texts"),
+    ("per_node", "how", "texts"),
     [
-        ("exception", ["ValueError: bad batch 17", "wrong_rounds.py:"]),
-        ("exit", ["without mv.shutdown()"]),
-        ("silently", ["without mv.shutdown()"]),
+        (3, "exception", ["ValueError: bad batch 17", "wrong_rounds.py:"]),
+        (2, "exception", ["ValueError: bad batch 17", "wrong_rounds.py:"]),
+        (3, "exit", ["without mv.shutdown()"]),
+        (2, "silently", ["without mv.shutdown()"]),
     ],
 )
-@pytest.mark.parametrize("per_node", [3, 2])
-def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, per_node):
-    result = launch.run(PROGRAM, "ends", how, np=3, **on_nodes(3, per_node)).check_clean()
+def test_rank_whose_script_ends_is_named_with_the_reason(per_node, how, texts):
+    result = launch.run(PROGRAM, "ends", how, np=3, **launch.on_nodes(3, per_node)).check_clean()
     for kind, message in errors(result, (0, 1)):
         assert kind == "PeerLostError", message
         assert re.search(r"rank 2 (on \S+ )?left", message), message
@@ -107,29 +104,40 @@ def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, per_node):
             assert text in message
 
 
-@pytest.mark.parametrize("call", ["get", "add_get", "get_rows", "aggregate"])
 @pytest.mark.parametrize("per_node", [3, 2])
-def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(call, per_node):
-    with launch.Job(PROGRAM, "interrupted", call, np=3, **on_nodes(3, per_node)) as job:
-        job.wait_for("waiting", 0)
-        job.signal(0, signal.SIGINT)
-        result = job.finish().check_clean()
-    assert errors(result, [0])[0][0] == "KeyboardInterrupt"
-    assert result.reports[0]["after"][0] == "AbortedError"
-    for kind, message in errors(result, (1, 2)):
-        assert kind == "AbortedError", message
-        assert "rank 0" in message
-        assert "KeyboardInterrupt" in message
+def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(per_node):
+    calls = ("get", "add_get", "get_rows", "aggregate")
+    nodes = launch.on_nodes(3, per_node)
+    with launch.Job(PROGRAM, "interrupted", *calls, np=3, **nodes) as job:
+        for call in calls:
+            job.wait_for(f"waiting-{call}", 0)
+            job.signal(0, signal.SIGINT)
+        result = job.finish().check()
+    for call in calls:
+        assert errors(result, [0], name=call)[0][0] == "KeyboardInterrupt", call
+        assert errors(result, [0], name=f"after {call}")[0][0] == "AbortedError", call
+        for kind, message in errors(result, (1, 2), name=call):
+            assert kind == "AbortedError", f"{call}: {message}"
+            assert "rank 0" in message
+            assert "KeyboardInterrupt" in message
 
 
 @pytest.mark.parametrize(
-    ("calls", "mode"),
-    [("add_get", "sync"), ("add,get", "sync"), ("add_rows,get_rows", "sync"),
-     ("aggregate", "sync"), ("add,get", "stale")],
-)  # fmt: skip
-@pytest.mark.parametrize("per_node", [3, 2])
-def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode, per_node):
-    with launch.Job(PROGRAM, "killed", calls, mode, np=3, **on_nodes(3, per_node)) as job:
+    ("per_node", "calls", "mode"),
+    [
+        (3, "add_get", "sync"),
+        (2, "add,get", "sync"),
+        (3, "add_rows,get_rows", "sync"),
+        (2, "add_rows,get_rows", "sync"),
+        (3, "aggregate", "sync"),
+        (2, "aggregate", "sync"),
+        (3, "add,get", "stale"),
+        (2, "add,get", "stale"),
+    ],
+)
+def test_killed_rank_is_named_to_the_others_in_their_round(per_node, calls, mode):
+    nodes = launch.on_nodes(3, per_node)
+    with launch.Job(PROGRAM, "killed", calls, mode, np=3, **nodes) as job:
         job.wait_for("busy")
         pid = job.pid(1)
         job.signal(1, signal.SIGKILL)
@@ -142,7 +150,7 @@ def test_killed_rank_is_named_to_the_others_in_their_round(calls, mode, per_node
 
 @pytest.mark.parametrize("calls", ["add_get", "aggregate"])
 def test_killed_rank_that_was_alone_on_its_node_is_named_too(calls):
-    with launch.Job(PROGRAM, "killed", calls, np=3, **on_nodes(3, 1)) as job:
+    with launch.Job(PROGRAM, "killed", calls, np=3, **launch.on_nodes(3, 1)) as job:
         job.wait_for("busy")
         pid = job.pid(1)
         job.signal(1, signal.SIGKILL)

@@ -14,6 +14,7 @@ import worker
 from cases import TIMEOUT
 
 import multiverso as mv
+from multiverso import api
 
 #: Seconds of the sessions in which a deadline is to pass.
 SHORT = 1.0
@@ -56,20 +57,28 @@ def _calls(table):
     }
 
 
-def late(call):
-    """All ranks make a call but the last, which comes when the others have given up."""
-    table = _open(timeout=SHORT)
-    known = _calls(table)
-    if call == "get":  # of a round to which the last has not added
-        table.add(_ones()) if worker.RANK != LAST else None
-    if worker.RANK == LAST:
-        for rank in range(LAST):
-            worker.wait_for("gave-up", rank)
-    worker.report_call(known[call])
-    if worker.RANK == LAST and NODES and worker.reported("error") is None:
-        # Its part of the round was with the other node before the news that this one gave up.
-        worker.report_call(known[call])
-    worker.announce("gave-up")
+def _sessions(*calls, **options):
+    """Open a session for each call; wait for all ranks before it, and leave it afterwards."""
+    for call in calls:
+        worker.meet(f"opens-{call}")
+        yield call, _open(**options)
+        api.current_session().leave(f"{call} is over")
+
+
+def late(*calls):
+    """All ranks make each call but the last, which comes when the others have given up."""
+    for call, table in _sessions(*calls, timeout=SHORT):
+        known = _calls(table)
+        if call == "get":  # of a round to which the last has not added
+            table.add(_ones()) if worker.RANK != LAST else None
+        if worker.RANK == LAST:
+            for rank in range(LAST):
+                worker.wait_for(f"gave-up-{call}", rank)
+        worker.report_call(known[call], name=call)
+        if worker.RANK == LAST and NODES and worker.reported(call) is None:
+            # Its part of the round was with the other node before the news that this one gave up.
+            worker.report_call(known[call], name=call)
+        worker.announce(f"gave-up-{call}")
 
 
 def crossed():
@@ -96,29 +105,29 @@ def ends(how):
     worker.report_call(table.add_get, _ones())
 
 
-def interrupted(call):
-    """Rank 0 waits in a call until the test interrupts it; the others come afterwards."""
-    table = _open()
-    known = _calls(table)
-    if worker.RANK == 0:
-        if call.startswith("get"):
-            table.add(_ones())
-        threading.Thread(target=_announce_when_waiting, daemon=True).start()
-        worker.report_call(known[call])
-        # A program that goes on nevertheless gets no half of a round.
-        worker.report_call(table.get, name="after")
-        worker.announce("interrupted")
-    else:
-        worker.wait_for("interrupted", 0)
-        worker.report_call(known["add_get" if call.startswith("get") else call])
+def interrupted(*calls):
+    """Rank 0 waits in each call until the test interrupts it; the others come afterwards."""
+    for call, table in _sessions(*calls):
+        known = _calls(table)
+        if worker.RANK == 0:
+            if call.startswith("get"):
+                table.add(_ones())
+            threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
+            worker.report_call(known[call], name=call)
+            # A program that goes on nevertheless gets no half of a round.
+            worker.report_call(table.get, name=f"after {call}")
+            worker.announce(f"interrupted-{call}")
+        else:
+            worker.wait_for(f"interrupted-{call}", 0)
+            worker.report_call(known["add_get" if call.startswith("get") else call], name=call)
 
 
-def _announce_when_waiting():
+def _announce_when_waiting(call):
     main = threading.main_thread().ident
     while sys._current_frames()[main].f_code.co_name != "call":
         time.sleep(0.01)
     time.sleep(0.5)  # past the first slice, where the wait goes on in Python
-    worker.announce("waiting")
+    worker.announce(f"waiting-{call}")
 
 
 def killed(call, mode="sync"):
