@@ -38,10 +38,12 @@ GRACE = 20.0
 #: Names the folder of the job to its ranks, and so marks all its processes.
 MARK = "MULTIVERSO_TEST_JOB"
 
-#: What Open MPI needs to run as root, with more ranks than cores, and without a false error.
+#: What Open MPI needs to run as root, with more ranks than cores, and without a false error; and to
+#: start at once: its component for libfabric, of no use here, sleeps for a second before it knows.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_btl": "^ofi",
     "OMPI_MCA_osc": "^ucx",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
