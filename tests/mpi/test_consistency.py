@@ -16,7 +16,7 @@ PLACES = {
 }
 JOBS = [
     *((np, "memory") for np in (1, 2, 3, 4)),
-    (3, "files"),
+    (2, "files"),
     (2, "nodes of 1"),
     (4, "nodes of 1"),
     (3, "nodes of 2"),

@@ -9,12 +9,15 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from launch import WALL_LIMIT, run
 
 FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
 POINT = 0.01  # of the test error: one percentage point
+
+pytestmark = pytest.mark.one_mpi
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")

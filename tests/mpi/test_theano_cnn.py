@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from launch import WALL_LIMIT, run
 
@@ -18,6 +19,8 @@ if not any(map(importlib.util.find_spec, ("pytensor", "aesara", "theano"))):
     MISSING.append("PyTensor, Aesara or Theano")
 
 POINT = 0.01  # of the test error: one percentage point
+
+pytestmark = pytest.mark.one_mpi
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")

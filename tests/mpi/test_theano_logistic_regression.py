@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from launch import WALL_LIMIT, run
 
@@ -78,29 +79,34 @@ class TestTraining(UsesExample):
                 self.assertIn(f"test error {result['test_error']:.2%}", output)
                 self.assertEqual(len(output.splitlines()), int(EPOCHS) // 10 + 1, output)
 
+    @pytest.mark.one_mpi
     def test_without_mpirun(self):
         reference = self.plain("--epochs", EPOCHS, "--seed", "3")
         done = alone("--epochs", EPOCHS, "--seed", "3", "--json", str(self.json))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assert_as_good(json.loads(self.json.read_text("utf-8")), reference)
 
+    @pytest.mark.one_mpi
     def test_all_workers_stop_early_together(self):
         result, _ = self.parallel(3, "--learning-rate", "3")
         self.assertLess(result["epochs"], 100)
         self.assertEqual(result["updates"], 50 * result["epochs"])
 
+    @pytest.mark.one_mpi
     def test_more_workers_than_batches(self):
         options = ("--epochs", "30", "--batch-size", "400")
         result, _ = self.parallel(4, *options)
         self.assert_as_good(result, self.plain(*options))
         self.assertEqual(result["updates"], 3 * 30)
 
+    @pytest.mark.one_mpi
     def test_nothing_is_written_to_the_home_folder(self):
         home = self.folder / "home"
         home.mkdir()
         self.parallel(2, "--epochs", "1", HOME=str(home))
         self.assertEqual(list(home.rglob("*")), [])
 
+    @pytest.mark.one_mpi
     def test_a_copy_of_mnist(self):
         random = np.random.default_rng(0)
         centres = random.normal(size=(10, 28, 28))
@@ -119,6 +125,7 @@ class TestTraining(UsesExample):
         self.assert_as_good(result, self.plain(*options))
 
 
+@pytest.mark.one_mpi
 class TestWrongUse(UsesExample):
     def assert_one_sentence(self, returncode, output, text):
         self.assertEqual(returncode, 2, output)

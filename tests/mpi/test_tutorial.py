@@ -7,6 +7,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 from launch import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
@@ -14,6 +16,8 @@ BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$\s*^```output\n(?P<output>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 COMPILING = 400.0  # seconds that a job may take which compiles at first
+
+pytestmark = pytest.mark.one_mpi
 
 
 def missing_modules(code):

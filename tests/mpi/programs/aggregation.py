@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import worker
-from cases import SEED, TIMEOUT, equal, raises
+from cases import SEED, TIMEOUT, equal, raises, repeats
 from modes import case, same_bits
 from round_model import DTYPES, values_of
 
@@ -53,7 +53,7 @@ def aggregate_in_all_modes_between_calls_on_tables():
     for mode in ({}, {"sync": True}, {"staleness": 2}):
         with mv.session(**mode, timeout=TIMEOUT):
             table = mv.ArrayTableHandler(10)
-            for number in range(1, 100):
+            for number in range(1, repeats(100)):
                 table.add(np.ones(10))
                 _aggregate(*_parts(number, "float64", number), number)
                 assert table.get(sync=True)[0] == number * mv.num_workers()

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import worker
-from cases import SEED, TIMEOUT, equal, everywhere, raises
+from cases import SEED, TIMEOUT, equal, everywhere, raises, repeats
 from modes import case, dawdle
 from round_model import ADDS_AHEAD
 
@@ -18,7 +18,7 @@ def get_after_j_adds_has_exactly_j_adds_of_every_worker():
     table = mv.ArrayTableHandler(20_000, 5, dtype="int64")
     equal(table.get(), np.full(20_000, 5))
     ones = np.ones(20_000, np.int64)
-    for number in range(1, 200):
+    for number in range(1, repeats(200)):
         table.add(ones)
         assert (table.get() == 5 + number * n).all()
         assert (table.add_get(ones) == 5 + (number + 1) * n).all()
@@ -69,7 +69,7 @@ def gets_without_adds_wait_for_nobody_for_long():
 @case(sync=True)
 def table_smaller_than_the_number_of_workers():
     table = mv.ArrayTableHandler(1)
-    for number in range(1, 500):
+    for number in range(1, repeats(500)):
         equal(table.add_get([1]), [number * mv.num_workers()])
 
 

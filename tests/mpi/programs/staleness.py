@@ -41,8 +41,8 @@ def _within_bound(staleness, pace):
 def staleness_is_never_exceeded_and_the_sum_is_exact():
     mv.shutdown()
     for staleness in (1, 2, 5):
-        with mv.session(staleness=staleness, timeout=TIMEOUT):
-            for pace in range(3):
+        with mv.session(staleness=staleness, timeout=TIMEOUT) as session:
+            for pace in range(3 if session.num_nodes == 1 else 1):
                 _within_bound(staleness, pace)
     mv.init(timeout=TIMEOUT)
 
