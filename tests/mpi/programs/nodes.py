@@ -13,10 +13,10 @@ import multiverso as mv
 LAST = worker.SIZE - 1
 
 
-def tables_are_freed():
+def tables_are_freed(count):
     """Create and release tables of 64 MB; none may stay, on any node."""
     with mv.session():
-        for _ in range(12):
+        for _ in range(int(count)):
             table = mv.ArrayTableHandler(16 * 2**20)
             table.add(np.ones(16 * 2**20, np.float32))
             del table
@@ -60,12 +60,16 @@ def threads_are_needed():
 
 
 def sync_rounds(count):
-    """Make some rounds of sync mode with a table of 1 MB."""
+    """Make some rounds of sync mode with a table of 1 MB, when the test says so."""
     with mv.session(sync=True):
         table = mv.ArrayTableHandler(250_000)
         ones = np.ones(250_000, np.float32)
+        worker.announce("ready")
+        worker.wait_for("go")
         for _ in range(int(count)):
             table.add_get(ones)
+        worker.announce("made")
+        worker.wait_for("counted")
 
 
 def interrupted():
