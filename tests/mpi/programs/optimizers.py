@@ -79,7 +79,7 @@ def updates_at_the_same_time_are_all_made_and_counted():
     # each with the step that it is for the row.
     turns = 20
     for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam"):
-        for shape in ((70_001,), (700, 24), (2, 300_000)):
+        for shape in ((70_001,), (700, 24), (2, 100_000)):
             table = table_of(name, np.ones(shape), **OPTIONS[name])
             model = Model(name, np.ones((1, 1)), **OPTIONS[name])
             mv.barrier()
@@ -192,7 +192,7 @@ def sync_rounds_update_each_row_with_the_sum_of_those_who_name_it():
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
-        for rows, columns in ((37, 8), (3, 100_000)):  # the second: rows of several messages
+        for rows, columns in ((37, 8), (3, 70_000)):  # the second: rows of two messages
             start = rng.standard_normal((rows, columns)).astype(np.float32)
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(5):
