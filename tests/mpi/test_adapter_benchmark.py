@@ -37,6 +37,8 @@ class TestTheBenchmark(unittest.TestCase):
             (bar,) = measured["bars"]
             self.assertEqual(bar["reference"], reference)
             self.assertEqual(bar["passed"], bar["measured"] >= bar["speed"])
+            low, high = bar["interval"]
+            self.assertTrue(low <= bar["measured"] <= high, bar)
 
 
 if __name__ == "__main__":

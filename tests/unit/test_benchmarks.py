@@ -46,6 +46,21 @@ class TestSeries(unittest.TestCase):
         self.assertEqual(ours.speed_at_best(series("x", [30, 40, 3], workers=2)), 3.0)
         self.assertEqual(ours.speed_at_best(series("x", [3])), 6.0)
 
+    def test_the_bounds_of_a_speed_are_ratios_around_it(self):
+        ours = series("ours", [1] * 100)
+        theirs = series("theirs", np.random.default_rng(3).permutation(np.arange(1.0, 101.0)))
+        low, high = ours.interval_against(theirs)
+        # Of 100 throws of a coin 41 to 59 are heads 94 times in 100.
+        self.assertEqual((low, high), (41.0, 60.0))
+        self.assertEqual(series("x", [2, 3]).interval_against(series("y", [4, 3])), (1.0, 2.0))
+
+    def test_a_bar_has_them_too(self):
+        case = comparisons.Case("get", 10, [series("ours", [1, 2]), series("theirs", [2, 3])])
+        (verdict,) = bars.judge([case], 1, (bars.Bar("get", 10, "theirs", 1, 1.6),))
+        self.assertEqual((verdict.speed, verdict.interval), (1.75, (1.5, 2.0)))
+        self.assertTrue(verdict.passed)
+        self.assertEqual(bars.judge([case], 1, (bars.Bar("get", 10, "others", 1, 1.6),)), [])
+
     def test_p99_is_near_the_slowest_sample(self):
         self.assertEqual(series("x", range(201)).p99, 198)
         self.assertEqual(series("x", [3.0]).p99, 3.0)
