@@ -55,8 +55,9 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
 void LeaveSessions() {
   for (const uintptr_t handle : Sessions().All()) {
     const SessionUse use(&Sessions(), handle);
-    if (use) NoteLosses(*use->session);
-    if (use) use->session->Leave("its program ended without closing the session");
+    if (!use) continue;
+    use->session->Leave("its program ended without closing the session");
+    NoteLosses(*use->session);
   }
 }
 

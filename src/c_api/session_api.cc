@@ -250,8 +250,9 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
     {
       const SessionUse use = Using(session);
       if (!use) return WhyStale("session");
-      NoteLosses(*use->session);
       use->session->Leave(reason == nullptr ? "left" : reason);
+      // After it: of those who go on without this rank nobody comes to the end of MPI.
+      NoteLosses(*use->session);
     }
     return Withdraw(session);
   });
