@@ -75,7 +75,9 @@ def init(
         What happens when a rank dies, or its script ends in the middle. "fail": whoever waits for
         it gets `PeerLostError`. "continue", in async mode: the others go on without it, with every
         add that has returned in place; `barrier`, creating tables, `save`, `shutdown` and the
-        other calls that all make together are made by those who are left.
+        other calls that all make together are made by those who are left. On several nodes, as
+        long as each node has a rank that is left; an add in the middle of which the rank died that
+        served it to other nodes raises `PeerLostError` on its caller alone.
     peer_timeout : float, optional
         Seconds that a rank may give no sign of life, as a process that was stopped or a machine
         that is out of reach. After a third of them its name is logged; after all of them, who waits

@@ -90,7 +90,8 @@ bool RoundService::IsSettled() {
 }
 
 Status RoundService::Settle(const WaitLimit& limit) {
-  if (!leads_) return Status::Ok();
+  // A session that goes on without lost ranks has no rounds, and the other leaders may be lost.
+  if (!leads_ || group_->members().survives_losses()) return Status::Ok();
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     clocks_.Close();

@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -8,6 +9,8 @@
 
 namespace multiverso {
 namespace {
+
+constexpr auto kLinger = std::chrono::seconds(1);
 
 // One meeting of everybody: all of a barrier, and of a shutdown.
 class Meeting : public Operation {
@@ -57,6 +60,7 @@ class ClosingMeeting final : public Meeting {
         return status;
       }
     }
+    if (has_met_ && status.ok()) status = Linger(limit);
     if (status.pending()) return status;
     if (status.ok()) {
       group_->Close();
@@ -68,11 +72,30 @@ class ClosingMeeting final : public Meeting {
   }
 
  private:
+  // Without lost ranks, processes end when MPI does, on all nodes. With some they end each for
+  // itself, and the messages that another node needs for the meeting just held may be lost with
+  // them. So whoever has met stays until all nodes have said that they have, or for a moment.
+  Status Linger(const WaitLimit& limit) {
+    Circle* const everybody = group_->everybody();
+    if (!linger_until_.has_value()) {
+      const bool some_lost = everybody->present().size() < everybody->members().size();
+      if (!some_lost || !group_->members().spans_nodes()) return Status::Ok();
+      linger_until_ = Clock::now() + kLinger;
+      everybody->Arrive(CallKind::kClose);
+    }
+    if (Clock::now() >= *linger_until_) return Status::Ok();
+    const Instant slice = std::min(limit.slice_end, *linger_until_);
+    const Status met = everybody->Meet(WaitLimit{Instant::max(), slice});
+    // Who does not come any more has met, too.
+    return met.pending() && Clock::now() < *linger_until_ ? met : Status::Ok();
+  }
+
   RoundService* rounds_;
   Checkpointing* checkpointing_;
   SaveEnd save_end_;
   bool was_over_;
   bool has_met_ = false;
+  std::optional<Instant> linger_until_;
 };
 
 }  // namespace
@@ -168,6 +191,9 @@ FenceCheck Session::ComeToFence(CallKind call) {
 }
 
 std::unique_ptr<Operation> Session::StartAggregate(DType dtype, void* data, int64_t count) {
+  if (members_.spans_nodes() && members_.survives_losses()) {
+    return std::make_unique<RelayAggregation>(group_.get(), dtype, data, count, NextDeadline());
+  }
   if (members_.spans_nodes()) {
     if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(group_.get());
     return std::make_unique<SpanningAggregation>(group_.get(), aggregate_link_.get(), dtype, data,

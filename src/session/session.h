@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "consistency/aggregation.h"
 #include "consistency/fence_check.h"
+#include "consistency/relay_aggregation.h"
 #include "consistency/spanning_aggregation.h"
 #include "session/agreement.h"
 #include "session/checkpointing.h"

@@ -125,11 +125,6 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   members_ = std::move(members.value());
   Status status;
   if (members_.spans_nodes()) status = transport_->CheckCanConnect();
-  if (members_.spans_nodes() && members_.survives_losses()) {
-    status = Status(Code::kUnsupported,
-                    "on_peer_lost: a session can go on without a lost rank on one node only, and "
-                    "these ranks are on several");
-  }
   SegmentLocator locator;
   if (status.ok() && members_.local_rank() == 0) {
     const auto ranks = static_cast<int>(members_.node_ranks().size());

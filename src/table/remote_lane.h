@@ -11,8 +11,18 @@
 #include "table/chunk_source.h"
 #include "table/request.h"
 #include "transport/messenger.h"
+#include "transport/request_numbers.h"
 
 namespace multiverso {
+
+// What a lane needs in a session that goes on without lost ranks: its changes are numbered, so that
+// another server can take over, and its messages have memory of their own, so that the caller's is
+// free whatever becomes of a message to a rank that has died.
+struct LaneBackup {
+  RequestNumbers* numbers = nullptr;  // null in other sessions
+  int node = 0;
+  int slot = -1;  // none: then a change that was not answered cannot be asked for again
+};
 
 // Keeps several chunks under way, straight from and into the caller's memory, so that the network
 // always has something to do. Used by one thread at a time.
@@ -20,17 +30,28 @@ class RemoteLane {
  public:
   // To `server`, with a tag that no other call of this rank has now. `rows` is for messages.
   RemoteLane(Messenger* messenger, int server, int tag, int64_t table, const TableRequest& request,
-             ChunkSource source, RowRange rows);
+             ChunkSource source, RowRange rows, LaneBackup backup = LaneBackup());
   ~RemoteLane();
   RemoteLane(RemoteLane&&) = default;
   RemoteLane& operator=(RemoteLane&&) = delete;
 
   int server() const { return server_; }
+  int tag() const { return tag_; }
   RowRange rows() const { return rows_; }
+  // The server that this one took over from, or -1.
+  int replaced() const { return replaced_; }
+  const LaneBackup& backup() const { return backup_; }
 
   // Ok when all chunks have been answered, pending before. Never waits. Not called again after an
   // error.
   Status Step(bool* progressed);
+
+  // With a backup: the messenger has failed, as it may when the server has died, and this is how.
+  // Step does nothing any more before Redirect.
+  const Status& stall() const { return stall_; }
+  // The server has gone: asks another one of its node for what has not been answered, with another
+  // tag. PeerLost if that might be done twice.
+  Status Redirect(int server, int tag);
 
   // The call has failed or is given up. Sends no more, and lets what is under way end; true when
   // nothing is.
@@ -41,31 +62,51 @@ class RemoteLane {
  private:
   static constexpr size_t kWindow = 8;
 
-  // A chunk under way.
-  struct Parcel {
-    Chunk chunk;
+  // The messages of a chunk, and the memory that they use.
+  struct Wire {
     std::string header;
     Reply reply;
-    int64_t expected = 0;  // bytes of the answer
+    std::vector<char> values;  // with a backup: row ids, then what is sent or comes back
     int64_t received = 0;
     Messenger::Ticket answer;
     Messenger::Ticket sends[3];
+
+    bool is_in_use() const;
+  };
+  // A chunk under way.
+  struct Parcel {
+    Chunk chunk;
+    std::unique_ptr<Wire> wire = std::make_unique<Wire>();
+    uint64_t number = 0;   // among the changes of the slot
+    uint64_t order = 0;    // among the chunks of the lane
+    int64_t expected = 0;  // bytes of the answer
     bool is_under_way = false;
   };
 
+  bool has_backup() const { return backup_.numbers != nullptr; }
   Status SendNext(Parcel* parcel);
+  Status Send(Parcel* parcel);
   // Lets the messages of the parcel move on; done when all are over.
   Status Test(Parcel* parcel, bool* done);
   Status CheckAnswer(const Parcel& parcel);
+  // Takes in the answer to a parcel that is over.
+  Status Finish(Parcel* parcel);
+  // What came of a message: ok if that is held back, since the server may have died.
+  Status Stall(const Status& status);
+  static void Detach(Messenger* messenger, std::unique_ptr<Wire>* wire);
 
   Messenger* messenger_;
   int server_;
+  int replaced_ = -1;
   int tag_;
   int64_t table_;
   TableRequest request_;
   ChunkSource source_;
   RowRange rows_;
+  LaneBackup backup_;
+  Status stall_;
   std::vector<std::unique_ptr<Parcel>> parcels_;  // stay put: messages point into them
+  uint64_t sent_ = 0;                             // chunks
   bool all_sent_ = false;
 };
 

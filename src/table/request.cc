@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "transport/messenger.h"
+#include "transport/receipts.h"
 
 namespace multiverso {
 namespace {
@@ -24,6 +25,9 @@ bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
   if (header->kind < RequestKind::kGet || header->kind > RequestKind::kReleased) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
+  if (header->slot < -1 || header->slot >= Receipts::kSlots) return false;
+  // The rank that carries it out is noted beside it.
+  if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
   if (header->kind == RequestKind::kSetHyper) {
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0;
   }

@@ -42,6 +42,14 @@ constexpr bool ReturnsData(RequestKind kind) {
   return kind == RequestKind::kGet || kind == RequestKind::kAddGet || kind == RequestKind::kGetRows;
 }
 
+constexpr bool IsChange(RequestKind kind) {
+  return CarriesData(kind) || kind == RequestKind::kSetHyper;
+}
+// Has the same effect twice as once.
+constexpr bool MayRepeat(RequestKind kind) {
+  return kind == RequestKind::kStore || kind == RequestKind::kSetHyper;
+}
+
 // Most bytes of values, and most row ids, of one chunk. Large enough for full speed, small enough
 // that both sides work on one chunk while others cross the network: at 1 MiB, ten million values
 // took up to twice as long between two hosts.
@@ -60,6 +68,11 @@ struct RequestHeader {
   int64_t count = 0;  // elements of a range, or rows; rounds to be applied before kSetHyper
   int64_t bytes = 0;  // of the values
   double value = 0;   // of a hyper-parameter
+  // Of a change, in a session that goes on without lost ranks: its place in a sequence of the
+  // sender's that must not be made twice (Receipts).
+  int32_t slot = -1;
+  uint32_t unused = 0;
+  uint64_t number = 0;
 };
 
 std::string EncodeRequest(RequestHeader header);

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "table/table.h"
 
@@ -93,7 +94,8 @@ bool ShardService::Poll() {
     }
   }
   // Without its transport this rank can serve nobody; whoever waits is told.
-  if (!status.ok() && !group_->IsAborted()) group_->Abort(status);
+  const bool is_loss = group_->members().survives_losses() && MayMeanLoss(status);
+  if (!status.ok() && !is_loss && !group_->IsAborted()) group_->Abort(status);
   CleanUp();
   busy_.store(!jobs_.empty(), std::memory_order_relaxed);
   return any;
@@ -226,7 +228,58 @@ Status ShardService::GoOn(Job* job, bool* any) {
   return Status(Code::kInternal, "a request in no phase");
 }
 
+Status ShardService::Claim(Job* job, bool* done) {
+  const RequestHeader& header = job->header;
+  *done = false;
+  if (header.slot < 0 || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
+  // Others do its work by now.
+  MV_RETURN_IF_NOT_OK(group_->CheckNotGivenUp());
+  const auto is_alive = [&](int local_rank) {
+    return group_->IsAlive(local_rank) &&
+           group_->slot(group_->rank_of(local_rank)).was_given_up.load() == 0;
+  };
+  const auto claim =
+      group_->receipt(header.sender, header.slot)
+          ->Take(header.number, group_->local_rank(), MayRepeat(header.kind), is_alive);
+  switch (claim) {
+    case Receipt::Claim::kMine:
+      job->is_claimed = true;
+      return Status::Ok();
+    case Receipt::Claim::kDone:
+      *done = true;
+      return Status::Ok();
+    case Receipt::Claim::kInHand:
+      return Status::Pending();
+    case Receipt::Claim::kBroken:
+      break;
+  }
+  const int owner = group_->rank_of(group_->receipt(header.sender, header.slot)->owner());
+  const Status broken(
+      Code::kPeerLost,
+      StrCat(group_->members().NameRank(owner), " ", group_->WhyGone(owner),
+             " in the middle of an add of rank ", header.sender, " to table '",
+             job->table->spec().name, "': a part of it may be there, all else is exact"));
+  LogWarning(broken.text());
+  return broken;
+}
+
 Status ShardService::Work(Job* job) {
+  const RequestHeader& header = job->header;
+  bool is_done = false;
+  MV_RETURN_IF_NOT_OK(Claim(job, &is_done));
+  if (is_done) {
+    if (!ReturnsData(header.kind)) return Status::Ok();
+    // What the rank before would have answered is gone: what is there now has the add in it, too.
+    job->chunk.kind = RequestKind::kGet;
+  }
+  const Status status = Operate(job);
+  if (status.ok() && job->is_claimed) {
+    group_->receipt(header.sender, header.slot)->Finish(header.number);
+  }
+  return status;
+}
+
+Status ShardService::Operate(Job* job) {
   if (job->header.kind == RequestKind::kSetHyper) {
     // What has been added before is applied with the value of before.
     if (!job->table->HasApplied(static_cast<uint64_t>(job->header.count))) return Status::Pending();

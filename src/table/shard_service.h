@@ -61,6 +61,7 @@ class ShardService {
 
     RequestHeader header;
     Phase phase = Phase::kReceive;
+    bool is_claimed = false;   // it is this rank's, to be made once
     bool is_of_shard = false;  // the chunk has been checked and counts from the shard's first row
     std::shared_ptr<Table> table;
     Status failure;
@@ -81,6 +82,10 @@ class ShardService {
   // Ok when the job is over.
   Status GoOn(Job* job, bool* any);
   Status Work(Job* job);
+  Status Operate(Job* job);
+  // Ok if the job is to be carried out now; else done, broken, or pending while another rank of the
+  // node is at it.
+  Status Claim(Job* job, bool* done);
   Status SendReply(Job* job);
   // Whether an earlier request of the same call has not been answered yet.
   bool HasPredecessor(const std::list<Job>::iterator& job);

@@ -21,6 +21,8 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kWindDown = std::chrono::seconds(2);
 // The same if the other side is known to have gone.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
+// How long it may take to learn of the death of a server to which messages fail.
+constexpr auto kKnownWithin = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -39,11 +41,33 @@ SpanningCall::SpanningCall(Table* table, const TableRequest& request, Instant de
 SpanningCall::~SpanningCall() {
   const bool over =
       std::all_of(lanes_.begin(), lanes_.end(), [](RemoteLane& lane) { return lane.WindDown(); });
-  if (over && tag_ >= 0) table_->group()->intercom()->tags()->GiveBack(tag_);
+  if (!over) return;
+  Intercom* const intercom = table_->group()->intercom();
+  if (tag_ >= 0) intercom->tags()->GiveBack(tag_);
+  for (const RemoteLane& lane : lanes_) {
+    if (lane.tag() != tag_) intercom->tags()->GiveBack(lane.tag());
+    const LaneBackup& backup = lane.backup();
+    if (backup.slot >= 0) backup.numbers->GiveBack(backup.node, backup.slot);
+  }
 }
 
 void SpanningCall::AddLane(int server, ChunkSource source, RowRange rows) {
-  lanes_.emplace_back(messenger_, server, tag_, table_->id(), request_, std::move(source), rows);
+  LaneBackup backup;
+  int tag = tag_;
+  if (survives_losses()) {
+    Intercom* const intercom = table_->group()->intercom();
+    backup.node = table_->group()->members().node_of(server);
+    if (!table_->group()->WhyGone(server).empty()) {
+      // Another lane may go there, too.
+      server = intercom->ServiceRankOf(backup.node);
+      const int other = intercom->tags()->Take();
+      if (other >= 0) tag = other;
+    }
+    backup.numbers = intercom->numbers();
+    if (IsChange(request_.kind)) backup.slot = backup.numbers->Take(backup.node);
+  }
+  lanes_.emplace_back(messenger_, server, tag, table_->id(), request_, std::move(source), rows,
+                      backup);
   answered_.push_back(false);
 }
 
@@ -114,7 +138,13 @@ Status SpanningCall::StepLanes(bool* progressed) {
   bool all_answered = true;
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (answered_[i]) continue;
-    const Status status = lanes_[i].Step(progressed);
+    Status status = lanes_[i].Step(progressed);
+    // With a backup it has been held back already, or is the server's answer.
+    if (!survives_losses()) {
+      status = failure_.Filter(status);
+    } else if (status.code() == Code::kPeerLost && lanes_[i].replaced() >= 0) {
+      status = table_->group()->About(lanes_[i].replaced(), status);
+    }
     if (!status.ok() && !status.pending()) return status;
     answered_[i] = status.ok();
     all_answered = all_answered && answered_[i];
@@ -122,13 +152,23 @@ Status SpanningCall::StepLanes(bool* progressed) {
   return all_answered ? Status::Ok() : Status::Pending();
 }
 
+Status SpanningCall::Replace(RemoteLane* lane) {
+  NodeGroup* const group = table_->group();
+  const int server = lane->server();
+  const int next = group->intercom()->ServiceRankOf(group->members().node_of(server));
+  if (!group->WhyGone(next).empty()) return Status::Pending();
+  const int tag = group->intercom()->tags()->Take();
+  if (tag < 0) return Status(Code::kState, "too many calls at once");
+  if (lane->tag() != tag_) group->intercom()->tags()->GiveBack(lane->tag());
+  return lane->Redirect(next, tag);
+}
+
 Status SpanningCall::Step(const WaitLimit& limit) {
   if (tag_ < 0) return Status(Code::kState, "too many calls at once");
   const WaitLimit no_wait{limit.deadline, Instant::min()};
   for (;;) {
     bool progressed = false;
-    const Status there =
-        failure_.is_set() ? failure_.Get() : failure_.Filter(StepLanes(&progressed));
+    const Status there = failure_.is_set() ? failure_.Get() : StepLanes(&progressed);
     if (!there.ok() && !there.pending()) return Fail(there);
     // A lock of this node may be waited for while nothing else is to be done.
     const Status here = StepHere(there.ok() ? limit : no_wait, &progressed);
@@ -162,7 +202,18 @@ Status SpanningCall::LookAfterServers() {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (answered_[i]) continue;
     const std::string gone = group->WhyGone(lanes_[i].server());
-    if (gone.empty()) continue;
+    if (gone.empty()) {
+      if (lanes_[i].stall().ok()) continue;
+      if (!stalled_at_.has_value()) stalled_at_ = Clock::now();
+      if (Clock::now() >= *stalled_at_ + kKnownWithin) return lanes_[i].stall();
+      continue;
+    }
+    if (survives_losses()) {
+      const Status replaced = Replace(&lanes_[i]);
+      stalled_at_.reset();
+      if (replaced.ok()) continue;
+      if (!replaced.pending()) return replaced;
+    }
     const RowRange rows = lanes_[i].rows();
     const int server = lanes_[i].server();
     return group->Lost(server, StrCat(group->members().NameRank(server), " ", gone, " with rows ",

@@ -7,6 +7,7 @@
 #define MULTIVERSO_TABLE_SPANNING_CALL_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ class SpanningCall final : public Operation {
   Status StepLanes(bool* progressed);
   // Whether those who have not answered still can.
   Status LookAfterServers();
+  // In a session that goes on without it: another rank of its node takes over.
+  Status Replace(RemoteLane* lane);
+  bool survives_losses() const { return table_->group()->members().survives_losses(); }
   Status TooLate() const;
   // Ends what is under way, so that the caller gets the memory back.
   Status Fail(const Status& status);
@@ -52,6 +56,7 @@ class SpanningCall final : public Operation {
   std::vector<RemoteLane> lanes_;
   std::vector<bool> answered_;
   HeldFailure failure_;
+  std::optional<Instant> stalled_at_;
   // Of this node.
   std::unique_ptr<ChunkSource> here_;
   Chunk chunk_;

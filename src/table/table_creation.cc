@@ -115,6 +115,8 @@ Status TableCreation::CompareSpecs() {
   for (const int i : present) {
     const auto other = Read<Proposal>(meeting->deposit(i));
     if (maker_ < 0 && context_.group->is_local(i)) maker_ = i;
+    const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
+    if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
     if (i == master_) master_fills_ = other.has_init_value != 0;
     if (!failure_.ok()) return failure_.In(StrCat("rank ", members.rank()));
     if (other.code == first.code && other.spec == first.spec) continue;
@@ -161,7 +163,7 @@ void TableCreation::ArriveWithSegment() {
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
   Circle* const meeting = group->everybody();
-  MV_RETURN_IF_NOT_OK(CheckCame(maker_, "made the memory"));
+  for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
   for (const int i : meeting->present()) {
     const auto made = Read<Outcome>(meeting->deposit(i));
     if (made.code == 0) continue;

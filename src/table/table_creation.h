@@ -14,6 +14,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/operation.h"
 #include "consistency/fence_check.h"
@@ -58,9 +59,10 @@ class TableCreation final : public Operation {
   FenceCheck fence_;
   Phase phase_ = Phase::kCompare;
   Segment segment_;
-  Status failure_;   // of this rank
-  int maker_ = -1;   // the rank of this node that makes the segment
-  int master_ = -1;  // the rank that has the initial value
+  Status failure_;           // of this rank
+  int maker_ = -1;           // the rank of this node that makes the segment
+  std::vector<int> makers_;  // of all nodes
+  int master_ = -1;          // the rank that has the initial value
   bool master_fills_ = false;
   Progress stored_;
   std::unique_ptr<Operation> storing_;

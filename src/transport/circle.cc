@@ -29,7 +29,12 @@ Circle::Circle(NodeGroup* group, int index, std::vector<int> members)
       members_(std::move(members)),
       words_(&group->control()->circle[index]) {
   for (const int rank : members_) members_here_ += group->is_local(rank) ? 1 : 0;
-  if (members_here_ < members_.size()) bridge_ = std::make_unique<Bridge>(group, index, members_);
+  if (members_here_ == members_.size()) return;
+  if (group->members().survives_losses()) {
+    muster_ = std::make_unique<Muster>(group, index, members_);
+  } else {
+    bridge_ = std::make_unique<Bridge>(group, index, members_);
+  }
 }
 
 std::atomic<uint64_t>& Circle::arrivals(int rank) const {
@@ -64,7 +69,7 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   // that a lost rank will never come to, and went on to the next.
   if (total < meetings_ * members_here_ && !group_->SomeAreCountedOut()) return;
   if (!LateMembers(/*only_here=*/true).empty()) return;
-  if (bridge_ == nullptr) {
+  if (!spans_nodes()) {
     Announce(&words_->completed, &words_->sleepers);
   } else {
     Announce(&words_->gathered, &words_->sleeping_leaders);
@@ -79,11 +84,10 @@ void Circle::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepe
 
 Status Circle::Meet(const WaitLimit& limit) {
   if (aborted_before_) return group_->CheckAborted(/*was_waiting=*/false);
-  const bool leads = bridge_ != nullptr && bridge_->leader() == group_->rank();
   const auto completed = [&] { return IsCompleted(); };
   while (!completed()) {
     const Instant until = std::min(limit.first(), Clock::now() + kLook);
-    if (leads) {
+    if (Leads()) {
       const Status carried = CarryAcross(until);
       if (carried.ok()) break;
       if (!carried.pending()) return carried;
@@ -96,7 +100,7 @@ Status Circle::Meet(const WaitLimit& limit) {
     const std::vector<int> late = LateMembers(/*only_here=*/false);
     // The last to arrive may have died before it could say that it was the last. What the ranks of
     // other nodes brought is here only when their leader says so.
-    if (late.empty() && bridge_ == nullptr) {
+    if (late.empty() && !spans_nodes()) {
       Announce(&words_->completed, &words_->sleepers);
       break;
     }
@@ -121,6 +125,11 @@ Status Circle::Meet(const WaitLimit& limit) {
   return CheckKinds();
 }
 
+bool Circle::Leads() const {
+  if (!spans_nodes()) return false;
+  return (muster_ != nullptr ? muster_->Leader() : bridge_->leader()) == group_->rank();
+}
+
 Status Circle::CarryAcross(Instant until) {
   const auto gathered = [&] {
     const uint32_t last = words_->gathered.load(std::memory_order_acquire);
@@ -135,7 +144,8 @@ Status Circle::CarryAcross(Instant until) {
   // As long as others take their time it does not pay to look often.
   const Backoff backoff(kLongestNap, arrived_at_);
   for (;;) {
-    const Status exchanged = bridge_->Exchange(meetings_);
+    const Status exchanged =
+        muster_ != nullptr ? muster_->Exchange(meetings_) : bridge_->Exchange(meetings_);
     if (exchanged.ok()) break;
     if (!exchanged.pending()) return exchanged;
     const Instant now = Clock::now();
@@ -177,7 +187,7 @@ std::vector<int> Circle::LateMembers(bool only_here) const {
 bool Circle::FindLate(std::string* who, int* first) {
   std::vector<int> late = LateMembers(/*only_here=*/true);
   *who = NameRanks(late);
-  if (bridge_ != nullptr) {
+  if (spans_nodes()) {
     Intercom* const intercom = group_->intercom();
     if (!inquiry_.has_value()) inquiry_ = intercom->AskWhoIsLate(index_, meetings_);
     const bool all_answered = intercom->TakeAnswers(index_, meetings_, &*inquiry_);
@@ -244,7 +254,38 @@ Status Circle::CheckPeers(const std::vector<int>& late) {
                                        NameOf(MyKind()), group_->Trace(member)));
   }
   if (some_counted_out) return Status::Pending();
-  return bridge_ == nullptr ? Status::Ok() : CheckLeaders();
+  if (!spans_nodes()) return Status::Ok();
+  if (muster_ == nullptr) return CheckLeaders();
+  LookAfterLeader();
+  return CheckNodes();
+}
+
+void Circle::LookAfterLeader() {
+  const int leader = muster_->Leader();
+  if (leader < 0 || leader == group_->rank()) return;
+  const std::string gone = group_->WhyGone(leader);
+  if (!gone.empty()) {
+    group_->CountOut(leader, gone);
+  } else if (group_->pulse()->IsSilent(leader)) {
+    (void)group_->GiveUp(leader, NameOf(MyKind()));
+  }
+}
+
+Status Circle::CheckNodes() {
+  for (const int node : muster_->Missing(meetings_)) {
+    const int lost = group_->FirstOfLostNode(node);
+    if (lost < 0) continue;
+    // What its ranks sent last may be on its way.
+    const Instant now = Clock::now();
+    if (!leader_gone_at_.has_value()) leader_gone_at_ = now;
+    if (now < *leader_gone_at_ + kOnItsWay || IsCompleted()) return Status::Ok();
+    return group_->Lost(
+        lost,
+        StrCat(group_->members().NameRank(lost), " ", group_->WhyGone(lost), " while rank ",
+               group_->rank(), " waited for it in ", NameOf(MyKind()), group_->Trace(lost), "; ",
+               group_->members().NameNode(node), " is lost, and the rows that were there"));
+  }
+  return Status::Ok();
 }
 
 Status Circle::CheckLeaders() {

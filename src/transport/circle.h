@@ -11,8 +11,8 @@
 // did.
 //
 // If the circle spans nodes, the last of a node to arrive wakes the leader of the node, which
-// exchanges what was brought with the other nodes (Bridge) and then lets its node go on. So the
-// other ranks wait in memory all the same.
+// exchanges what was brought with the other nodes (Bridge; Muster, if the session goes on without
+// lost ranks) and then lets its node go on. So the other ranks wait in memory all the same.
 #ifndef MULTIVERSO_TRANSPORT_CIRCLE_H_
 #define MULTIVERSO_TRANSPORT_CIRCLE_H_
 
@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "transport/bridge.h"
 #include "transport/intercom.h"
+#include "transport/muster.h"
 #include "transport/node_control.h"
 
 namespace multiverso {
@@ -48,6 +49,8 @@ class Circle {
   // Who came to the meeting just held: all members, but for those without which the session goes
   // on. The same on all who came.
   std::vector<int> present() const;
+  // The number of that meeting, the same on all of them.
+  uint64_t meeting() const { return meetings_; }
   // What one of them brought to it: valid until this rank's next but one Arrive.
   const RankSlot::Deposit& deposit(int rank) const;
 
@@ -66,6 +69,12 @@ class Circle {
   Status CheckPeers(const std::vector<int>& late);
   // A leader that has arrived and then gone cannot carry anything any more.
   Status CheckLeaders();
+  // The same in a session that does without it: counts it out, so that another one leads.
+  void LookAfterLeader();
+  // PeerLost if a whole node has gone: its rows have gone with it.
+  Status CheckNodes();
+  bool spans_nodes() const { return bridge_ != nullptr || muster_ != nullptr; }
+  bool Leads() const;
   // The leader's part: until the meeting is completed, or that instant.
   Status CarryAcross(Instant until);
   // Who is late, and which nodes do not even say. False while other nodes are being asked. `first`
@@ -77,6 +86,7 @@ class Circle {
   std::vector<int> members_;
   size_t members_here_ = 0;         // on this node
   std::unique_ptr<Bridge> bridge_;  // if not all are
+  std::unique_ptr<Muster> muster_;  // or this
   NodeControl::CircleWords* words_;
   uint64_t meetings_ = 0;  // that this rank arrived at
   Instant arrived_at_{};

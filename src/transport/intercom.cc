@@ -6,13 +6,14 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "transport/muster.h"
 #include "transport/node_group.h"
 
 namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d564e57;
-enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3, kAlive = 4 };
+enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3, kAlive = 4, kMuster = 5 };
 
 // How often the ranks of this node are looked after.
 constexpr auto kLookAfter = std::chrono::milliseconds(200);
@@ -39,7 +40,7 @@ struct Intercom::News {
   int32_t sender = 0;
   int32_t rank = 0;    // whom it is about; kAborted: or -1
   int32_t code = 0;    // kAborted: why; kGone: a RankSlot::State; kAlive: whether for the last time
-  int32_t circle = 0;  // kWhoIsLate
+  int32_t circle = 0;  // kWhoIsLate, kMuster
   uint64_t meeting = 0;
   uint64_t arrivals[kCircles] = {};  // kGone: at how many meetings the rank had arrived
   char text[512] = {};
@@ -48,6 +49,7 @@ struct Intercom::News {
 Intercom::Intercom(std::unique_ptr<Messenger> messenger, NodeGroup* group)
     : messenger_(std::move(messenger)),
       group_(group),
+      numbers_(group->num_nodes()),
       known_dead_(static_cast<size_t>(group->members().size()), false) {
   for (int node = 0; node < group->num_nodes(); ++node) {
     service_ranks_.push_back(group->members().service_ranks(node));
@@ -122,6 +124,15 @@ void Intercom::TakeIn(const News& news) {
     case kWhoIsLate:
       Answer(news);
       return;
+    case kMuster: {
+      std::string bytes;
+      if (news.circle >= kSpanningCircles) break;
+      // If they have not all come, their leader will tell when they have.
+      if (PackMuster(*group_, news.circle, news.meeting, &bytes)) {
+        (void)messenger_->Post(news.sender, kMeetingTag + news.circle, std::move(bytes));
+      }
+      return;
+    }
     case kAlive:
       group_->pulse()->HearOf(group_->members().node_of(news.sender), news.code != 0);
       return;
@@ -218,16 +229,30 @@ void Intercom::PassOnLosses() {
 void Intercom::TellWhoDied() {
   const Membership& members = group_->members();
   for (const int rank : members.node_ranks()) {
-    if (known_dead_[static_cast<size_t>(rank)] ||
-        group_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kHere) {
+    if (known_dead_[static_cast<size_t>(rank)] || rank == group_->rank()) continue;
+    if (members.survives_losses()) {
+      TellIfLost(rank);
       continue;
     }
+    if (group_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kHere) continue;
     const std::string gone = group_->WhyGone(rank);
     // A rank that left has told everybody itself.
     if (gone.empty() || group_->slot(rank).state.load() != RankSlot::kHere) continue;
     known_dead_[static_cast<size_t>(rank)] = true;
     TellGone(rank, RankSlot::kDied, gone);
   }
+}
+
+void Intercom::TellIfLost(int rank) {
+  const std::string gone = group_->WhyGone(rank);
+  if (gone.empty()) return;
+  group_->CountOut(rank, gone);
+  if (!group_->IsCountedOut(rank)) return;
+  known_dead_[static_cast<size_t>(rank)] = true;
+  // One that left has told everybody itself, but may have ended before that was sent.
+  const RankSlot& peer = group_->slot(rank);
+  const bool left = peer.state.load() == RankSlot::kLeft;
+  TellGone(rank, left ? RankSlot::kLeft : RankSlot::kDied, left ? peer.reason : gone);
 }
 
 void Intercom::GiveSign() {
@@ -259,6 +284,17 @@ int Intercom::ServiceRankOf(int node) const {
     if (group_->WhyGone(rank).empty()) return rank;
   }
   return ranks.front();
+}
+
+void Intercom::AskForMuster(int node, int circle, uint64_t meeting) {
+  News news;
+  news.kind = kMuster;
+  news.sender = group_->rank();
+  news.rank = group_->rank();
+  news.circle = circle;
+  news.meeting = meeting;
+  (void)messenger_->Post(ServiceRankOf(node), kNewsTag,
+                         std::string(reinterpret_cast<const char*>(&news), sizeof(news)));
 }
 
 LateInquiry Intercom::AskWhoIsLate(int circle, uint64_t meeting) {

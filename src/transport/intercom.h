@@ -19,6 +19,7 @@
 #include "transport/held_failure.h"
 #include "transport/messenger.h"
 #include "transport/node_control.h"
+#include "transport/request_numbers.h"
 
 namespace multiverso {
 
@@ -38,6 +39,7 @@ class Intercom {
 
   Messenger* messenger() const { return messenger_.get(); }
   CallTags* tags() { return &tags_; }
+  RequestNumbers* numbers() { return &numbers_; }
 
   // Takes in the news that have come, and looks now and then whether ranks of this node have died.
   // One thread does it at a time, others return at once. True if there was any.
@@ -61,13 +63,16 @@ class Intercom {
   // Takes in the answers. True if everybody has answered.
   bool TakeAnswers(int circle, uint64_t meeting, LateInquiry* inquiry);
 
+  // Asks that node for what its ranks brought to a meeting: the answer goes to this rank's Muster.
+  void AskForMuster(int node, int circle, uint64_t meeting);
+
   // A message that makes no sense has come from there: it is counted, and logged the first time.
   void Drop(const char* what, int from);
   int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
   // Whether any other rank has left or died, on whichever node.
   bool SomeAreGone() const;
-  // The first of a node's service ranks that is there.
+  // The first of a node's service ranks that is there; the first of all if none is.
   int ServiceRankOf(int node) const;
 
  private:
@@ -79,6 +84,8 @@ class Intercom {
   void Answer(const News& question);
   void LookAfterNeighbours();
   void TellWhoDied();
+  // In a session that goes on without it.
+  void TellIfLost(int rank);
   // Lets the other nodes know, now and then, that this one is there.
   void GiveSign();
   void TellSign(bool is_last);
@@ -86,6 +93,7 @@ class Intercom {
   std::unique_ptr<Messenger> messenger_;
   NodeGroup* group_;
   CallTags tags_;
+  RequestNumbers numbers_;
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
   HeldFailure failure_;

@@ -115,7 +115,7 @@ std::vector<int> Membership::service_ranks(int node) const {
   for (int i = 0; i < size(); ++i) {
     if (node_of(i) != node) continue;
     if (first < 0) first = i;
-    if (is_server(i)) ranks.push_back(i);
+    if (is_server(i) || survives_losses()) ranks.push_back(i);
   }
   if (ranks.empty()) ranks.push_back(first);
   return ranks;

@@ -70,7 +70,8 @@ class Membership {
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
   // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
-  // has none. In rank order, never empty.
+  // has none; all of its ranks in a session that goes on without lost ones. In rank order, never
+  // empty.
   std::vector<int> service_ranks(int node) const;
   // The rank that speaks for that node in what the nodes do together: its first worker, or its
   // first rank if it has none.

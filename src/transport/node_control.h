@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "transport/flight_log.h"
+#include "transport/receipts.h"
 
 namespace multiverso {
 
@@ -68,6 +69,9 @@ struct alignas(64) RankSlot {
 
   struct alignas(64) InCircle {
     std::atomic<uint64_t> arrivals;  // at how many meetings of the circle it has arrived
+    // Of the first rank of another node, where sessions go on without lost ranks: the last meeting
+    // for which all that this node brought is in the slots of its ranks (Muster).
+    std::atomic<uint64_t> mustered;
     // What it brought to meeting n, in n % 2: a rank can be one meeting ahead of a slow reader, but
     // not two, since it would have to meet the reader in the one between.
     Deposit deposit[2];
@@ -135,10 +139,12 @@ struct alignas(64) NodeControl {
   // Of a session of that many ranks. Those of ranks of other nodes stay empty.
   FlightLog* logs(int of) { return reinterpret_cast<FlightLog*>(slots() + of); }
   const FlightLog* logs(int of) const { return reinterpret_cast<const FlightLog*>(slots() + of); }
+  // Of the requests that ranks of other nodes sent to this one.
+  Receipts* receipts(int of) { return reinterpret_cast<Receipts*>(logs(of) + of); }
 
   static int64_t BytesFor(int64_t ranks) {
     return static_cast<int64_t>(sizeof(NodeControl)) +
-           ranks * static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightLog));
+           ranks * static_cast<int64_t>(sizeof(RankSlot) + sizeof(FlightLog) + sizeof(Receipts));
   }
 };
 

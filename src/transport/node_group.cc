@@ -85,7 +85,9 @@ NodeGroup::NodeGroup(Segment control, const Membership& members,
   }
   if (messenger != nullptr) {
     messenger->RefuseIf([this](int other) {
-      return slot(other).state.load(std::memory_order_relaxed) == RankSlot::kDied ||
+      // In a session that goes on, nothing more is said to one that left either.
+      const uint32_t state = slot(other).state.load(std::memory_order_relaxed);
+      return state == RankSlot::kDied || (state == RankSlot::kLeft && members_.survives_losses()) ||
              (lifelines_ != nullptr && lifelines_->HasEnded(other));
     });
     intercom_ = std::make_unique<Intercom>(std::move(messenger), this);
@@ -127,7 +129,9 @@ NodeGroup::~NodeGroup() {
   Messenger* const messenger = intercom_->messenger();
   const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
   const bool closed = slot(rank()).state.load(std::memory_order_relaxed) == RankSlot::kClosed;
-  if (all_sent && closed) messenger->Close();
+  // With ranks that have died MPI has no end.
+  const bool some_lost = members_.survives_losses() && SomeAreCountedOut();
+  if (all_sent && closed && !some_lost) messenger->Close();
 }
 
 int64_t NodeGroup::ControlBytes(int ranks) {
@@ -307,6 +311,16 @@ bool NodeGroup::IsCountedOut(int rank) const {
   return state == RankSlot::kLeft || state == RankSlot::kDied;
 }
 
+int NodeGroup::FirstOfLostNode(int node) const {
+  int first = -1;
+  for (int rank = 0; rank < members_.size(); ++rank) {
+    if (members_.node_of(rank) != node) continue;
+    if (WhyGone(rank).empty()) return -1;
+    if (first < 0) first = rank;
+  }
+  return first;
+}
+
 void NodeGroup::CountOut(int rank, const std::string& gone) {
   control_->some_lost.store(1);
   uint32_t expected = RankSlot::kHere;
@@ -406,6 +420,7 @@ void NodeGroup::NoteGone(int rank, RankSlot::State state, const std::string& rea
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kWritingNews)) return;
   CopyText(peer.reason, reason);
   for (int i = 0; i < kCircles; ++i) RaiseTo(arrivals[i], &peer.circle[i].arrivals);
+  control_->some_lost.store(1);
   peer.state.store(state, std::memory_order_release);
 }
 

@@ -99,6 +99,8 @@ class NodeGroup final : public OwnerProbe {
   // any meeting that it has not come to.
   bool IsCountedOut(int rank) const;
   bool SomeAreCountedOut() const { return control_->some_lost.load() != 0; }
+  // The first rank of another node all of whose ranks have gone; -1 if some have not.
+  int FirstOfLostNode(int node) const;
   // From now on it does without that rank, which has gone in this way.
   void CountOut(int rank, const std::string& gone);
   // Looks who has gone, and counts them out. All of them, in order; none in other sessions.
@@ -134,6 +136,11 @@ class NodeGroup final : public OwnerProbe {
   Status GiveUp(int rank, const std::string& waiting_in);
   // StateError if they have given this one up.
   Status CheckNotGivenUp() const;
+  // What this node has done of the requests of that rank of another, in a sequence that it has
+  // given this slot.
+  Receipt* receipt(int rank, int slot) const {
+    return &control_->receipts(members_.size())[rank].slot[slot];
+  }
   // Where this rank notes what it does.
   FlightLog* log() const { return control_->logs(members_.size()) + rank(); }
   // What an error says of that rank after its name, in brackets: on which host it is, what it did

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "transport/messenger.h"
+#include "transport/receipts.h"
 
 namespace multiverso {
 namespace {
@@ -44,6 +45,20 @@ TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->bytes = kChunkBytes + 1; }));
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->bytes = -12; }));
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->first = -1; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = -2; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = 0; }));  // without a number
+  EXPECT_TRUE(refuses([](RequestHeader* header) {
+    header->slot = Receipts::kSlots;
+    header->number = 1;
+  }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) {
+    header->slot = 0;
+    header->number = uint64_t{1} << 48;
+  }));
+  EXPECT_FALSE(refuses([](RequestHeader* header) {
+    header->slot = Receipts::kSlots - 1;
+    header->number = 1;
+  }));
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->kind = static_cast<RequestKind>(9); }));
   EXPECT_TRUE(refuses([](RequestHeader* header) {
     header->kind = RequestKind::kAddRows;

@@ -1,0 +1,289 @@
+#include "consistency/relay_aggregation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <type_traits>
+
+#include "base/text.h"
+#include "memory/futex.h"
+#include "shard/kernels.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d565253;
+constexpr auto kLook = std::chrono::milliseconds(50);
+constexpr auto kLongestNap = std::chrono::milliseconds(2);
+// As long as a short wait takes.
+constexpr std::chrono::microseconds kEager{1000};
+
+// What a worker brings to the first meeting.
+struct Announcement {
+  int64_t count;
+  int32_t dtype;
+  int32_t unused;
+};
+
+// Of a message, before the values.
+struct Header {
+  uint32_t magic;
+  uint32_t unused;
+  uint64_t meeting;
+  int64_t chunk;
+};
+
+template <class T>
+T Read(const Circle& circle, int rank) {
+  T value;
+  std::memcpy(&value, circle.deposit(rank).data, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count,
+                                   Instant deadline)
+    : Operation(deadline),
+      group_(group),
+      dtype_(dtype),
+      data_(static_cast<char*>(data)),
+      count_(count),
+      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      chunks_((count + in_chunk_ - 1) / in_chunk_),
+      began_(Clock::now()),
+      backoff_(kLongestNap) {
+  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0};
+  group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
+}
+
+void RelayAggregation::Cancel(const std::string& reason) {
+  group_->Abort(Status(Code::kAborted, reason));
+}
+
+Status RelayAggregation::Step(const WaitLimit& limit) {
+  for (;;) {
+    switch (phase_) {
+      case Phase::kBegin:
+        MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(CheckSameCall());
+        TakePart();
+        StageOrEnd();
+        break;
+      case Phase::kStaged:
+        MV_RETURN_IF_NOT_OK(group_->neighbours()->Meet(limit));
+        CheckNeighbours();
+        phase_ = Phase::kSum;
+        break;
+      case Phase::kSum:
+        if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
+        group_->neighbours()->Arrive(CallKind::kAggregate, &lost_, sizeof(lost_));
+        phase_ = Phase::kSummed;
+        break;
+      case Phase::kSummed: {
+        MV_RETURN_IF_NOT_OK(group_->neighbours()->Meet(limit));
+        CheckNeighbours();
+        const int leader = here_.front();
+        if (lost_ < 0) lost_ = Read<int>(*group_->neighbours(), leader);
+        if (lost_ < 0) {
+          std::memcpy(data_ + Bytes(ChunkBegin()), scratch(leader),
+                      static_cast<size_t>(Bytes(ChunkCount())));
+        }
+        ++chunk_;
+        StageOrEnd();
+        break;
+      }
+      case Phase::kEnd:
+        MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+        return Outcome();
+    }
+  }
+}
+
+Status RelayAggregation::CheckSameCall() const {
+  const Circle& workers = *group_->workers();
+  const std::vector<int> present = workers.present();
+  const auto one = Read<Announcement>(workers, present.front());
+  for (const int rank : present) {
+    const auto other = Read<Announcement>(workers, rank);
+    if (other.count == one.count && other.dtype == one.dtype) continue;
+    const auto describe = [](const Announcement& what) {
+      return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
+    };
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
+                                          present.front(), " called aggregate of ", describe(one),
+                                          ", rank ", rank, " of ", describe(other)));
+  }
+  return Status::Ok();
+}
+
+void RelayAggregation::TakePart() {
+  const Membership& members = group_->members();
+  there_ = group_->workers()->present();
+  meeting_ = group_->workers()->meeting();
+  std::vector<bool> is_led(static_cast<size_t>(members.num_nodes()), false);
+  for (const int rank : there_) {
+    const int node = members.node_of(rank);
+    if (node == members.node()) here_.push_back(rank);
+    if (is_led[static_cast<size_t>(node)]) continue;
+    is_led[static_cast<size_t>(node)] = true;
+    if (node == members.node()) place_ = leaders_.size();
+    leaders_.push_back(rank);
+  }
+}
+
+void RelayAggregation::StageOrEnd() {
+  has_passed_on_ = false;
+  if (lost_ >= 0 || chunk_ == chunks_) {
+    group_->workers()->Arrive(CallKind::kAggregate, &lost_, sizeof(lost_));
+    phase_ = Phase::kEnd;
+    return;
+  }
+  std::memcpy(scratch(group_->rank()), data_ + Bytes(ChunkBegin()),
+              static_cast<size_t>(Bytes(ChunkCount())));
+  group_->neighbours()->Arrive(CallKind::kAggregate);
+  phase_ = Phase::kStaged;
+}
+
+void RelayAggregation::CheckNeighbours() {
+  const std::vector<int> present = group_->neighbours()->present();
+  for (const int rank : here_) {
+    if (lost_ >= 0 || std::find(present.begin(), present.end(), rank) != present.end()) continue;
+    lost_ = rank;
+  }
+}
+
+Status RelayAggregation::Outcome() const {
+  for (const int rank : group_->workers()->present()) {
+    const int lost = Read<int>(*group_->workers(), rank);
+    if (lost < 0) continue;
+    // The news may still be on their way here.
+    const std::string gone = group_->WhyGone(lost);
+    return group_->About(
+        lost, Status(Code::kPeerLost,
+                     StrCat(group_->members().NameRank(lost), " ", gone.empty() ? "was lost" : gone,
+                            " in the middle of aggregate: a part of the array has been summed")));
+  }
+  return Status::Ok();
+}
+
+// ---- The leader ---------------------------------------------------------------------------------
+
+Status RelayAggregation::Sum(const WaitLimit& limit) {
+  Instant look = Clock::now() + kLook;
+  for (;;) {
+    bool done = false;
+    const Status exchanged = Exchange(&done);
+    // Who has died is told by those who see it.
+    if (!exchanged.ok() && !MayMeanLoss(exchanged)) return exchanged;
+    if (done) return Status::Ok();
+    const Instant now = Clock::now();
+    if (now >= look) {
+      look = now + kLook;
+      MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+      const auto lost = std::find_if(there_.begin(), there_.end(),
+                                     [&](int rank) { return !group_->WhyGone(rank).empty(); });
+      if (lost != there_.end()) {
+        lost_ = *lost;
+        return Status::Ok();
+      }
+    }
+    if (now >= limit.deadline) {
+      const int awaited = has_passed_on_ ? leaders_.back() : leaders_[place_ - 1];
+      const Status timeout = group_->About(
+          awaited, Status(Code::kTimeout,
+                          StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
+                                 " s in aggregate for the sums of ", NameRanks({awaited}),
+                                 group_->Trace(awaited))));
+      group_->Abort(timeout);
+      return timeout;
+    }
+    if (now >= limit.slice_end) return Status::Pending();
+    const auto nap = backoff_.Next(now, kEager);
+    if (nap.count() == 0) {
+      YieldCore();
+    } else {
+      std::this_thread::sleep_for(nap);
+    }
+  }
+}
+
+Status RelayAggregation::Exchange(bool* done) {
+  messenger()->Advance();
+  const bool is_last = place_ + 1 == leaders_.size();
+  std::string values;
+  bool came = false;
+  if (!has_passed_on_) {
+    if (place_ > 0) {
+      MV_RETURN_IF_NOT_OK(TakeFrom(leaders_[place_ - 1], &values, &came));
+      if (!came) return Status::Ok();
+    }
+    AddOwn(&values);
+    has_passed_on_ = true;
+    backoff_.Reset();
+    if (!is_last) return SendTo(leaders_[place_ + 1], values);
+    for (size_t i = 0; i < place_; ++i) {
+      const Status sent = SendTo(leaders_[i], values);
+      if (!sent.ok() && !MayMeanLoss(sent)) return sent;
+    }
+  } else {
+    MV_RETURN_IF_NOT_OK(TakeFrom(leaders_.back(), &values, &came));
+    if (!came) return Status::Ok();
+    backoff_.Reset();
+  }
+  std::memcpy(scratch(group_->rank()), values.data(), values.size());
+  *done = true;
+  return Status::Ok();
+}
+
+void RelayAggregation::AddOwn(std::string* values) const {
+  bool is_begun = !values->empty();
+  values->resize(static_cast<size_t>(Bytes(ChunkCount())));
+  WithType(dtype_, [&](auto* null) {
+    using T = std::remove_pointer_t<decltype(null)>;
+    T* const sum = reinterpret_cast<T*>(values->data());
+    for (const int rank : here_) {
+      const T* const part = reinterpret_cast<const T*>(scratch(rank));
+      if (is_begun) {
+        kernels::Add(sum, part, ChunkCount());
+      } else {
+        // The first term as it is, so that -0 stays.
+        std::memcpy(sum, part, values->size());
+      }
+      is_begun = true;
+    }
+  });
+}
+
+Status RelayAggregation::SendTo(int leader, const std::string& values) const {
+  const Header header{kMagic, 0, meeting_, chunk_};
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  bytes += values;
+  return messenger()->Post(leader, kAggregateTag, std::move(bytes));
+}
+
+Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
+  for (bool got = true; got;) {
+    std::string bytes;
+    MV_RETURN_IF_NOT_OK(messenger()->Take(
+        leader, kAggregateTag, static_cast<int64_t>(sizeof(Header)) + NodeGroup::kScratchAreaBytes,
+        &bytes, &got));
+    if (!got) break;
+    Header header{};
+    if (bytes.size() >= sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
+    // One that was given up left behind what had been sent for it.
+    if (header.magic == kMagic && header.meeting < meeting_) continue;
+    if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
+        static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {
+      group_->intercom()->Drop("an aggregate", leader);
+      continue;
+    }
+    *values = bytes.substr(sizeof(header));
+    *came = true;
+    break;
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,161 @@
+// Sessions of several nodes that go on without ranks that leave. A rank that has left still serves
+// for a while, as one that dies may have a message under way.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "support/jobs.h"
+#include "table/spanning_call.h"
+#include "transport/muster.h"
+
+namespace multiverso {
+namespace {
+
+using testing::OnThreads;
+using testing::OpenSession;
+
+constexpr int64_t kSize = 300'000;  // several chunks for each server
+
+// Runs body(session, rank) for each rank of a job of `per_node` ranks a node.
+template <class Body>
+void RunSurvivingJob(const testing::Roles& roles, int per_node, const Body& body) {
+  const testing::VirtualNodes nodes(per_node);
+  const auto hub = std::make_shared<ThreadHub>(static_cast<int>(roles.size()), /*delay=*/2, 7);
+  OnThreads(static_cast<int>(roles.size()), [&](int rank) {
+    SessionOptions options = testing::OptionsOf(roles[static_cast<size_t>(rank)]);
+    options.on_loss = OnLoss::kContinue;
+    auto session = OpenSession(hub, rank, options);
+    ASSERT_TRUE(session.ok()) << session.status().text();
+    body(session.value().get(), rank);
+  });
+}
+
+void Close(Session* session) {
+  const Status status = RunToEnd(session->StartClose().get());
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+std::vector<float> GetAll(Session* session, Table* table) {
+  std::vector<float> values(kSize);
+  TableRequest request;
+  request.kind = RequestKind::kGet;
+  request.out = values.data();
+  const Status status = testing::Call(session, table, request);
+  EXPECT_TRUE(status.ok()) << status.text();
+  return values;
+}
+
+void AddOnes(Session* session, Table* table) {
+  const std::vector<float> ones(kSize, 1);
+  TableRequest request;
+  request.kind = RequestKind::kAdd;
+  request.delta = ones.data();
+  const Status status = testing::Call(session, table, request);
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+Table* Create(Session* session) {
+  const auto creation = session->StartTable(testing::ArrayOf(kSize), nullptr);
+  const Status status = RunToEnd(creation.get());
+  EXPECT_TRUE(status.ok()) << status.text();
+  return status.ok() ? session->KeepTable(creation->TakeTable()) : nullptr;
+}
+
+class AnyRank : public ::testing::TestWithParam<int> {};
+
+TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
+  const int lost = GetParam();
+  RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
+    Table* const table = Create(session);
+    ASSERT_NE(table, nullptr);
+    for (int i = 0; i < 3; ++i) AddOnes(session, table);
+    if (rank == lost) return session->Leave("lost");
+    for (int i = 0; i < 3; ++i) AddOnes(session, table);
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    EXPECT_EQ(session->group()->LostRanks(), std::vector<int>{lost});
+    EXPECT_EQ(session->group()->MasterNow(), lost == 0 ? 1 : 0);
+    EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 21));
+    Table* const late = Create(session);
+    ASSERT_NE(late, nullptr);
+    AddOnes(session, late);
+    std::vector<double> sum(200'000, rank == 3 ? 2 : 1);
+    const Status summed =
+        RunToEnd(session->StartAggregate(DType::kFloat64, sum.data(), 200'000).get());
+    ASSERT_TRUE(summed.ok()) << summed.text();
+    EXPECT_EQ(sum, std::vector<double>(200'000, lost == 3 ? 3 : 4));
+    EXPECT_EQ(GetAll(session, late), std::vector<float>(kSize, 3));
+    Close(session);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(OfAJob, AnyRank, ::testing::Values(0, 1, 2, 3));
+
+TEST(Survival, OfANodeThatHasLostItsOnlyServer) {
+  const testing::Roles roles = {Role::kAll, Role::kServer, Role::kWorker};
+  RunSurvivingJob({roles[0], roles[0], roles[1], roles[2]}, 2, [&](Session* session, int rank) {
+    Table* const table = Create(session);
+    ASSERT_NE(table, nullptr);
+    if (rank == 2) return session->Leave("lost");
+    AddOnes(session, table);
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 3));
+    Close(session);
+  });
+}
+
+TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
+  RunSurvivingJob({Role::kAll, Role::kAll, Role::kServer, Role::kWorker}, 2,
+                  [&](Session* session, int rank) {
+                    Table* const table = Create(session);
+                    ASSERT_NE(table, nullptr);
+                    if (rank == 3) return session->Leave("lost");
+                    if (rank < 2) {
+                      std::vector<float> sum(10, 1);
+                      const auto call = session->StartAggregate(DType::kFloat32, sum.data(), 10);
+                      ASSERT_TRUE(RunToEnd(call.get()).ok());
+                      EXPECT_EQ(sum, std::vector<float>(10, 2));
+                    }
+                    Close(session);
+                  });
+}
+
+TEST(Survival, EndsWithTheLastRankOfANode) {
+  RunSurvivingJob(testing::AllOf(3), 2, [&](Session* session, int rank) {
+    Table* const table = Create(session);
+    ASSERT_NE(table, nullptr);
+    if (rank == 2) return session->Leave("lost");
+    const Status met = testing::Barrier(session);
+    EXPECT_EQ(met.code(), Code::kPeerLost);
+    EXPECT_NE(met.text().find("node 1 (rank 2 on "), std::string::npos) << met.text();
+    std::vector<float> values(kSize);
+    TableRequest request;
+    request.out = values.data();
+    const Status got = testing::Call(session, table, request);
+    EXPECT_EQ(got.code(), Code::kPeerLost);
+    EXPECT_NE(got.text().find("with rows "), std::string::npos) << got.text();
+  });
+}
+
+TEST(Muster, DropsWhatMakesNoSense) {
+  RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
+    Messenger* const messenger = session->group()->intercom()->messenger();
+    std::string sound;
+    ASSERT_TRUE(PackMuster(*session->group(), 0, 1, &sound));
+    if (rank == 3) {
+      for (size_t length = 0; length < sound.size(); length += 7) {
+        ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound.substr(0, length)).ok());
+      }
+      ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound + "c").ok());
+      // Of a meeting that is over.
+      ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound).ok());
+    }
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    ASSERT_TRUE(testing::Barrier(session).ok());
+    EXPECT_EQ(session->group()->intercom()->dropped() > 0, rank == 0);
+    Close(session);
+  });
+}
+
+}  // namespace
+}  // namespace multiverso

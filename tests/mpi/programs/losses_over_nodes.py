@@ -1,0 +1,160 @@
+"""Ranks of several nodes that go on without some that are killed; ``... NAME ...`` runs it."""
+
+import sys
+import zlib
+
+import numpy as np
+import worker
+from losses import Acknowledged
+
+import multiverso as mv
+
+#: Elements of the table that is added to: several chunks for each server.
+SIZE = 40_000
+ROWS = 64
+#: Adds of each worker to each of the two tables, and how many lie between two meetings.
+ADDS = 400
+BETWEEN = 40
+#: Of a number, the bits that count one worker's adds.
+BITS = 60 // worker.SIZE
+
+
+def goes_on(folder, leaver="-1"):
+    """Add to tables of all nodes, meet, and report what is there when some have been killed."""
+    mv.init(on_peer_lost="continue")
+    whole = mv.ArrayTableHandler(SIZE, dtype="int64", name="whole")
+    rows = mv.MatrixTableHandler(ROWS, 100, dtype="int64", name="rows")
+    mine = 1 << (BITS * worker.RANK)
+    delta = np.full(SIZE, mine)
+    row_delta = np.full((2, 100), mine)
+    acknowledged = Acknowledged()
+    broken = [0, 0]
+    worker.announce("busy")
+    for number in range(ADDS):
+        if number == ADDS // 3 and worker.RANK == int(leaver):
+            sys.exit(3)  # without a word
+        if _add(lambda: whole.add(delta), broken, 0):
+            acknowledged.note(0)
+        ids = [number % ROWS, (number + ROWS // 2) % ROWS]
+        if _add(lambda ids=ids: rows.add(row_delta, ids), broken, 1):
+            acknowledged.note(1)
+        if number % BETWEEN == 0:
+            _meet(number // BETWEEN)
+            _check_own(whole, acknowledged.counts[0], broken[0])
+    worker.announce("added")
+    worker.wait_for("killed")
+    mv.barrier()
+    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker(), broken=broken)
+    values = whole.get(sync=True)
+    sums = rows.get().sum(axis=0)
+    worker.report(least=_counts(values.min()), most=_counts(values.max()), rows=_counts(sums[0]))
+    worker.report(digest=zlib.crc32(values.tobytes()))
+    mv.save(folder)
+    mv.load(folder)
+    late = mv.ArrayTableHandler(10, 5)
+    late.add(np.ones(10))
+    mv.barrier()
+    worker.report(late=late.get().tolist(), again=_counts(whole.get().min()))
+    mv.shutdown()
+    worker.report(ended=True)
+
+
+def saves(folder):
+    """Save and load again and again, and shut down, while one is killed."""
+    mv.init(on_peer_lost="continue")
+    table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
+    worker.announce("busy")
+    for number in range(8):
+        for call in (mv.save, mv.load):
+            _until_all_have(lambda call=call: call(folder))
+        if number % 2 == 0:
+            _until_all_have(lambda: mv.save(folder, background=True))
+            _until_all_have(mv.wait_for_save)
+    worker.report(values=[float(table.get().min()), float(table.get().max())])
+    mv.shutdown()
+    worker.report(ended=True)
+
+
+def _until_all_have(call):
+    """Make a call of all again if one was lost in the middle of it: it has failed on all."""
+    while True:
+        try:
+            call()
+        except mv.PeerLostError:
+            continue
+        return
+
+
+def loses_a_node(folder):
+    """Report what calls raise when the only rank of node 1 has been killed."""
+    mv.init(on_peer_lost="continue")
+    table = mv.MatrixTableHandler(9, 4, name="spread")
+    table.add(np.ones((9, 4)))
+    mv.save(folder)
+    mv.barrier()
+    worker.announce("busy")
+    worker.wait_for("killed")
+    worker.report_call(table.add, np.ones((9, 4)), name="add")
+    worker.report_call(table.get, name="get")
+    worker.report_call(mv.barrier, name="barrier")
+
+
+def _add(call, broken, table):
+    """Make an add, which the death of the server that was at it may leave in part."""
+    try:
+        call()
+    except mv.PeerLostError as error:
+        if "may be there" not in str(error) or error.rank is None:
+            raise
+        broken[table] += 1
+        return False
+    return True
+
+
+def _check_own(table, count, broken):
+    """All that this worker has added is there for it to read, once."""
+    values = table.get()
+    for value in (values.min(), values.max()):
+        assert count <= _counts(value)[worker.RANK] <= count + broken
+
+
+def _counts(value):
+    """Return the adds of each rank that a number of a table stands for."""
+    return [int(value >> (BITS * rank)) % (1 << BITS) for rank in range(worker.SIZE)]
+
+
+def _meet(number):
+    """Make a call that all make together."""
+    if number % 4 == 0:
+        mv.barrier()
+    elif number % 4 == 1:
+        table = None
+        while table is None:
+            try:
+                table = mv.ArrayTableHandler(1000, 3.0)
+            except mv.PeerLostError:  # on all: it was one that made the table
+                continue
+        assert (table.get(sync=True) == 3).all()
+    elif number % 4 == 2:
+        _sum(np.ones(8))
+    else:
+        _sum(np.ones(300_000))
+
+
+def _sum(array):
+    """Sum it over the workers that are there."""
+    try:
+        mv.aggregate(array)
+    except mv.PeerLostError:  # on all: in the middle of it
+        return
+    assert (array == array[0]).all()
+    assert 0 < array[0] <= worker.SIZE, array[0]
+
+
+if __name__ == "__main__":
+    _, name, *arguments = sys.argv
+    if "shielded" in arguments:
+        arguments.remove("shielded")
+        worker.shield()
+    worker.begin()
+    globals()[name](*arguments)
