@@ -231,7 +231,8 @@ Status ShardService::GoOn(Job* job, bool* any) {
 Status ShardService::Claim(Job* job, bool* done) {
   const RequestHeader& header = job->header;
   *done = false;
-  if (header.slot < 0 || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
+  const bool is_numbered = header.slot >= 0 && group_->members().survives_losses();
+  if (!is_numbered || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
   // Others do its work by now.
   MV_RETURN_IF_NOT_OK(group_->CheckNotGivenUp());
   const auto is_alive = [&](int local_rank) {
