@@ -75,6 +75,8 @@ for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
                PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_osc=^ucx OMPI_MCA_btl=^ofi
 # Theano 1.0.5 looks for its BLAS with a part of Python that is gone.
 for-theano := THEANO_FLAGS=blas.ldflags=,floatX=float32
+# What the pages show with NumPy alone has been run without the frameworks.
+for-frameworks := MULTIVERSO_TEST_DOCS=frameworks
 
 # An environment knows its place by its full path: in a copy it would run the original's code.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
@@ -168,11 +170,11 @@ test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 
 test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	@echo 'With the frameworks of NumPy 1:'
-	$(call run,$(FRAMEWORKS_ENV),$(for-theano) python -m pytest $(FRAMEWORKS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),$(for-theano) $(for-frameworks) python -m pytest $(FRAMEWORKS_TESTS:%=tests/%))
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow python -m pytest $(KERAS_TESTS:%=tests/%))
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch python -m pytest $(KERAS_TESTS:%=tests/%))
 	@echo 'With JAX:'
-	$(call run,$(JAX_ENV),KERAS_BACKEND=jax python -m pytest $(JAX_TESTS:%=tests/%))
+	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-frameworks) python -m pytest $(JAX_TESTS:%=tests/%))
 
 test-lua: $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(LIBRARY)
 	@if luajit -e "require 'busted.runner'" > /dev/null 2>&1; then \

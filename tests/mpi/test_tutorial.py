@@ -2,7 +2,9 @@
 
 import ast
 import importlib.util
+import os
 import re
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -20,13 +22,21 @@ COMPILING = 400.0  # seconds that a job may take which compiles at first
 pytestmark = pytest.mark.one_mpi
 
 
-def missing_modules(code):
-    """Return what the code imports that is not installed."""
+# Set where other environments have run what needs NumPy alone.
+ONLY_FRAMEWORKS = os.environ.get("MULTIVERSO_TEST_DOCS") == "frameworks"
+
+
+def why_not_here(code):
+    """Return why the code is not to be run in this environment, or None."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
-    return sorted(name for name in names if importlib.util.find_spec(name) is None)
+    if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
+        return f"needs {', '.join(missing)}"
+    if ONLY_FRAMEWORKS and not names - {"multiverso", "numpy"} - sys.stdlib_module_names:
+        return "needs no framework"
+    return None
 
 
 class TestTheTutorial(unittest.TestCase):
@@ -36,8 +46,8 @@ class TestTheTutorial(unittest.TestCase):
         self.assertGreater(len(parallel), 4)
         for block in parallel:
             with self.subTest(block["code"][:60]), tempfile.TemporaryDirectory() as folder:
-                if missing := missing_modules(block["code"]):
-                    self.skipTest(f"needs {', '.join(missing)}")
+                if reason := why_not_here(block["code"]):
+                    self.skipTest(reason)
                 script = Path(folder, "block.py")
                 script.write_text(block["code"], "utf-8")
                 job = run(script, np=3, limit=COMPILING).check()

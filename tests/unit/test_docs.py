@@ -18,6 +18,9 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
+# Set where other environments have run what needs NumPy alone.
+ONLY_FRAMEWORKS = os.environ.get("MULTIVERSO_TEST_DOCS") == "frameworks"
+
 # Seconds after which a block is killed: far more than any takes.
 WALL_LIMIT = 120
 
@@ -65,17 +68,26 @@ def runs_on(text):
     ]
 
 
-def missing_modules(code):
-    """Return the top-level modules that the code imports and this environment lacks."""
+def modules_of(code):
+    """Return the top-level modules that the code imports, without those that all have."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module.split(".")[0])
-    # Absent, these two are a fault and no reason to skip.
-    names -= {"multiverso", "numpy"}
-    return sorted(name for name in names if importlib.util.find_spec(name) is None)
+    # Absent, these are a fault and no reason to skip.
+    return names - {"multiverso", "numpy"} - sys.stdlib_module_names
+
+
+def why_not_here(code):
+    """Return why the code is not to be run in this environment, or None."""
+    names = modules_of(code)
+    if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
+        return f"{', '.join(missing)} not installed"
+    if ONLY_FRAMEWORKS and not names:
+        return "needs no framework"
+    return None
 
 
 def run(code, limit=WALL_LIMIT):
@@ -112,8 +124,8 @@ class TestThePages(unittest.TestCase):
             for line, code, expected in blocks_of(page.read_text("utf-8")):
                 with self.subTest(f"{page.relative_to(ROOT)}:{line}"):
                     seen += 1
-                    if missing := missing_modules(code):
-                        self.skipTest(f"{', '.join(missing)} not installed")
+                    if reason := why_not_here(code):
+                        self.skipTest(reason)
                     status, output, errors = run(code)
                     self.assertEqual(status, 0, errors)
                     if expected is not None:
@@ -190,7 +202,8 @@ class TestTheChecks(unittest.TestCase):
         self.assertIn("killed after 3 s", errors)
 
     def test_a_missing_module_is_named(self):
-        self.assertEqual(missing_modules("import no_such_thing.x, os, numpy"), ["no_such_thing"])
+        reason = why_not_here("import no_such_thing.x, os, numpy")
+        self.assertEqual(reason, "no_such_thing not installed")
 
 
 if __name__ == "__main__":
