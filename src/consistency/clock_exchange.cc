@@ -1,9 +1,9 @@
 #include "consistency/clock_exchange.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/raw_bytes.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
@@ -35,19 +35,6 @@ struct Entry {
   int64_t worker;
   WorkerClocks::Reading reading;
 };
-
-template <class T>
-void Append(const T& value, std::string* bytes) {
-  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-template <class T>
-bool Next(const std::string& bytes, size_t* at, T* value) {
-  if (bytes.size() - *at < sizeof(T)) return false;
-  std::memcpy(value, bytes.data() + *at, sizeof(T));
-  *at += sizeof(T);
-  return true;
-}
 
 }  // namespace
 
@@ -82,18 +69,18 @@ bool ClockExchange::TakeIn(const std::string& bytes, const RoundsByTable& tables
   const Membership& members = group_->members();
   Header header{};
   size_t at = 0;
-  if (!Next(bytes, &at, &header) || header.magic != kMagic || header.sender < 0 ||
+  if (!ReadRaw(bytes, &at, &header) || header.magic != kMagic || header.sender < 0 ||
       header.sender >= members.size() || group_->is_local(header.sender)) {
     return false;
   }
   const int node = members.node_of(header.sender);
   for (uint32_t i = 0; i < header.tables; ++i) {
     TableHeader table{};
-    if (!Next(bytes, &at, &table) || table.entries < 0) return false;
+    if (!ReadRaw(bytes, &at, &table) || table.entries < 0) return false;
     const auto found = tables.find(table.table);
     for (int64_t k = 0; k < table.entries; ++k) {
       Entry entry{};
-      if (!Next(bytes, &at, &entry)) return false;
+      if (!ReadRaw(bytes, &at, &entry)) return false;
       if (found == tables.end()) continue;  // it has been released here
       WorkerClocks* const clocks = found->second->clocks();
       if (entry.worker < 0 || entry.worker >= clocks->workers()) return false;
@@ -104,7 +91,7 @@ bool ClockExchange::TakeIn(const std::string& bytes, const RoundsByTable& tables
   }
   for (uint32_t i = 0; i < header.standing; ++i) {
     Standing standing;
-    if (!Next(bytes, &at, &standing) || standing.rank < 0 || standing.rank >= members.size() ||
+    if (!ReadRaw(bytes, &at, &standing) || standing.rank < 0 || standing.rank >= members.size() ||
         members.node_of(standing.rank) != node || standing.circle < 0 ||
         standing.circle >= kSpanningCircles) {
       return false;
@@ -164,14 +151,14 @@ std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count,
       read.push_back(clocks->Read(worker));
       const WorkerClocks::Reading& now = read.back();
       if (now == sent[i]) continue;
-      Append(Entry{worker, now}, &entries);
+      AppendRaw(Entry{worker, now}, &entries);
       *urgent = *urgent || now.finished != sent[i].finished ||
                 now.turns >= sent[i].turns + kTurnsBetween ||
                 (!rounds->IsReplicated() && now.adds != sent[i].adds);
     }
     if (entries.empty()) continue;
     ++*count;
-    Append(TableHeader{id, static_cast<int64_t>(entries.size() / sizeof(Entry))}, &bytes);
+    AppendRaw(TableHeader{id, static_cast<int64_t>(entries.size() / sizeof(Entry))}, &bytes);
     bytes += entries;
     read_[id] = std::move(read);
   }
@@ -190,9 +177,9 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   has_news_ = !changes.empty();
   if (!urgent && (changes.empty() || now < sent_at_ + interval_)) return Status::Ok();
   std::string bytes;
-  Append(header, &bytes);
+  AppendRaw(header, &bytes);
   bytes += changes;
-  for (const Standing& one : standing) Append(one, &bytes);
+  for (const Standing& one : standing) AppendRaw(one, &bytes);
   const Membership& members = group_->members();
   for (int node = 0; node < group_->num_nodes(); ++node) {
     if (node == members.node()) continue;

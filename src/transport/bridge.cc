@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/raw_bytes.h"
 #include "transport/node_group.h"
 
 namespace multiverso {
@@ -26,27 +27,15 @@ struct Entry {
 
 constexpr int64_t kMostPerRank = sizeof(Entry) + RankSlot::kMostBytes;
 
-template <class T>
-void Append(const T& value, std::string* bytes) {
-  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-template <class T>
-bool Read(const std::string& bytes, size_t* at, T* value) {
-  if (bytes.size() - *at < sizeof(T)) return false;
-  std::memcpy(value, bytes.data() + *at, sizeof(T));
-  *at += sizeof(T);
-  return true;
-}
-
 }  // namespace
 
 std::string PackBrought(int circle, uint64_t meeting, const std::vector<Brought>& all) {
   std::string bytes;
-  Append(Header{kMagic, circle, meeting, static_cast<int64_t>(all.size())}, &bytes);
+  AppendRaw(Header{kMagic, circle, meeting, static_cast<int64_t>(all.size())}, &bytes);
   for (const Brought& one : all) {
-    Append(Entry{one.rank, static_cast<uint32_t>(one.kind), static_cast<uint32_t>(one.data.size())},
-           &bytes);
+    AppendRaw(
+        Entry{one.rank, static_cast<uint32_t>(one.kind), static_cast<uint32_t>(one.data.size())},
+        &bytes);
     bytes += one.data;
   }
   return bytes;
@@ -56,14 +45,14 @@ bool UnpackBrought(const std::string& bytes, int circle, uint64_t meeting,
                    const std::vector<int>& ranks, std::vector<Brought>* all) {
   Header header{};
   size_t at = 0;
-  if (!Read(bytes, &at, &header) || header.magic != kMagic || header.circle != circle ||
+  if (!ReadRaw(bytes, &at, &header) || header.magic != kMagic || header.circle != circle ||
       header.meeting != meeting || header.count != static_cast<int64_t>(ranks.size())) {
     return false;
   }
   all->clear();
   for (const int rank : ranks) {
     Entry entry{};
-    if (!Read(bytes, &at, &entry) || entry.rank != rank ||
+    if (!ReadRaw(bytes, &at, &entry) || entry.rank != rank ||
         entry.bytes > static_cast<uint32_t>(RankSlot::kMostBytes) ||
         bytes.size() - at < entry.bytes) {
       return false;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/raw_bytes.h"
 #include "base/text.h"
 #include "transport/node_group.h"
 
@@ -31,19 +32,6 @@ struct Entry {
 };
 
 constexpr int64_t kMostPerRank = sizeof(Entry) + RankSlot::kMostBytes;
-
-template <class T>
-void Append(const T& value, std::string* bytes) {
-  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-template <class T>
-bool Next(const std::string& bytes, size_t* at, T* value) {
-  if (bytes.size() - *at < sizeof(T)) return false;
-  std::memcpy(value, bytes.data() + *at, sizeof(T));
-  *at += sizeof(T);
-  return true;
-}
 
 bool IsMember(const Membership& members, int circle, int rank) {
   return circle == 0 || members.is_worker(rank);
@@ -80,12 +68,12 @@ bool PackMuster(const NodeGroup& group, int circle, uint64_t meeting, std::strin
       data = entry.state == RankSlot::kLeft ? slot.reason : group.WhyGone(rank);
     }
     entry.bytes = static_cast<uint32_t>(data.size());
-    Append(entry, &entries);
+    AppendRaw(entry, &entries);
     entries += data;
     ++header.count;
   }
   bytes->clear();
-  Append(header, bytes);
+  AppendRaw(header, bytes);
   *bytes += entries;
   return true;
 }
@@ -170,7 +158,7 @@ Status Muster::Exchange(uint64_t meeting) {
 bool Muster::Understand(const std::string& bytes, uint64_t meeting) {
   Header header{};
   size_t at = 0;
-  if (!Next(bytes, &at, &header) || header.magic != kMagic || header.circle != circle_ ||
+  if (!ReadRaw(bytes, &at, &header) || header.magic != kMagic || header.circle != circle_ ||
       header.node < 0 || header.node >= group_->num_nodes() ||
       header.node == group_->members().node()) {
     return false;
@@ -184,7 +172,7 @@ bool Muster::Understand(const std::string& bytes, uint64_t meeting) {
   std::vector<size_t> places;
   for (const int rank : ranks) {
     Entry entry{};
-    if (!Next(bytes, &at, &entry) || entry.rank != rank || entry.bytes > RankSlot::kMostBytes ||
+    if (!ReadRaw(bytes, &at, &entry) || entry.rank != rank || entry.bytes > RankSlot::kMostBytes ||
         bytes.size() - at < entry.bytes) {
       return false;
     }

@@ -1,0 +1,30 @@
+// RawBytes: values as they lie in memory, one after the other, in messages between ranks of one
+// job, which run on machines of one kind. Files have `checkpoint/bytes.h`.
+#ifndef MULTIVERSO_BASE_RAW_BYTES_H_
+#define MULTIVERSO_BASE_RAW_BYTES_H_
+
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+namespace multiverso {
+
+template <class T>
+void AppendRaw(const T& value, std::string* bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Reads the value at `at`, which is no more than the size, and moves on. False if it is not whole.
+template <class T>
+bool ReadRaw(const std::string& bytes, size_t* at, T* value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (bytes.size() - *at < sizeof(T)) return false;
+  std::memcpy(value, bytes.data() + *at, sizeof(T));
+  *at += sizeof(T);
+  return true;
+}
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_RAW_BYTES_H_
