@@ -49,6 +49,15 @@ OPEN_MPI = {
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
 
+#: For ranks that compute with a framework: with a thread for each core each, they would be in each
+#: other's way.
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+}
+
 
 @dataclass
 class Result:

@@ -19,7 +19,7 @@ LAST = NP - 1
     ],
 )
 def test_error_has_all_that_is_known_of_the_rank(how, call, per_node, tmp_path):
-    nodes = {} if per_node == NP else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+    nodes = launch.on_nodes(NP, per_node)
     result = launch.run("blame.py", how, call, str(tmp_path), np=NP, **nodes).check_clean()
     for rank in range(LAST):
         report = result.reports[rank]

@@ -4,7 +4,7 @@ import functools
 import importlib.util
 import unittest
 
-from launch import WALL_LIMIT, run
+from launch import ONE_THREAD, WALL_LIMIT, run
 
 HAS_KERAS = importlib.util.find_spec("keras") is not None
 BACKENDS = [
@@ -15,19 +15,11 @@ RANKS = 3
 #: Seconds; frameworks take long to start and to compile.
 LIMIT = 2 * WALL_LIMIT
 
-#: Three ranks with a thread for each core would be in each other's way.
-SETTINGS = {
-    "OMP_NUM_THREADS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "TF_NUM_INTEROP_THREADS": "1",
-    "TF_NUM_INTRAOP_THREADS": "1",
-}
-
 
 @functools.cache
 def reports_on(backend):
     """Return what each rank has reported; one job for all tests, since frameworks start slowly."""
-    result = run("keras_params.py", np=RANKS, limit=LIMIT, KERAS_BACKEND=backend, **SETTINGS)
+    result = run("keras_params.py", np=RANKS, limit=LIMIT, KERAS_BACKEND=backend, **ONE_THREAD)
     return result.check().reports
 
 

@@ -1,16 +1,15 @@
 """Jobs that span nodes: every rank, or every two, say that they share memory with nobody else."""
 
-import functools
-import os
 import signal
 
 import pytest
 import semantics
 
 import launch
+from case_jobs import CaseJobs, on_nodes
 
 #: Ranks and ranks per node; where two of three ranks share a node, the other is alone on its own.
-JOBS = [(2, 1), (3, 1), (3, 2), (4, 2)]
+SIZES = [(2, 1), (3, 1), (3, 2), (4, 2)]
 
 
 def run(program, *arguments, np, per_node, **options):
@@ -18,26 +17,15 @@ def run(program, *arguments, np, per_node, **options):
     return launch.run(program, *arguments, np=np, **nodes, **options)
 
 
-@functools.cache
-def job(np, per_node):
-    seed = os.environ.get("MULTIVERSO_TEST_SEED", str(semantics.SEED))
-    return run("semantics.py", np=np, per_node=per_node, MULTIVERSO_TEST_SEED=seed)
+RUNS = CaseJobs(semantics, on_nodes(*SIZES))
+
+TestTables = RUNS.tests()
 
 
-@pytest.mark.parametrize("name", semantics.CASES)
-@pytest.mark.parametrize(("np", "per_node"), JOBS)
-def test_case(np, per_node, name):
-    job(np, per_node).check_case(name, np)
-
-
-@pytest.mark.parametrize(("np", "per_node"), JOBS)
-def test_job_ends_well_and_leaves_nothing(np, per_node):
-    job(np, per_node).check()
-
-
-@pytest.mark.parametrize(("np", "per_node"), JOBS)
-def test_ranks_know_their_nodes(np, per_node):
-    for rank, report in job(np, per_node).check().reports.items():
+@pytest.mark.parametrize(("size", "job"), list(zip(SIZES, RUNS.jobs, strict=True)))
+def test_ranks_know_their_nodes(size, job):
+    np, per_node = size
+    for rank, report in RUNS.result(job).check().reports.items():
         assert report["node"] == rank // per_node
         assert report["num_nodes"] == -(-np // per_node)
         assert report["local"] == min(per_node, np - rank // per_node * per_node)

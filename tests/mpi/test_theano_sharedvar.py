@@ -1,12 +1,11 @@
 """Shared variables on 1 to 4 ranks: the cases of programs/theano_sharedvar.py."""
 
-import functools
 import importlib.util
 
 import pytest
 import theano_sharedvar
 
-import launch
+from case_jobs import CaseJobs, on_ranks
 
 BACKENDS = ("pytensor", "aesara", "theano")
 
@@ -14,18 +13,4 @@ pytestmark = pytest.mark.skipif(
     not any(map(importlib.util.find_spec, BACKENDS)), reason="needs PyTensor, Aesara or Theano"
 )
 
-
-@functools.cache
-def job(np):
-    return launch.run("theano_sharedvar.py", np=np)
-
-
-@pytest.mark.parametrize("name", theano_sharedvar.CASES)
-@pytest.mark.parametrize("np", [1, 2, 3, 4])
-def test_case(np, name):
-    job(np).check_case(name, np)
-
-
-@pytest.mark.parametrize("np", [1, 2, 3, 4])
-def test_job_ends_well_and_leaves_nothing(np):
-    job(np).check()
+TestSharedVariables = CaseJobs(theano_sharedvar, on_ranks(1, 2, 3, 4)).tests()
