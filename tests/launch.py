@@ -100,6 +100,14 @@ class Result:
             raise AssertionError(msg)
         return self
 
+    def errors(self, *ranks: int, name: str = "error") -> list[list[str]]:
+        """Return [type, message] of what each of the ranks reported under that name."""
+        missing = [rank for rank in ranks if not self.reports.get(rank, {}).get(name)]
+        if missing:
+            msg = f"ranks {missing} reported no {name}:\n{self.reports}\n{self.output}"
+            raise AssertionError(msg)
+        return [self.reports[rank][name] for rank in ranks]
+
     def check_case(self, name: str, np: int) -> None:
         """Raise AssertionError if a case of `programs/cases.py` failed on any of `np` ranks."""
         failed = []

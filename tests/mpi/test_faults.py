@@ -12,30 +12,23 @@ import launch
 ROOT = Path(__file__).parents[2]
 
 
-def errors(result, *ranks, name="error"):
-    """Return [type, message] of what each of the ranks reported under that name."""
-    missing = [rank for rank in ranks if not result.reports.get(rank, {}).get(name)]
-    assert not missing, f"ranks {missing} reported no {name}:\n{result.reports}\n{result.output}"
-    return [result.reports[rank][name] for rank in ranks]
-
-
 @pytest.mark.parametrize("np", [2, 4])
 def test_rank_that_does_not_come_is_named_by_a_timeout_and_told_when_it_comes(np):
     calls = ("create", "barrier", "get")
     result = launch.run("faults.py", "late", *calls, np=np).check()
     for call in calls:
-        for kind, message in errors(result, *range(np - 1), name=call):
+        for kind, message in result.errors(*range(np - 1), name=call):
             assert kind == "OperationTimeout", f"{call}: {message}"
             assert f"rank {np - 1}" in message
             assert call != "get" or "weights" in message
-        kind, message = errors(result, np - 1, name=call)[0]
+        kind, message = result.errors(np - 1, name=call)[0]
         assert kind in ("AbortedError", "PeerLostError"), f"{call}: {message}"
         assert re.search(rf"rank [0-{np - 2}] (on \S+ )?(gave|left)", message), message
 
 
 def test_rank_that_does_not_init_is_a_timeout():
     result = launch.run("faults.py", "late_init", np=3).check_clean()
-    for kind, message in errors(result, 0, 1):
+    for kind, message in result.errors(0, 1):
         assert kind == "OperationTimeout"
         assert message
 
@@ -48,8 +41,8 @@ def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others():
             job.signal(0, signal.SIGINT)
         result = job.finish().check()
     for call in calls:
-        assert errors(result, 0, name=call)[0][0] == "KeyboardInterrupt", call
-        kind, message = errors(result, 1, name=call)[0]
+        assert result.errors(0, name=call)[0][0] == "KeyboardInterrupt", call
+        kind, message = result.errors(1, name=call)[0]
         assert kind == "AbortedError", f"{call}: {message}"
         assert "rank 0" in message
         assert "KeyboardInterrupt" in message
@@ -84,7 +77,7 @@ def test_killed_rank_leaves_nothing_behind(when, segments):
 def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, returncode):
     result = launch.run("faults.py", "ends", how, np=3).check_clean()
     assert result.returncode == returncode
-    for kind, message in errors(result, 0, 1):
+    for kind, message in result.errors(0, 1):
         assert kind == "PeerLostError"
         for text in ["rank 2", *texts]:
             assert text in message

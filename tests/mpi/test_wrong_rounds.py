@@ -15,13 +15,6 @@ PROGRAM = "wrong_rounds.py"
 JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
 
 
-def errors(result, ranks, name="error"):
-    """Return [type, message] of what each of the ranks reported under that name."""
-    missing = [rank for rank in ranks if not result.reports.get(rank, {}).get(name)]
-    assert not missing, f"ranks {missing} reported no {name}:\n{result.reports}\n{result.output}"
-    return [result.reports[rank][name] for rank in ranks]
-
-
 @functools.cache
 def disagreements(np, per_node):
     return launch.run("disagreements.py", np=np, **launch.on_nodes(np, per_node))
@@ -63,12 +56,12 @@ def test_rank_that_does_not_come_is_named_by_a_timeout(np, per_node):
     calls = ("add_get", "get", "aggregate")
     result = launch.run(PROGRAM, "late", *calls, np=np, **launch.on_nodes(np, per_node)).check()
     for call in calls:
-        for kind, message in errors(result, range(np - 1), name=call):
+        for kind, message in result.errors(*range(np - 1), name=call):
             assert kind == "OperationTimeout", f"{call}: {message}"
             assert f"rank {np - 1}" in message
             assert f"in {call}" in message
             assert call == "aggregate" or "of table 'weights'" in message
-        kind, message = errors(result, [np - 1], name=call)[0]
+        kind, message = result.errors(np - 1, name=call)[0]
         expected = {"AbortedError", "PeerLostError"}
         if np > per_node:
             # The news of the end may overtake what it did to the order of calls, or come after
@@ -80,7 +73,7 @@ def test_rank_that_does_not_come_is_named_by_a_timeout(np, per_node):
 
 def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
     result = launch.run(PROGRAM, "crossed", np=2).check_clean()
-    for kind, message in errors(result, (0, 1)):
+    for kind, message in result.errors(0, 1):
         assert kind in ("OperationTimeout", "AbortedError"), message
         assert "of table 'weights'" in message or "of table 'biases'" in message
 
@@ -97,7 +90,7 @@ def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
 )
 def test_rank_whose_script_ends_is_named_with_the_reason(per_node, how, texts):
     result = launch.run(PROGRAM, "ends", how, np=3, **launch.on_nodes(3, per_node)).check_clean()
-    for kind, message in errors(result, (0, 1)):
+    for kind, message in result.errors(0, 1):
         assert kind == "PeerLostError", message
         assert re.search(r"rank 2 (on \S+ )?left", message), message
         for text in ["add_get", "of table 'weights'", *texts]:
@@ -114,9 +107,9 @@ def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(per_node):
             job.signal(0, signal.SIGINT)
         result = job.finish().check()
     for call in calls:
-        assert errors(result, [0], name=call)[0][0] == "KeyboardInterrupt", call
-        assert errors(result, [0], name=f"after {call}")[0][0] == "AbortedError", call
-        for kind, message in errors(result, (1, 2), name=call):
+        assert result.errors(0, name=call)[0][0] == "KeyboardInterrupt", call
+        assert result.errors(0, name=f"after {call}")[0][0] == "AbortedError", call
+        for kind, message in result.errors(1, 2, name=call):
             assert kind == "AbortedError", f"{call}: {message}"
             assert "rank 0" in message
             assert "KeyboardInterrupt" in message
@@ -142,7 +135,7 @@ def test_killed_rank_is_named_to_the_others_in_their_round(per_node, calls, mode
         pid = job.pid(1)
         job.signal(1, signal.SIGKILL)
         result = job.finish().check_clean()
-    for kind, message in errors(result, (0, 2)):
+    for kind, message in result.errors(0, 2):
         assert kind == "PeerLostError", message
         assert re.search(rf"rank 1 (on \S+ )?\(process {pid}\) died", message), message
         assert calls == "aggregate" or "table 'weights'" in message
@@ -155,6 +148,6 @@ def test_killed_rank_that_was_alone_on_its_node_is_named_too(calls):
         pid = job.pid(1)
         job.signal(1, signal.SIGKILL)
         result = job.finish().check_clean()
-    for kind, message in errors(result, (0, 2)):
+    for kind, message in result.errors(0, 2):
         assert kind == "PeerLostError", message
         assert re.search(rf"rank 1 on \S+ \(process {pid}\) died", message), message
