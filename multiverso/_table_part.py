@@ -40,6 +40,7 @@ class TablePart:
             if tensor.is_fixed:
                 self._addresses[index] = tensor.address()
         self._runs = _runs_of(tensors)
+        self._located: list[list[int]] = [[] for _ in self._runs]  # what `_addresses` has of each
 
     def _start(self, values: NDArray[Any]) -> None:
         """Make the native object, for tensors that are `values` now, or for a copy of them."""
@@ -78,12 +79,15 @@ class TablePart:
             self._settle()
 
     def _locate(self) -> None:
-        for group, places, tensors in self._runs:
+        for run, (group, places, tensors) in enumerate(self._runs):
             addresses = None if group is None else group.addresses
             if addresses is None:
                 addresses = [tensor.address() for tensor in tensors]
-            for place, address in zip(places, addresses, strict=True):
-                self._addresses[place] = address
+            if addresses != self._located[run]:
+                self._located[run] = []  # lest an interrupt leaves some of these, some of those
+                for place, address in zip(places, addresses, strict=True):
+                    self._addresses[place] = address
+                self._located[run] = addresses
 
     def _settle(self) -> None:
         for group, _, tensors in self._runs:

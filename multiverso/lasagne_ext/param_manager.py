@@ -7,7 +7,7 @@ from multiverso._param_manager import ParamManager, Shares, SyncStatistics
 from multiverso._tensor_sync import taking_part
 from multiverso._tensors import Tensor
 from multiverso.api import current_session
-from multiverso.theano_ext._tensors import DTYPES, SharedTensor, name_of
+from multiverso.theano_ext._tensors import DTYPES, SharedTensor, grouped, name_of
 
 __all__ = ["LasagneParamManager", "MVNetParamManager"]
 
@@ -138,11 +138,11 @@ def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
             )
             raise ValueError(msg)
     trainable = set(lasagne.layers.get_all_params(layers, trainable=True))
-    tensors: list[Tensor] = []
+    tensors: list[SharedTensor] = []
     for variable in variables:
         if variable in trainable:
             tensors.append(SharedTensor(variable))
         elif shares.are_synced and variable.dtype in DTYPES:
             share = shares.of(is_float=variable.dtype.startswith("float"))
             tensors.append(SharedTensor(variable, share))
-    return tensors
+    return grouped(tensors)

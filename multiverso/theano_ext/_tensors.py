@@ -1,11 +1,15 @@
 """Shared variables of PyTensor, Theano and Aesara as tensors to be kept in step."""
 
+import ctypes
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _arrays
+from multiverso._tensors import Group, Tensor
 from multiverso.theano_ext._backend import is_shared_variable
 
 #: The dtype of a variable, and of its table: half precision is summed up in single precision.
@@ -33,6 +37,13 @@ class SharedTensor:
         How much of what this worker's variable gains is added to the table, 0 to 1. For integers
         0 or 1.
 
+    Attributes
+    ----------
+    variable : shared variable
+        As given.
+    is_whole : bool
+        Whether the table's gain is simply that of the value: then the pass may work on the value.
+
     """
 
     is_fixed = False
@@ -42,11 +53,11 @@ class SharedTensor:
         self.dtype = DTYPES[value.dtype.name]
         self.shape = value.shape
         self.size = value.size
-        self._variable = variable
+        self.variable = variable
+        self.group: Group | None = None
         self._own_dtype = value.dtype.newbyteorder("=")
         self._share = share
-        # Whether the table's gain is simply that of the value: then the pass takes the value.
-        self._is_whole = share == 1 and self._own_dtype == self.dtype
+        self.is_whole = share == 1 and self._own_dtype == self.dtype
         self._copy: NDArray[Any] | None = None  # of the table's values as this worker knows them
         self._last: NDArray[Any] | None = None  # the value as it was last written
         self._in_place = False
@@ -61,9 +72,9 @@ class SharedTensor:
         Not in place: the program may still use the array it made the variable from.
         """
         given = values.reshape(self.shape)
-        if not self._is_whole:
+        if not self.is_whole:
             np.copyto(self._make_copy(), given)
-        self._variable.set_value(given.astype(self._own_dtype), borrow=True)
+        self.variable.set_value(given.astype(self._own_dtype), borrow=True)
         self._note()
 
     def address(self) -> int:
@@ -71,15 +82,15 @@ class SharedTensor:
         now = self._now()
         if now.shape != self.shape:
             msg = (
-                f"expected {name_of(self._variable)} to have the shape it was attached with,"
+                f"expected {name_of(self.variable)} to have the shape it was attached with,"
                 f" {self.shape}, received {now.shape}"
             )
             raise ValueError(msg)
-        self._in_place = self._is_whole and now.flags.carray and now.dtype == self.dtype
+        self._in_place = self.is_whole and now.flags.carray and now.dtype == self.dtype
         if self._in_place:
-            return _arrays.address(now)
+            return _address(now)
         copy = self._make_copy()
-        if self._is_whole:
+        if self.is_whole:
             np.copyto(copy, now)
         elif self._share:
             if self._last is not None:
@@ -96,17 +107,17 @@ class SharedTensor:
         if type(stored) is np.ndarray and stored.flags.writeable and stored.shape == self.shape:
             np.copyto(stored, copy, casting="same_kind")
         else:  # on another device, read-only, or a NumPy scalar that an update has left
-            self._variable.set_value(copy.astype(self._own_dtype), borrow=True)
+            self.variable.set_value(copy.astype(self._own_dtype), borrow=True)
         self._note()
 
     def _stored(self) -> Any:
-        return self._variable.get_value(borrow=True, return_internal_type=True)
+        return self.variable.get_value(borrow=True, return_internal_type=True)
 
     def _now(self) -> NDArray[Any]:
         stored = self._stored()
         if type(stored) is np.ndarray:
             return stored
-        return np.asarray(self._variable.get_value(borrow=True))
+        return np.asarray(self.variable.get_value(borrow=True))
 
     def _make_copy(self) -> NDArray[Any]:
         if self._copy is None:
@@ -115,8 +126,97 @@ class SharedTensor:
         return self._copy
 
     def _note(self) -> None:
-        if self._share and not self._is_whole:
+        if self._share and not self.is_whole:
             self._last = self._now().astype(self.dtype)
+
+
+class SharedGroup:
+    """Variables whose values the pass works on in place, found all at once.
+
+    Of each array that was found the address is kept, and holds for as long as a variable has that
+    very array: what is seen by a weak reference NumPy does not resize, so its memory stays where it
+    is. All else that may change in an array is looked at each time. Where one of the values
+    cannot be worked on in place, each finds its own way.
+
+    Parameters
+    ----------
+    tensors : list of SharedTensor
+        Of one dtype, and whole.
+
+    """
+
+    def __init__(self, tensors: list[SharedTensor]) -> None:
+        self.tensors: Sequence[SharedTensor] = tensors
+        self.addresses: list[int] | None = None
+        self._dtype = tensors[0].dtype
+        self._places = [(one.variable, one.shape) for one in tensors]
+        self._seen: list[tuple[Any, tuple[int, ...], Callable[[], Any]]] = []  # the last weak
+        self._found: list[int] | None = None  # where what was seen is
+
+    def values(self) -> list[NDArray[Any]]:
+        """Return the values of each."""
+        return [one.values() for one in self.tensors]
+
+    def load(self) -> None:
+        """Do nothing: gains are counted from what the values are."""
+
+    def gather(self) -> None:
+        """Find where the values are now."""
+        if self._found is None or not self._are_as_seen():
+            self._found = self._find()
+        self.addresses = self._found
+
+    def scatter(self) -> None:
+        """Forget where they were."""
+        self.addresses = None
+
+    def _are_as_seen(self) -> bool:
+        dtype = self._dtype
+        # In one loop, and from the storage itself: a batch has left nothing of this in the caches.
+        for variable, shape, seen in self._seen:
+            value = variable.container.storage[0]
+            if (
+                value is not seen()
+                or value.shape != shape
+                or value.dtype != dtype
+                or not value.flags.carray
+            ):
+                return False
+        return True
+
+    def _find(self) -> list[int] | None:
+        dtype = self._dtype
+        self._seen, found = [], []
+        for variable, shape in self._places:
+            value = variable.container.storage[0]
+            if (
+                type(value) is not np.ndarray
+                or value.shape != shape
+                or value.dtype != dtype
+                or not value.flags.carray
+            ):
+                return None
+            self._seen.append((variable, shape, weakref.ref(value)))
+            found.append(_address(value))
+        return found
+
+
+def grouped(tensors: list[SharedTensor]) -> list[Tensor]:
+    """Return `tensors`, of which those that are whole are in groups by their dtype now."""
+    by_dtype: dict[np.dtype[Any], list[SharedTensor]] = {}
+    for tensor in tensors:
+        if tensor.is_whole:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    for members in by_dtype.values():
+        group = SharedGroup(members)
+        for tensor in members:
+            tensor.group = group
+    return list(tensors)
+
+
+def _address(value: NDArray[Any]) -> int:
+    """Return where an array that is C-contiguous and can be written to begins."""
+    return ctypes.addressof(_arrays.pin(value))  # sooner than array.ctypes.data
 
 
 def checked_value(variable: Any) -> NDArray[Any]:

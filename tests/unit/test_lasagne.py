@@ -153,6 +153,67 @@ class TestNetworks(OpensSession):
         manager.sync_all_param()
         np.testing.assert_array_equal(manager.tables[0].get(), [0] * 6 + [1] * 2)
 
+    def test_arrays_are_found_again_that_were_exchanged(self):
+        network = dense(0)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        first = network.W.get_value(borrow=True)
+        second = np.full((3, 2), 5, np.float32)
+        for array in (second, np.asfortranarray(second + 1), first + 7, np.repeat(second, 2, 1)):
+            network.W.set_value(array[:, :2], borrow=True)
+            for _ in range(2):
+                manager.tables[0].add(np.ones(8))  # another worker's gain
+                manager.sync_all_param()
+                self.assert_equals_tables(manager, [network.W, network.b])
+            np.testing.assert_array_equal(network.W.get_value(), array[:, :2])
+            np.testing.assert_array_equal(first, 0)
+
+    def test_arrays_that_come_and_go(self):
+        network = dense(0)
+        manager = LasagneParamManager(network)
+        for turn in range(1, 50):  # so that one lies where another was
+            for variable in (network.b, network.W):
+                variable.set_value(variable.get_value() + np.float32(1), borrow=True)
+            manager.sync_all_param()
+            np.testing.assert_array_equal(manager.tables[0].get(), np.full(8, turn))
+
+    def test_an_array_that_has_become_read_only_is_not_written_to(self):
+        network = dense(1)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        array = network.b.get_value(borrow=True)
+        array.flags.writeable = False
+        manager.tables[0].add(np.ones(8))
+        manager.sync_all_param()
+        np.testing.assert_array_equal(array, 1)
+        np.testing.assert_array_equal(network.b.get_value(), 2)
+
+    def test_an_array_with_another_shape_or_dtype_than_before(self):
+        network = dense(1)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        array = network.W.get_value(borrow=True)
+        array.shape = (2, 3)
+        with self.assertRaisesRegex(ValueError, r"'W'.*\(3, 2\), received \(2, 3\)"):
+            manager.sync_all_param()
+        array.shape = (3, 2)
+        manager.sync_all_param()
+        array.dtype = array.dtype.newbyteorder()
+        array[:] = 4
+        manager.sync_all_param()
+        np.testing.assert_array_equal(network.W.get_value(), 4)
+        np.testing.assert_array_equal(manager.tables[0].get(), [4] * 6 + [1] * 2)
+
+    def test_the_memory_of_an_array_stays_where_it_is(self):
+        network = dense(1)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        array = network.W.get_value(borrow=True)
+        with self.assertRaises(ValueError):  # of NumPy, since the manager has a weak reference
+            array.resize((10_000, 2), refcheck=False)
+        manager.sync_all_param()
+        self.assert_equals_tables(manager, [network.W, network.b])
+
     def test_statistics_are_synced_or_left_alone(self):
         for choice, sizes in (("average", [10, 1]), ("master", [10, 1]), (False, [8])):
             with self.subTest(choice):
