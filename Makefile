@@ -37,9 +37,9 @@ FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/
                     mpi/test_framework_examples.py mpi/test_adapter_benchmark.py \
                     mpi/test_learn_benchmark.py $(LEARN_TESTS)
 # Once for each backend of Keras there.
-KERAS_TESTS := unit/test_keras.py
+KERAS_TESTS := unit/test_keras.py unit/test_keras_manager.py
 JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py unit/test_jax.py \
-             unit/test_keras.py mpi/test_keras.py mpi/test_adapter_suite.py \
+             $(KERAS_TESTS) unit/test_keras_jax.py mpi/test_keras.py mpi/test_adapter_suite.py \
              mpi/test_framework_examples.py mpi/test_tutorial.py $(LEARN_TESTS)
 
 BUILD := build/cmake

@@ -1,0 +1,83 @@
+"""Models of Keras for the tests of what keeps them in step, with one worker."""
+
+import importlib.util
+import unittest
+
+import numpy as np
+
+import multiverso as mv
+
+HAS_KERAS = importlib.util.find_spec("keras") is not None
+if HAS_KERAS:
+    import keras
+
+
+def model_of(*layers, learning_rate=0.125, **options):
+    """Return a compiled model of 3 inputs."""
+    model = keras.Sequential([keras.layers.Input((3,)), *layers])
+    optimizer = keras.optimizers.SGD(learning_rate, momentum=0.5)
+    model.compile(optimizer, "mse", **options)
+    return model
+
+
+def layers():
+    return [
+        keras.layers.Dense(
+            4, activation="tanh", kernel_initializer=keras.initializers.Constant(0.1)
+        ),
+        keras.layers.BatchNormalization(),
+        keras.layers.Dense(1, kernel_initializer=keras.initializers.Constant(0.5)),
+    ]
+
+
+def data(samples=24, dtype="float32"):
+    x = np.random.default_rng(1).normal(size=(samples, 3)).astype(dtype)
+    return x, x.sum(axis=1, keepdims=True)
+
+
+def flat(model):
+    arrays = [keras.ops.convert_to_numpy(keras.ops.cast(v, "float64")) for v in model.weights]
+    return np.concatenate([array.ravel() for array in arrays])
+
+
+def held(manager):
+    return np.concatenate([table.get() for table in manager.tables])
+
+
+def fit(model, *callbacks, epochs=1, **options):
+    """Train on 6 batches in each epoch."""
+    x, y = data()
+    return model.fit(
+        x,
+        y,
+        batch_size=4,
+        epochs=epochs,
+        verbose=0,
+        shuffle=False,
+        callbacks=[*callbacks],
+        **options,
+    )
+
+
+@unittest.skipUnless(HAS_KERAS, "needs Keras")
+class InSession(unittest.TestCase):
+    def setUp(self):
+        session = mv.session()
+        session.__enter__()
+        self.addCleanup(session.__exit__, None, None, None)
+        keras.utils.set_random_seed(1)
+
+    def check_equal(self, model, manager):
+        np.testing.assert_array_equal(np.sort(flat(model)), np.sort(held(manager)))
+
+
+class Adder(keras.callbacks.Callback if HAS_KERAS else object):
+    """Another worker: adds one to everything after each batch."""
+
+    def __init__(self, callback):
+        super().__init__()
+        self.tables = callback.manager.tables
+
+    def on_train_batch_end(self, batch, logs=None):
+        for table in self.tables:
+            table.add(np.ones(table.size))

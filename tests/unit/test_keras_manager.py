@@ -1,0 +1,101 @@
+"""Managers of Keras models: which weights they keep in step, and what they refuse; and `shard`."""
+
+import unittest
+
+import numpy as np
+from keras_models import HAS_KERAS, InSession, data, fit, flat, layers, model_of
+
+import multiverso as mv
+
+if HAS_KERAS:
+    import keras
+
+    from multiverso.keras_ext import KerasParamManager, MVCallback, shard
+
+
+class TestManager(InSession):
+    def test_weights_share_no_memory_with_what_the_next_sync_works_on(self):
+        # Sizes that are multiples of 64 bytes: views of them would be as good as copies.
+        for sizes in ((16, 32), (16, 8), (16,)):
+            model = model_of(*(keras.layers.Dense(size, use_bias=False) for size in sizes))
+            manager = KerasParamManager(model)
+            manager.sync_all_param()
+            before = flat(model)
+            for group in manager._sync._groups:
+                if hasattr(group, "_staging"):  # not where the weights are changed in place
+                    group._staging.flat += 1
+            np.testing.assert_array_equal(flat(model), before)
+
+    def test_statistics(self):
+        for choice, size in (("average", 37), ("master", 37), (False, 29)):
+            with self.subTest(choice):
+                model = model_of(*layers())
+                manager = KerasParamManager(model, choice)
+                self.assertEqual(sum(table.size for table in manager.tables), size)
+                fit(model)
+                before = flat(model)
+                manager.sync_all_param()
+                np.testing.assert_allclose(flat(model), before, rtol=1e-4, atol=1e-6)
+
+    def test_frozen_layers_are_parameters_and_seeds_are_not(self):
+        model = model_of(*layers(), keras.layers.Dropout(0.5))
+        model.layers[0].trainable = False
+        manager = KerasParamManager(model, False)
+        self.assertEqual(sum(table.size for table in manager.tables), 29)
+        model.layers[0].trainable = True
+        model.compile("sgd", "mse")
+        callback = MVCallback(model)
+        fit(model, callback)
+        self.check_equal(model, callback.manager)
+
+    def test_gains_of_the_program(self):
+        model = model_of(*layers())
+        manager = KerasParamManager(model)
+        start = flat(model)
+        model.set_weights([weight + 1 for weight in model.get_weights()])
+        manager.sync_all_param()
+        manager.tables[0].add(np.ones(manager.tables[0].size))
+        manager.sync_all_param()
+        np.testing.assert_allclose(flat(model), start + 2, rtol=1e-6)
+        self.check_equal(model, manager)
+
+    def test_what_is_wrong(self):
+        model = model_of(*layers())
+        for error, text, make in (
+            (TypeError, "expected a Keras model, received list", lambda: KerasParamManager([])),
+            (ValueError, "sync_non_trainable", lambda: KerasParamManager(model, "mean")),
+            (ValueError, "received a Sequential", lambda: MVCallback(keras.Sequential())),
+            (
+                ValueError,
+                "build it",
+                lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)])),
+            ),
+            (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
+            (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(error, text):
+                make()
+        for freq in (0, -1, 1.5, True, "1", None):
+            with self.subTest(freq), self.assertRaisesRegex(ValueError, "freq: expected an int"):
+                MVCallback(model, freq)
+        mv.barrier()
+
+
+class TestShard(InSession):
+    def test_one_worker_has_all(self):
+        x, y = data()
+        mine = shard(x, y, None)
+        np.testing.assert_array_equal(mine[0], x)
+        self.assertTrue(np.shares_memory(mine[0], x))
+        self.assertIsNone(mine[2])
+        self.assertEqual(shard({"a": [1, 2], "b": ("x", "y")}), {"a": [1, 2], "b": ("x", "y")})
+        self.assertEqual(len(shard([x, y])), 2)
+
+    def test_what_is_wrong(self):
+        for arrays in ([], [np.zeros(3), np.zeros(4)], [[np.zeros(3), np.zeros(4)]], [np.zeros(0)]):
+            with self.subTest(arrays), self.assertRaisesRegex(ValueError, "shard: expected"):
+                shard(*arrays)
+
+
+if __name__ == "__main__":
+    unittest.main()
