@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import multiverso
@@ -15,12 +16,15 @@ LAUNCHER_PREFIXES = ("OMPI_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", 
 
 
 def run_program(code, *, first_on_path=(), **environ):
-    """Run `code` with the package of this process; return (exit code, stdout, stderr)."""
+    """Run `code`, which may be indented, with the package of this process.
+
+    Returns (exit code, stdout, stderr).
+    """
     package = Path(multiverso.__file__).parents[1]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_PREFIXES)}
     path = [*map(str, first_on_path), str(package), kept.get("PYTHONPATH", "")]
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", textwrap.dedent(code)],
         env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, path)), **environ},
         capture_output=True,
         text=True,

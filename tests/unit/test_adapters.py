@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import textwrap
 import unittest
 from pathlib import Path
 
@@ -68,7 +67,7 @@ class TestAdapters(unittest.TestCase):
                         importlib.import_module(name)
                     print(*sorted(set({FRAMEWORKS}) & set(sys.modules)))
                 """
-                status, printed, errors = run_program(textwrap.dedent(code))
+                status, printed, errors = run_program(code)
                 self.assertEqual(status, 0, errors)
                 self.assertLessEqual(set(printed.split()), own)
 

@@ -4,7 +4,6 @@ import importlib
 import os
 import pickle
 import sys
-import textwrap
 import unittest
 import warnings
 from pathlib import Path
@@ -333,7 +332,7 @@ class TestSupply(unittest.TestCase):
         """
         # Compiled: what Theano does without a compiler, NumPy's releases have left behind.
         status, printed, errors = run_program(
-            textwrap.dedent(code).replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
+            code.replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
         )
         self.assertEqual((status, printed), (0, "[ 5.  7. 13. 15.]\nTrue\n"), errors)
 
@@ -350,7 +349,7 @@ class TestSupply(unittest.TestCase):
             assert (numpy.bool, numpy.float, numpy.int) == ("mine", "mine", int)
             assert sys.modules[there.__name__] is there
         """
-        self.assertEqual(run_program(textwrap.dedent(code)), (0, "", ""))
+        self.assertEqual(run_program(code), (0, "", ""))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class TestOneRank(unittest.TestCase):
             maps = open("/proc/self/maps").read()
             assert "libmpi" not in maps
         """
-        self.assertEqual(run_program(textwrap.dedent(code)), (0, "", ""))
+        self.assertEqual(run_program(code), (0, "", ""))
 
     def test_import_loads_no_framework(self):
         code = "import sys, multiverso; print(*sys.modules)"

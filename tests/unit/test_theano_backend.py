@@ -1,7 +1,6 @@
 """Which of PyTensor, Aesara and Theano the adapter takes, whichever are installed."""
 
 import sys
-import textwrap
 import types
 import unittest
 from unittest import mock
@@ -47,7 +46,7 @@ class TestBackends(unittest.TestCase):
             import multiverso.theano_ext.sharedvar
             print(sorted({"pytensor", "aesara", "theano"} & set(sys.modules)))
         """
-        self.assertEqual(run_program(textwrap.dedent(code)), (0, "[]\n", ""))
+        self.assertEqual(run_program(code), (0, "[]\n", ""))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import io
 import os
 import pickle
 import sys
-import textwrap
 import tracemalloc
 import unittest
 import weakref
@@ -15,6 +14,7 @@ from unittest import mock
 
 import numpy as np
 from programs import run_program
+from sessions import ClosesSession
 
 import multiverso as mv
 from multiverso.theano_ext.sharedvar import MVSharedVariable, mv_shared, sync_all_mv_shared_vars
@@ -37,13 +37,9 @@ def float_matrix(value=1.0):
     return np.full((2, 3), value, np.float32)
 
 
-class OpensSession(unittest.TestCase):
+class OpensSession(ClosesSession):
     def setUp(self):
         mv.init()
-
-    def tearDown(self):
-        if mv.is_initialized():
-            mv.shutdown()
 
     def assert_value(self, variable, expected):
         np.testing.assert_array_equal(variable.get_value(), expected)
@@ -302,7 +298,7 @@ class TestAttachAndCopy(OpensSession):
             except RuntimeError as error:
                 print(error)
         """
-        status, printed, errors = run_program(textwrap.dedent(code))
+        status, printed, errors = run_program(code)
         self.assertEqual((status, errors), (0, ""))
         self.assertRegex(printed, NEEDS_INIT)
 

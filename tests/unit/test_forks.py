@@ -1,0 +1,122 @@
+"""Children of a process that has a session: it is their parent's, and they may have their own."""
+
+import multiprocessing
+import os
+import unittest
+
+from programs import run_program
+from sessions import ClosesSession
+
+import multiverso as mv
+
+
+def errors_of_uses(table):
+    """Return the names of what each use of the parent's session raises."""
+    names = []
+    for call in (
+        table.get,
+        lambda: table.add([1, 2]),
+        lambda: table.options,
+        mv.barrier,
+        mv.rank,
+        mv.worker_id,
+        mv.init,
+        mv.shutdown,
+        lambda: mv.ArrayTableHandler(1),
+    ):
+        try:
+            call()
+        except Exception as error:
+            names.append(type(error).__name__)
+        else:
+            names.append("nothing")
+    return {*names}, mv.is_initialized()
+
+
+def send_errors(pipe, table):
+    pipe.send(errors_of_uses(table))
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "needs fork")
+class TestForks(ClosesSession):
+    def test_child_gets_forked_error_and_parent_goes_on(self):
+        mv.init()
+        table = mv.ArrayTableHandler(2, [5, 6])
+        # multiprocessing leaves the child by os._exit, as the workers of a DataLoader do.
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        child = context.Process(target=send_errors, args=(theirs, table))
+        child.start()
+        theirs.close()
+        self.assertTrue(ours.poll(60))
+        self.assertEqual(ours.recv(), ({"ForkedError"}, False))
+        child.join(60)
+        self.assertEqual(child.exitcode, 0)
+        table.add([1, 1])
+        self.assertEqual(table.get().tolist(), [6, 7])
+        mv.barrier()
+
+    def test_child_that_ends_as_a_script_does_not_touch_the_session(self):
+        code = """
+            import os, sys
+            import multiverso as mv
+            with mv.session():
+                table = mv.ArrayTableHandler(2, [5, 6])
+                pid = os.fork()
+                if pid == 0:
+                    sys.exit(4)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+                table.add([1, 1])
+                mv.barrier()
+                print(*table.get())
+        """
+        self.assertEqual(run_program(code), (0, "6.0 7.0\n", ""))
+
+    def test_child_that_deletes_the_table_does_not_touch_the_session(self):
+        code = """
+            import os
+            import multiverso as mv
+            mv.init()
+            table = mv.ArrayTableHandler(2, [5, 6])
+            pid = os.fork()
+            if pid == 0:
+                del table
+                raise SystemExit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            print(*table.get())
+        """
+        self.assertEqual(run_program(code), (0, "5.0 6.0\n", ""))
+
+    def test_child_of_a_process_without_a_session_has_its_own(self):
+        code = """
+            import os
+            import multiverso as mv
+            pid = os.fork()
+            with mv.session():
+                table = mv.ArrayTableHandler(1)
+                table.add([pid > 0])
+                os.write(1, f"{table.get()[0]} ".encode())  # two processes, one pipe
+            if pid:
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        """
+        returncode, out, err = run_program(code)
+        self.assertEqual((returncode, sorted(out.split()), err), (0, ["0.0", "1.0"], ""))
+
+    def test_child_of_a_child_gets_forked_error(self):
+        code = """
+            import os
+            import multiverso as mv
+            mv.init()
+            if os.fork() == 0:
+                if os.fork() == 0:
+                    try:
+                        mv.barrier()
+                    except mv.ForkedError as error:
+                        print("forked", flush=True)
+                    raise SystemExit
+                os.wait()
+                raise SystemExit
+            os.wait()
+            mv.shutdown()
+        """
+        self.assertEqual(run_program(code), (0, "forked\n", ""))

@@ -1,0 +1,91 @@
+"""The options of a session of one rank: what each takes and refuses, and what it does."""
+
+import numpy as np
+from sessions import ClosesSession
+
+import multiverso as mv
+
+
+class TestOptions(ClosesSession):
+    def refused(self, error, text, *arguments, **options):
+        with self.assertRaisesRegex(error, text):
+            mv.init(*arguments, **options)
+        self.assertFalse(mv.is_initialized())
+
+    def test_role(self):
+        self.refused(ValueError, "'all', 'worker', 'server', received 'master'", role="master")
+        self.refused(TypeError, "received 1", role=1)
+        self.refused(TypeError, "received None", role=None)
+
+    def test_timeout(self):
+        for wrong in (0, -1, -0.0, float("nan"), float("inf"), np.float64("inf")):
+            self.refused(ValueError, "seconds above 0", timeout=wrong)
+        for wrong in ("1", None, True, np.bool_(True), 1j, [1]):
+            self.refused(TypeError, "number, received", timeout=wrong)
+        for right in (1, 0.001, 1e-9, 1e300, np.float32(3), np.int64(3)):
+            with mv.init(timeout=right):
+                mv.barrier()
+
+    def test_on_peer_lost(self):
+        self.refused(ValueError, "'fail', 'continue', received 'go'", on_peer_lost="go")
+        self.refused(TypeError, "received True", on_peer_lost=True)
+        for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 2}):
+            self.refused(ValueError, "'fail' with sync", on_peer_lost="continue", **mode)
+        with mv.session(on_peer_lost="continue"):
+            self.assertEqual(mv.lost_ranks(), ())
+            self.assertTrue(mv.is_master_worker())
+            self.assertEqual(mv.ArrayTableHandler(2, 7).get().tolist(), [7, 7])
+            self.assertEqual(mv.aggregate(np.ones(100_000)).sum(), 100_000)
+
+    def test_peer_timeout(self):
+        for wrong in (0, -1, float("nan")):
+            self.refused(ValueError, "peer_timeout: .* above 0", peer_timeout=wrong)
+        self.refused(TypeError, "peer_timeout: ", peer_timeout="1")
+
+    def test_staleness(self):
+        self.refused(ValueError, "0 to", staleness=-1)
+        for wrong in (1.0, "1", True, np.bool_(False)):
+            self.refused(TypeError, "int", staleness=wrong)
+        self.refused(ValueError, "sync=True and staleness=2", sync=True, staleness=2)
+
+    def test_modes_of_one_rank_see_its_own_adds(self):
+        for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 3}):
+            with mv.session(**mode):
+                table = mv.ArrayTableHandler(3)
+                matrix = mv.MatrixTableHandler(4, 2)
+                for count in range(1, 6):
+                    self.assertEqual(
+                        table.add_get([1, 2, 3]).tolist(), [count, 2 * count, 3 * count]
+                    )
+                    matrix.add([[1, 1], [2, 2]], [3, 3])
+                    self.assertEqual(matrix.get([3])[0].tolist(), [3 * count, 3 * count])
+
+    def test_no_round_ahead_is_sync_mode(self):
+        with mv.session(staleness=0) as session:
+            self.assertIs(mv.init(sync=True), session)
+
+    def test_finished_worker_gets_and_does_not_add(self):
+        for mode in ({"sync": True}, {"staleness": 3}):
+            with mv.session(**mode):
+                table = mv.ArrayTableHandler(1)
+                table.add([1])
+                mv.finish()
+                self.assertEqual(table.get().tolist(), [1])
+                for add in (table.add, table.add_get):
+                    with self.assertRaisesRegex(mv.StateError, "finish"):
+                        add([1])
+                later = mv.ArrayTableHandler(1)
+                with self.assertRaisesRegex(mv.StateError, "finish"):
+                    later.add([1])
+
+    def test_finish_changes_nothing_in_async_mode(self):
+        with mv.session():
+            mv.finish()
+            table = mv.ArrayTableHandler(1)
+            self.assertEqual(table.add_get([1]).tolist(), [1])
+
+    def test_sync_is_a_bool(self):
+        for wrong in ("async", 1, 0, None):
+            self.refused(TypeError, "bool", wrong)
+        with mv.init(np.bool_(False)):
+            self.assertTrue(mv.is_initialized())
