@@ -52,7 +52,7 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
   std::vector<int> there;
   for (const int rank : group_->workers()->members()) {
-    if (!group_->IsCountedOut(rank)) there.push_back(rank);
+    if (!group_->peers()->IsCountedOut(rank)) there.push_back(rank);
   }
   SumOver(std::move(there));
   StageChunk();
@@ -115,9 +115,9 @@ bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
 Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
   for (const int rank : ranks_) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
-    return group_->About(
+    return group_->peers()->About(
         rank, Status(Code::kPeerLost,
-                     StrCat(group_->members().NameRank(rank), " ", group_->WhyGone(rank),
+                     StrCat(group_->members().NameRank(rank), " ", group_->peers()->WhyGone(rank),
                             " in the middle of aggregate: a part of the array has been summed")));
   }
   return Status::Ok();

@@ -96,8 +96,8 @@ bool ClockExchange::TakeIn(const std::string& bytes, const RoundsByTable& tables
         standing.circle >= kSpanningCircles) {
       return false;
     }
-    group_->NoteStanding(standing.rank, standing.circle, static_cast<CallKind>(standing.kind),
-                         standing.arrivals);
+    group_->peers()->NoteStanding(standing.rank, standing.circle,
+                                  static_cast<CallKind>(standing.kind), standing.arrivals);
   }
   if (at != bytes.size()) return false;
   if (header.is_last != 0) last_came_[static_cast<size_t>(node)] = true;

@@ -159,8 +159,8 @@ Status RelayAggregation::Outcome() const {
     const int lost = Read<int>(*group_->workers(), rank);
     if (lost < 0) continue;
     // The news may still be on their way here.
-    const std::string gone = group_->WhyGone(lost);
-    return group_->About(
+    const std::string gone = group_->peers()->WhyGone(lost);
+    return group_->peers()->About(
         lost, Status(Code::kPeerLost,
                      StrCat(group_->members().NameRank(lost), " ", gone.empty() ? "was lost" : gone,
                             " in the middle of aggregate: a part of the array has been summed")));
@@ -182,8 +182,9 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     if (now >= look) {
       look = now + kLook;
       MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
-      const auto lost = std::find_if(there_.begin(), there_.end(),
-                                     [&](int rank) { return !group_->WhyGone(rank).empty(); });
+      const auto lost = std::find_if(there_.begin(), there_.end(), [&](int rank) {
+        return !group_->peers()->WhyGone(rank).empty();
+      });
       if (lost != there_.end()) {
         lost_ = *lost;
         return Status::Ok();
@@ -191,11 +192,11 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     }
     if (now >= limit.deadline) {
       const int awaited = has_passed_on_ ? leaders_.back() : leaders_[place_ - 1];
-      const Status timeout = group_->About(
+      const Status timeout = group_->peers()->About(
           awaited, Status(Code::kTimeout,
                           StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
                                  " s in aggregate for the sums of ", NameRanks({awaited}),
-                                 group_->Trace(awaited))));
+                                 group_->peers()->Trace(awaited))));
       group_->Abort(timeout);
       return timeout;
     }

@@ -140,7 +140,7 @@ Status SpanningAggregation::CheckSameCall() const {
 
 Status SpanningAggregation::LookAfterOthers() const {
   for (const int rank : group_->workers()->members()) {
-    const std::string gone = group_->WhyGone(rank);
+    const std::string gone = group_->peers()->WhyGone(rank);
     if (gone.empty()) continue;
     return group_->Lost(rank, StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
                                      group_->rank(), " waited for it in aggregate"));
@@ -177,8 +177,8 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
       Status timeout(Code::kTimeout,
                      StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
                             " s in aggregate for the sums of ", NameRanks(awaited),
-                            awaited.empty() ? "" : group_->Trace(awaited[0])));
-      if (!awaited.empty()) timeout = group_->About(awaited[0], timeout);
+                            awaited.empty() ? "" : group_->peers()->Trace(awaited[0])));
+      if (!awaited.empty()) timeout = group_->peers()->About(awaited[0], timeout);
       group_->Abort(timeout);
       return timeout;
     }

@@ -314,7 +314,7 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     if (i == me_) continue;
     // Read before asking whether it is late: it made its adds before it went anywhere else.
     const char* const meeting = group_->MeetingAheadOf(rank_of(i));
-    const std::string gone = group_->WhyGone(rank_of(i));
+    const std::string gone = group_->peers()->WhyGone(rank_of(i));
     const Need need = waits_for(i);
     if (need == Need::kNothing) {
       if (!gone.empty() && !has_finished(i)) {
@@ -338,10 +338,10 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     }
   }
   if (is_lost) {
-    group_->LogLastCalls(lost_rank);
+    group_->peers()->LogLastCalls(lost_rank);
     return group_->Lost(
         lost_rank, StrCat(lost, " while rank ", group_->rank(), " waited for it in ", call, ", ",
-                          RoundName(round), group_->Trace(lost_rank)));
+                          RoundName(round), group_->peers()->Trace(lost_rank)));
   }
   // Whoever does not come may have heard of it, and gone for that reason.
   if (!lost_later.empty() && NewsHasCome(/*of_this_node=*/false)) {
@@ -360,8 +360,8 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
         Code::kTimeout,
         StrCat("rank ", group_->rank(), " waited ", SecondsBetween(waiting_since_, now), " s in ",
                call, ", ", RoundName(round), ", for ", NameRanks(late),
-               ", which did not come to it", late.empty() ? "" : group_->Trace(late[0])));
-    if (!late.empty()) timeout = group_->About(late[0], timeout);
+               ", which did not come to it", late.empty() ? "" : group_->peers()->Trace(late[0])));
+    if (!late.empty()) timeout = group_->peers()->About(late[0], timeout);
     group_->Abort(timeout);
     return timeout;
   }

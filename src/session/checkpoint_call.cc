@@ -31,7 +31,7 @@ Status CheckpointCall::Begin(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kAgree:
       MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
-      master_ = group()->MasterOf(circle()->present());
+      master_ = group()->peers()->MasterOf(circle()->present());
       phase_ = Phase::kSettle;
       [[fallthrough]];
     case Phase::kSettle:

@@ -70,9 +70,10 @@ Status CheckAllCame(const NodeGroup& group, const Circle& circle, const std::vec
   const std::vector<int> present = circle.present();
   for (const int rank : ranks) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
-    return group.About(
-        rank, Status(Code::kPeerLost, StrCat(group.members().NameRank(rank), " ",
-                                             group.WhyGone(rank), " before it had ", task)));
+    return group.peers()->About(
+        rank,
+        Status(Code::kPeerLost, StrCat(group.members().NameRank(rank), " ",
+                                       group.peers()->WhyGone(rank), " before it had ", task)));
   }
   return Status::Ok();
 }

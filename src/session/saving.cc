@@ -204,9 +204,9 @@ Status Saving::StartJob() {
   plan.num_files = static_cast<uint32_t>(writers.size());
   NodeGroup* const group = this->group();
   plan.why_never = [group, writers](uint32_t file) {
-    const std::string gone = group->WhyGone(writers[file]);
+    const std::string gone = group->peers()->WhyGone(writers[file]);
     if (gone.empty()) return Status::Ok();
-    return group->About(
+    return group->peers()->About(
         writers[file], Status(Code::kPeerLost, StrCat(group->members().NameRank(writers[file]), " ",
                                                       gone, " before it had written its rows")));
   };

@@ -236,7 +236,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   // Others do its work by now.
   MV_RETURN_IF_NOT_OK(group_->CheckNotGivenUp());
   const auto is_alive = [&](int local_rank) {
-    return group_->IsAlive(local_rank) &&
+    return group_->peers()->IsAlive(local_rank) &&
            group_->slot(group_->rank_of(local_rank)).was_given_up.load() == 0;
   };
   const auto claim =
@@ -257,7 +257,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   const int owner = group_->rank_of(group_->receipt(header.sender, header.slot)->owner());
   const Status broken(
       Code::kPeerLost,
-      StrCat(group_->members().NameRank(owner), " ", group_->WhyGone(owner),
+      StrCat(group_->members().NameRank(owner), " ", group_->peers()->WhyGone(owner),
              " in the middle of an add of rank ", header.sender, " to table '",
              job->table->spec().name, "': a part of it may be there, all else is exact"));
   LogWarning(broken.text());
@@ -342,7 +342,7 @@ void ShardService::CleanUp() {
   if (now < cleaned_ + kCleanUp) return;
   cleaned_ = now;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    if (group_->WhyGone(job->header.sender).empty()) {
+    if (group_->peers()->WhyGone(job->header.sender).empty()) {
       ++job;
       continue;
     }

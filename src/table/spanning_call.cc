@@ -57,7 +57,7 @@ void SpanningCall::AddLane(int server, ChunkSource source, RowRange rows) {
   if (survives_losses()) {
     Intercom* const intercom = table_->group()->intercom();
     backup.node = table_->group()->members().node_of(server);
-    if (!table_->group()->WhyGone(server).empty()) {
+    if (!table_->group()->peers()->WhyGone(server).empty()) {
       // Another lane may go there, too.
       server = intercom->ServiceRankOf(backup.node);
       const int other = intercom->tags()->Take();
@@ -143,7 +143,7 @@ Status SpanningCall::StepLanes(bool* progressed) {
     if (!survives_losses()) {
       status = failure_.Filter(status);
     } else if (status.code() == Code::kPeerLost && lanes_[i].replaced() >= 0) {
-      status = table_->group()->About(lanes_[i].replaced(), status);
+      status = table_->group()->peers()->About(lanes_[i].replaced(), status);
     }
     if (!status.ok() && !status.pending()) return status;
     answered_[i] = status.ok();
@@ -156,7 +156,7 @@ Status SpanningCall::Replace(RemoteLane* lane) {
   NodeGroup* const group = table_->group();
   const int server = lane->server();
   const int next = group->intercom()->ServiceRankOf(group->members().node_of(server));
-  if (!group->WhyGone(next).empty()) return Status::Pending();
+  if (!group->peers()->WhyGone(next).empty()) return Status::Pending();
   const int tag = group->intercom()->tags()->Take();
   if (tag < 0) return Status(Code::kState, "too many calls at once");
   if (lane->tag() != tag_) group->intercom()->tags()->GiveBack(lane->tag());
@@ -201,7 +201,7 @@ Status SpanningCall::LookAfterServers() {
   NodeGroup* const group = table_->group();
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (answered_[i]) continue;
-    const std::string gone = group->WhyGone(lanes_[i].server());
+    const std::string gone = group->peers()->WhyGone(lanes_[i].server());
     if (gone.empty()) {
       if (lanes_[i].stall().ok()) continue;
       if (!stalled_at_.has_value()) stalled_at_ = Clock::now();
@@ -216,8 +216,9 @@ Status SpanningCall::LookAfterServers() {
     }
     const RowRange rows = lanes_[i].rows();
     const int server = lanes_[i].server();
-    return group->Lost(server, StrCat(group->members().NameRank(server), " ", gone, " with rows ",
-                                      rows.first, " to ", rows.end - 1, group->Trace(server)));
+    return group->Lost(
+        server, StrCat(group->members().NameRank(server), " ", gone, " with rows ", rows.first,
+                       " to ", rows.end - 1, group->peers()->Trace(server)));
   }
   return Status::Ok();
 }
@@ -228,10 +229,11 @@ Status SpanningCall::TooLate() const {
     if (!answered_[i]) silent.push_back(lanes_[i].server());
   }
   const NodeGroup& group = *table_->group();
-  const Status timeout(Code::kTimeout, StrCat("waited ", SecondsBetween(began_, Clock::now()),
-                                              " s for ", NameRanks(silent), " to answer",
-                                              silent.empty() ? "" : group.Trace(silent[0])));
-  return silent.empty() ? timeout : group.About(silent[0], timeout);
+  const Status timeout(
+      Code::kTimeout,
+      StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ", NameRanks(silent),
+             " to answer", silent.empty() ? "" : group.peers()->Trace(silent[0])));
+  return silent.empty() ? timeout : group.peers()->About(silent[0], timeout);
 }
 
 Status SpanningCall::Fail(const Status& status) {

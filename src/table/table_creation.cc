@@ -110,7 +110,7 @@ Status TableCreation::CompareSpecs() {
   Circle* const meeting = context_.group->everybody();
   // The first pair that differs, in rank order, so that all ranks say the same.
   const std::vector<int> present = meeting->present();
-  master_ = context_.group->MasterOf(present);
+  master_ = context_.group->peers()->MasterOf(present);
   const auto first = Read<Proposal>(meeting->deposit(present.front()));
   for (const int i : present) {
     const auto other = Read<Proposal>(meeting->deposit(i));
@@ -132,10 +132,11 @@ Status TableCreation::CompareSpecs() {
 Status TableCreation::CheckCame(int rank, const char* task) const {
   const std::vector<int> present = context_.group->everybody()->present();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
-  return context_.group->About(
-      rank, Status(Code::kPeerLost, StrCat(context_.members->NameRank(rank), " ",
-                                           context_.group->WhyGone(rank), " before it had ", task,
-                                           " of ", spec_.Describe(), ": nobody has the table")));
+  return context_.group->peers()->About(
+      rank,
+      Status(Code::kPeerLost,
+             StrCat(context_.members->NameRank(rank), " ", context_.group->peers()->WhyGone(rank),
+                    " before it had ", task, " of ", spec_.Describe(), ": nobody has the table")));
 }
 
 void TableCreation::ArriveWithSegment() {
@@ -174,9 +175,9 @@ Status TableCreation::MapAndArrive() {
     Result<Segment> mapped = Segment::OpenShared(Read<Outcome>(meeting->deposit(maker_)).locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
-    const std::string gone = failure_.ok() ? "" : group->WhyGone(maker_);
+    const std::string gone = failure_.ok() ? "" : group->peers()->WhyGone(maker_);
     if (!gone.empty()) {
-      failure_ = group->About(
+      failure_ = group->peers()->About(
           maker_,
           Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", gone,
                                          " before all had mapped the memory that it made")));

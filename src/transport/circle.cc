@@ -67,7 +67,7 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   const uint64_t total = words_->total_arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   // The sum is never too small when all are here, but it also counts those who gave up a meeting
   // that a lost rank will never come to, and went on to the next.
-  if (total < meetings_ * members_here_ && !group_->SomeAreCountedOut()) return;
+  if (total < meetings_ * members_here_ && !group_->peers()->SomeAreCountedOut()) return;
   if (!LateMembers(/*only_here=*/true).empty()) return;
   if (!spans_nodes()) {
     Announce(&words_->completed, &words_->sleepers);
@@ -115,7 +115,7 @@ Status Circle::Meet(const WaitLimit& limit) {
       Status timeout(Code::kTimeout,
                      StrCat("rank ", group_->rank(), " waited ", SecondsBetween(arrived_at_, now),
                             " s in ", NameOf(MyKind()), " for ", late_ones));
-      if (first >= 0) timeout = group_->About(first, timeout);
+      if (first >= 0) timeout = group_->peers()->About(first, timeout);
       // Whoever comes later would wait for this rank in vain.
       group_->Abort(timeout);
       return timeout;
@@ -179,7 +179,7 @@ std::vector<int> Circle::LateMembers(bool only_here) const {
   std::vector<int> late;
   for (const int member : members_) {
     if (only_here && !group_->is_local(member)) continue;
-    if (!HasArrived(member) && !group_->IsCountedOut(member)) late.push_back(member);
+    if (!HasArrived(member) && !group_->peers()->IsCountedOut(member)) late.push_back(member);
   }
   return late;
 }
@@ -213,7 +213,7 @@ bool Circle::FindLate(std::string* who, int* first) {
   *who += ", which did not call it";
   if (late.empty()) return true;
   *first = late.front();
-  *who += group_->Trace(late.front());
+  *who += group_->peers()->Trace(late.front());
   return true;
 }
 
@@ -233,25 +233,25 @@ Status Circle::CheckKinds() const {
 Status Circle::CheckPeers(const std::vector<int>& late) {
   bool some_counted_out = false;
   for (const int member : late) {
-    const std::string gone = group_->WhyGone(member);
+    const std::string gone = group_->peers()->WhyGone(member);
     if (gone.empty() && group_->is_local(member) && group_->pulse()->IsSilent(member) &&
         !HasArrived(member)) {
       const Status given_up = group_->GiveUp(member, NameOf(MyKind()));
-      if (!group_->IsCountedOut(member)) return given_up;
+      if (!group_->peers()->IsCountedOut(member)) return given_up;
       some_counted_out = true;
     }
     if (gone.empty()) continue;
     // It may have arrived and gone between the two looks.
     if (HasArrived(member)) continue;
     if (group_->members().survives_losses()) {
-      group_->CountOut(member, gone);
+      group_->peers()->CountOut(member, gone);
       some_counted_out = true;
-      if (group_->IsCountedOut(member)) continue;
+      if (group_->peers()->IsCountedOut(member)) continue;
     }
-    group_->LogLastCalls(member);
+    group_->peers()->LogLastCalls(member);
     return group_->Lost(member, StrCat(group_->members().NameRank(member), " ", gone,
                                        " while rank ", group_->rank(), " waited for it in ",
-                                       NameOf(MyKind()), group_->Trace(member)));
+                                       NameOf(MyKind()), group_->peers()->Trace(member)));
   }
   if (some_counted_out) return Status::Pending();
   if (!spans_nodes()) return Status::Ok();
@@ -263,9 +263,9 @@ Status Circle::CheckPeers(const std::vector<int>& late) {
 void Circle::LookAfterLeader() {
   const int leader = muster_->Leader();
   if (leader < 0 || leader == group_->rank()) return;
-  const std::string gone = group_->WhyGone(leader);
+  const std::string gone = group_->peers()->WhyGone(leader);
   if (!gone.empty()) {
-    group_->CountOut(leader, gone);
+    group_->peers()->CountOut(leader, gone);
   } else if (group_->pulse()->IsSilent(leader)) {
     (void)group_->GiveUp(leader, NameOf(MyKind()));
   }
@@ -273,24 +273,24 @@ void Circle::LookAfterLeader() {
 
 Status Circle::CheckNodes() {
   for (const int node : muster_->Missing(meetings_)) {
-    const int lost = group_->FirstOfLostNode(node);
+    const int lost = group_->peers()->FirstOfLostNode(node);
     if (lost < 0) continue;
     // What its ranks sent last may be on its way.
     const Instant now = Clock::now();
     if (!leader_gone_at_.has_value()) leader_gone_at_ = now;
     if (now < *leader_gone_at_ + kOnItsWay || IsCompleted()) return Status::Ok();
     return group_->Lost(
-        lost,
-        StrCat(group_->members().NameRank(lost), " ", group_->WhyGone(lost), " while rank ",
-               group_->rank(), " waited for it in ", NameOf(MyKind()), group_->Trace(lost), "; ",
-               group_->members().NameNode(node), " is lost, and the rows that were there"));
+        lost, StrCat(group_->members().NameRank(lost), " ", group_->peers()->WhyGone(lost),
+                     " while rank ", group_->rank(), " waited for it in ", NameOf(MyKind()),
+                     group_->peers()->Trace(lost), "; ", group_->members().NameNode(node),
+                     " is lost, and the rows that were there"));
   }
   return Status::Ok();
 }
 
 Status Circle::CheckLeaders() {
   for (const int leader : bridge_->leaders()) {
-    const std::string gone = group_->WhyGone(leader);
+    const std::string gone = group_->peers()->WhyGone(leader);
     if (gone.empty()) continue;
     // What it sent last may be on its way.
     const Instant now = Clock::now();

@@ -99,7 +99,7 @@ Status Intercom::TakeAll(bool* any) {
 bool Intercom::SomeAreGone() const {
   const int ranks = group_->members().size();
   for (int rank = 0; rank < ranks; ++rank) {
-    if (rank != group_->rank() && !group_->WhyGone(rank).empty()) return true;
+    if (rank != group_->rank() && !group_->peers()->WhyGone(rank).empty()) return true;
   }
   return false;
 }
@@ -109,15 +109,16 @@ void Intercom::TakeIn(const News& news) {
     case kAborted:
       if (news.code < 0) {
         const Status why(static_cast<Code>(news.code), news.text);
-        group_->NoteAbort(news.sender, news.rank < 0 ? why : group_->About(news.rank, why));
+        group_->NoteAbort(news.sender,
+                          news.rank < 0 ? why : group_->peers()->About(news.rank, why));
         return;
       }
       break;
     case kGone:
       if (!group_->is_local(news.rank) &&
           (news.code == RankSlot::kLeft || news.code == RankSlot::kDied)) {
-        group_->NoteGone(news.rank, static_cast<RankSlot::State>(news.code), news.text,
-                         news.arrivals);
+        group_->peers()->NoteGone(news.rank, static_cast<RankSlot::State>(news.code), news.text,
+                                  news.arrivals);
         return;
       }
       break;
@@ -235,7 +236,7 @@ void Intercom::TellWhoDied() {
       continue;
     }
     if (group_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kHere) continue;
-    const std::string gone = group_->WhyGone(rank);
+    const std::string gone = group_->peers()->WhyGone(rank);
     // A rank that left has told everybody itself.
     if (gone.empty() || group_->slot(rank).state.load() != RankSlot::kHere) continue;
     known_dead_[static_cast<size_t>(rank)] = true;
@@ -244,10 +245,10 @@ void Intercom::TellWhoDied() {
 }
 
 void Intercom::TellIfLost(int rank) {
-  const std::string gone = group_->WhyGone(rank);
+  const std::string gone = group_->peers()->WhyGone(rank);
   if (gone.empty()) return;
-  group_->CountOut(rank, gone);
-  if (!group_->IsCountedOut(rank)) return;
+  group_->peers()->CountOut(rank, gone);
+  if (!group_->peers()->IsCountedOut(rank)) return;
   known_dead_[static_cast<size_t>(rank)] = true;
   // One that left has told everybody itself, but may have ended before that was sent.
   const RankSlot& peer = group_->slot(rank);
@@ -281,7 +282,7 @@ void Intercom::TellSign(bool is_last) {
 int Intercom::ServiceRankOf(int node) const {
   const std::vector<int>& ranks = service_ranks_[static_cast<size_t>(node)];
   for (const int rank : ranks) {
-    if (group_->WhyGone(rank).empty()) return rank;
+    if (group_->peers()->WhyGone(rank).empty()) return rank;
   }
   return ranks.front();
 }

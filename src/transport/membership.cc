@@ -109,6 +109,12 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
   return members;
 }
 
+int Membership::local_rank_of(int rank) const {
+  // The place of a rank among those of the node grows with its number.
+  const auto place = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
+  return static_cast<int>(place - node_ranks_.begin());
+}
+
 std::vector<int> Membership::service_ranks(int node) const {
   std::vector<int> ranks;
   int first = -1;

@@ -58,6 +58,7 @@ class Membership {
 
   int node() const { return nodes_[static_cast<size_t>(rank_)]; }
   int node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
+  bool is_local(int rank) const { return node_of(rank) == node(); }
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
   int mode() const { return mode_; }
@@ -69,6 +70,8 @@ class Membership {
   // The ranks of this rank's node, in order, and this rank's place among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
+  // That of another rank of the node.
+  int local_rank_of(int rank) const;
   // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
   // has none; all of its ranks in a session that goes on without lost ones. In rank order, never
   // empty.

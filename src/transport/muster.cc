@@ -53,7 +53,7 @@ bool PackMuster(const NodeGroup& group, int circle, uint64_t meeting, std::strin
   for (const int rank : members.node_ranks()) {
     if (!IsMember(members, circle, rank)) continue;
     // In this order: who is counted out comes no more.
-    const bool is_out = group.IsCountedOut(rank);
+    const bool is_out = group.peers()->IsCountedOut(rank);
     const RankSlot& slot = group.slot(rank);
     const RankSlot::InCircle& in_circle = slot.circle[circle];
     const bool came = in_circle.arrivals.load(std::memory_order_acquire) >= meeting;
@@ -65,7 +65,7 @@ bool PackMuster(const NodeGroup& group, int circle, uint64_t meeting, std::strin
       entry.kind = static_cast<uint32_t>(deposit.kind);
       data.assign(deposit.data, deposit.bytes);
     } else {
-      data = entry.state == RankSlot::kLeft ? slot.reason : group.WhyGone(rank);
+      data = entry.state == RankSlot::kLeft ? slot.reason : group.peers()->WhyGone(rank);
     }
     entry.bytes = static_cast<uint32_t>(data.size());
     AppendRaw(entry, &entries);
@@ -98,7 +98,7 @@ std::atomic<uint64_t>& Muster::mustered(size_t node) const {
 
 int Muster::Leader() const {
   for (const int rank : members_[static_cast<size_t>(group_->members().node())]) {
-    if (!group_->IsCountedOut(rank)) return rank;
+    if (!group_->peers()->IsCountedOut(rank)) return rank;
   }
   return -1;
 }
@@ -123,8 +123,9 @@ Status Muster::Exchange(uint64_t meeting) {
     if (!PackMuster(*group_, circle_, meeting, &mine)) return Status::Pending();
     told_ = meeting;
     for (const std::vector<int>& theirs : members_) {
-      const auto leader = std::find_if(theirs.begin(), theirs.end(),
-                                       [&](int rank) { return !group_->IsCountedOut(rank); });
+      const auto leader = std::find_if(theirs.begin(), theirs.end(), [&](int rank) {
+        return !group_->peers()->IsCountedOut(rank);
+      });
       if (leader == theirs.end() || group_->is_local(*leader)) continue;
       const Status posted = messenger->Post(*leader, kMeetingTag + circle_, mine);
       // If that one has died, who comes after it asks.
@@ -148,7 +149,7 @@ Status Muster::Exchange(uint64_t meeting) {
   const std::vector<int> missing = Missing(meeting);
   if (missing.empty()) return Status::Ok();
   const Instant now = Clock::now();
-  if (group_->SomeAreCountedOut() && now >= asked_ + kAskAgain) {
+  if (group_->peers()->SomeAreCountedOut() && now >= asked_ + kAskAgain) {
     asked_ = now;
     for (const int node : missing) intercom->AskForMuster(node, circle_, meeting);
   }
@@ -198,8 +199,8 @@ bool Muster::Understand(const std::string& bytes, uint64_t meeting) {
     const char* const data = bytes.data() + places[i];
     if (entry.kind == 0) {
       const uint64_t unknown[kCircles] = {};
-      group_->NoteGone(entry.rank, static_cast<RankSlot::State>(entry.state),
-                       std::string(data, entry.bytes), unknown);
+      group_->peers()->NoteGone(entry.rank, static_cast<RankSlot::State>(entry.state),
+                                std::string(data, entry.bytes), unknown);
       continue;
     }
     RankSlot::InCircle& theirs = group_->slot(entry.rank).circle[circle_];

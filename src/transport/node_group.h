@@ -1,5 +1,6 @@
-// NodeGroup: the ranks of one node, as they know each other through their control segment: who is
-// there, who has gone and why, and whether somebody gave the session up.
+// NodeGroup: the ranks of one node, as one of them sees them: how they number and meet each other,
+// what they share in their control segment, and how one of them leaves the others or gives the
+// session up. What is known of each rank is Peers'.
 //
 // In a session that spans nodes the control segment of each node has a slot for every rank of the
 // session, and what happens on the other nodes is written there by those who bring the news. So
@@ -13,7 +14,6 @@
 
 #include "base/status.h"
 #include "memory/futex.h"
-#include "memory/robust_lock.h"
 #include "memory/segment.h"
 #include "transport/circle.h"
 #include "transport/intercom.h"
@@ -21,12 +21,13 @@
 #include "transport/membership.h"
 #include "transport/messenger.h"
 #include "transport/node_control.h"
+#include "transport/peers.h"
 #include "transport/pulse.h"
 
 namespace multiverso {
 
 // Thread-safe but for its circles.
-class NodeGroup final : public OwnerProbe {
+class NodeGroup final {
  public:
   // Takes this rank's place in the control segment of its node. The messenger is for sessions that
   // span nodes, and null in others; so are the lifelines, which may be null there too.
@@ -34,20 +35,25 @@ class NodeGroup final : public OwnerProbe {
                                                  std::unique_ptr<Messenger> messenger = nullptr,
                                                  std::unique_ptr<Lifelines> lifelines = nullptr);
   // Leaves, if it has not closed.
-  ~NodeGroup() override;
+  ~NodeGroup();
 
   // Of this node.
-  int local_rank() const { return local_rank_; }
-  int size() const { return static_cast<int>(ranks_.size()); }
-  int rank() const { return rank_of(local_rank_); }
+  int local_rank() const { return members_.local_rank(); }
+  int size() const { return static_cast<int>(members_.node_ranks().size()); }
+  int rank() const { return members_.rank(); }
   // The session's number of a rank of this node.
-  int rank_of(int local_rank) const { return ranks_[static_cast<size_t>(local_rank)]; }
+  int rank_of(int local_rank) const {
+    return members_.node_ranks()[static_cast<size_t>(local_rank)];
+  }
   // And back.
-  int local_rank_of(int rank) const;
+  int local_rank_of(int rank) const { return members_.local_rank_of(rank); }
 
   const Membership& members() const { return members_; }
   int num_nodes() const { return members_.num_nodes(); }
-  bool is_local(int rank) const { return members_.node_of(rank) == members_.node(); }
+  bool is_local(int rank) const { return members_.is_local(rank); }
+  // What is known of the ranks, and their signs of life.
+  Peers* peers() const { return peers_.get(); }
+  Pulse* pulse() const { return pulse_.get(); }
   // How the ranks of this node look for what they wait for.
   const Looking& looking() const { return looking_; }
   // This rank speaks for its node.
@@ -63,6 +69,10 @@ class NodeGroup final : public OwnerProbe {
   Circle* workers() { return &circles_.back(); }
   // Of the workers of this node, only for them.
   Circle* neighbours() { return neighbours_.get(); }
+  // The name of the collective call in which that rank waits for this one, or null: it has come to
+  // a meeting, of everybody or of the workers, to which this rank has not. Of ranks of other nodes
+  // that is known a while later, from Peers::NoteStanding.
+  const char* MeetingAheadOf(int rank) const;
 
   // Ends every wait of the session's ranks, now and later: with AbortedError, or, where `why` is a
   // mismatch, with the same mismatch, or, where it is a timeout, with the same timeout for those
@@ -81,41 +91,15 @@ class NodeGroup final : public OwnerProbe {
   void Leave(const std::string& reason);
   // The orderly end, after everybody met for it.
   void Close();
-
-  // Whether the process of that rank of this node exists.
-  bool IsAlive(int local_rank) const override;
-  // The name of the collective call in which that rank waits for this one, or null: it has come to
-  // a meeting, of everybody or of the workers, to which this rank has not. Of ranks of other nodes
-  // that is known a while later, from NoteStanding.
-  const char* MeetingAheadOf(int rank) const;
-  // How a rank that is not there any more went, such as "(process 12) died"; empty if it is there.
-  std::string WhyGone(int rank) const;
   // PeerLostError about that rank in these words, after the other nodes have been told of those who
   // died on this one: whoever gets it may end the process at once.
   Status Lost(int rank, const std::string& text);
-  // The same error with all that is known of the rank that it is about.
-  Status About(int rank, const Status& error) const;
-  // In a session that survives losses: whether it goes on without that rank, which will not come to
-  // any meeting that it has not come to.
-  bool IsCountedOut(int rank) const;
-  bool SomeAreCountedOut() const { return control_->some_lost.load() != 0; }
-  // The first rank of another node all of whose ranks have gone; -1 if some have not.
-  int FirstOfLostNode(int node) const;
-  // From now on it does without that rank, which has gone in this way.
-  void CountOut(int rank, const std::string& gone);
-  // Looks who has gone, and counts them out. All of them, in order; none in other sessions.
-  std::vector<int> LostRanks();
-  // The first worker that is not among them, or among `ranks`.
-  int MasterNow();
-  int MasterOf(const std::vector<int>& ranks) const;
+  // The others do without that rank, which gives no sign of life. It learns that when it goes on.
+  Status GiveUp(int rank, const std::string& waiting_in);
+  // StateError if they have given this one up.
+  Status CheckNotGivenUp() const;
   // The lifeline of a rank of another node says that it has died.
   void NoteDeath(int rank, const std::string& how);
-  // A rank of another node left or died, and how.
-  void NoteGone(int rank, RankSlot::State state, const std::string& reason,
-                const uint64_t (&arrivals)[kCircles]);
-
-  // A rank of another node has been waiting in meeting arrivals[circle] of that circle.
-  void NoteStanding(int rank, int circle, CallKind kind, const uint64_t (&arrivals)[kCircles]);
 
   // The control segment's bytes for the words of `ranks` ranks of the session, and for the scratch
   // memory of `ranks` of the node, which takes no pages before it is used.
@@ -131,11 +115,6 @@ class NodeGroup final : public OwnerProbe {
   // something for it to do.
   void CallLeader() const;
 
-  Pulse* pulse() const { return pulse_.get(); }
-  // The others do without that rank, which gives no sign of life. It learns that when it goes on.
-  Status GiveUp(int rank, const std::string& waiting_in);
-  // StateError if they have given this one up.
-  Status CheckNotGivenUp() const;
   // What this node has done of the requests of that rank of another, in a sequence that it has
   // given this slot.
   Receipt* receipt(int rank, int slot) const {
@@ -143,16 +122,10 @@ class NodeGroup final : public OwnerProbe {
   }
   // Where this rank notes what it does.
   FlightLog* log() const { return control_->logs(members_.size()) + rank(); }
-  // What an error says of that rank after its name, in brackets: on which host it is, what it did
-  // last and when it was last heard of, as far as that is known, and the last checkpoint.
-  std::string Trace(int rank) const;
-  // Logs the last calls of a rank of this node that was lost, if no rank has done so yet.
-  void LogLastCalls(int rank) const;
   // Tells those who look what a table is.
   void Label(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
              int64_t columns) const;
-  // The checkpoint that was completed last; empty if there was none.
-  std::string Saved() const;
+  // And which checkpoint was completed last.
   void NoteSaved(const std::string& path) const;
 
   NodeControl* control() const { return control_; }
@@ -160,9 +133,6 @@ class NodeGroup final : public OwnerProbe {
 
  private:
   void Introduce();
-  // On this node, as far as it is known.
-  std::string LastCallOf(int rank) const;
-  std::string Facts(int rank) const;
   // The caller is told that the session is over: how its process ends is its own affair then.
   void SayGoodbye() const {
     if (lifelines_ != nullptr) lifelines_->SayGoodbye();
@@ -173,10 +143,9 @@ class NodeGroup final : public OwnerProbe {
   Segment segment_;
   Membership members_;
   NodeControl* control_;
-  std::vector<int> ranks_;
-  int local_rank_;
   Looking looking_;
   std::unique_ptr<Pulse> pulse_;
+  std::unique_ptr<Peers> peers_;
   std::unique_ptr<Intercom> intercom_;
   std::unique_ptr<Lifelines> lifelines_;
   std::vector<Circle> circles_;  // that span all nodes

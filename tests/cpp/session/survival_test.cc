@@ -73,8 +73,8 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
     if (rank == lost) return session->Leave("lost");
     for (int i = 0; i < 3; ++i) AddOnes(session, table);
     ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(session->group()->LostRanks(), std::vector<int>{lost});
-    EXPECT_EQ(session->group()->MasterNow(), lost == 0 ? 1 : 0);
+    EXPECT_EQ(session->group()->peers()->LostRanks(), std::vector<int>{lost});
+    EXPECT_EQ(session->group()->peers()->MasterNow(), lost == 0 ? 1 : 0);
     EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 21));
     Table* const late = Create(session);
     ASSERT_NE(late, nullptr);

@@ -210,7 +210,7 @@ TEST(Circle, GoesOnWithoutARankThatHasLeftIfTheSessionDoes) {
   EXPECT_TRUE(Meet(groups, 0).ok());
   EXPECT_TRUE(Meet(groups, 1).ok());
   EXPECT_EQ(groups[0]->everybody()->present(), (std::vector<int>{0, 1}));
-  EXPECT_EQ(groups[1]->LostRanks(), std::vector<int>{2});
+  EXPECT_EQ(groups[1]->peers()->LostRanks(), std::vector<int>{2});
   // And from then on at once: the last to come knows that it is.
   for (int round = 0; round < 3; ++round) {
     Arrive(groups, 1);
@@ -236,7 +236,7 @@ TEST(Circle, CountsARankThatCameAndWentThen) {
   Arrive(groups, 1);
   EXPECT_TRUE(Meet(groups, 1).ok());
   EXPECT_EQ(groups[1]->everybody()->present(), (std::vector<int>{1, 2}));
-  EXPECT_EQ(groups[1]->MasterNow(), 1);
+  EXPECT_EQ(groups[1]->peers()->MasterNow(), 1);
 }
 
 TEST(Circle, StillFailsForARankThatHasLeftIfTheSessionDoes) {
@@ -244,7 +244,7 @@ TEST(Circle, StillFailsForARankThatHasLeftIfTheSessionDoes) {
   groups[1]->Leave("lost");
   Arrive(groups, 0);
   EXPECT_EQ(Meet(groups, 0).code(), Code::kPeerLost);
-  EXPECT_TRUE(groups[0]->LostRanks().empty());
+  EXPECT_TRUE(groups[0]->peers()->LostRanks().empty());
 }
 
 }  // namespace

@@ -41,20 +41,12 @@ class RankOne : public ::testing::Test {
   NodeGroups groups_{AllOf(2), /*outside=*/1};
 };
 
-TEST_F(RankOne, IsAliveBeforeItJoins) {
-  EXPECT_TRUE(groups_[0]->IsAlive(1));
-  EXPECT_EQ(groups_[0]->WhyGone(1), "");
-}
-
 TEST_F(RankOne, ThatIsKilledEndsTheWaitWithItsName) {
   Child child = Start();
-  EXPECT_TRUE(groups_[0]->IsAlive(1));
   groups_[0]->everybody()->Arrive(CallKind::kBarrier);
   EXPECT_TRUE(groups_[0]->everybody()->Meet(WithoutWaiting()).pending());
   const std::string died = StrCat("(process ", child.pid(), ") died");
   ASSERT_EQ(child.Kill(), -1);
-  EXPECT_FALSE(groups_[0]->IsAlive(1));
-  EXPECT_EQ(groups_[0]->WhyGone(1), died);
   const Status status = groups_[0]->everybody()->Meet(Patiently());
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_NE(status.text().find("rank 1 " + died), std::string::npos) << status.text();
@@ -91,14 +83,6 @@ TEST_F(RankOne, ThatIsStoppedIsLateAndNotLost) {
   EXPECT_NE(status.text().find("for rank 1"), std::string::npos) << status.text();
 }
 
-TEST(NodeGroup, KnowsNobodyBeyondItsRanks) {
-  const NodeGroups groups(AllOf(2));
-  EXPECT_TRUE(groups[0]->IsAlive(0));
-  EXPECT_TRUE(groups[0]->IsAlive(1));
-  EXPECT_FALSE(groups[0]->IsAlive(-1));
-  EXPECT_FALSE(groups[0]->IsAlive(2));
-}
-
 TEST(NodeGroup, NumbersRanksAsTheSessionDoes) {
   const NodeGroups groups(AllOf(3));
   EXPECT_EQ(groups[2]->rank(), 2);
@@ -117,7 +101,7 @@ TEST(NodeGroup, RefusesAControlSegmentThatIsTooSmall) {
 TEST(NodeGroup, LeavesWhenItEndsWithoutHavingClosed) {
   NodeGroups groups(AllOf(3));
   groups.Drop(1);
-  EXPECT_EQ(groups[0]->WhyGone(1), "left (left without calling shutdown)");
+  EXPECT_EQ(groups[0]->peers()->WhyGone(1), "left (left without calling shutdown)");
   groups[2]->Close();
   groups.Drop(2);
   EXPECT_EQ(StateOf(groups, 2), RankSlot::kClosed);
@@ -126,16 +110,16 @@ TEST(NodeGroup, LeavesWhenItEndsWithoutHavingClosed) {
 TEST(NodeGroup, KeepsTheFirstReasonForLeaving) {
   const NodeGroups groups(AllOf(2));
   OnThreads(3, [&](int me) { groups[1]->Leave(StrCat("reason ", me)); });
-  const std::string why = groups[0]->WhyGone(1);
+  const std::string why = groups[0]->peers()->WhyGone(1);
   groups[1]->Leave("another");
-  EXPECT_EQ(groups[0]->WhyGone(1), why);
+  EXPECT_EQ(groups[0]->peers()->WhyGone(1), why);
   EXPECT_EQ(why.find("left (reason "), 0U) << why;
 }
 
 TEST(NodeGroup, CutsReasonsThatAreTooLong) {
   const NodeGroups groups(AllOf(2));
   groups[1]->Leave(std::string(10000, 'x'));
-  EXPECT_EQ(groups[0]->WhyGone(1).size(),
+  EXPECT_EQ(groups[0]->peers()->WhyGone(1).size(),
             std::string("left ()").size() + sizeof(RankSlot::reason) - 1);
   groups[1]->Abort(Status(Code::kAborted, std::string(10000, 'y')));
   EXPECT_LT(groups[0]->CheckAborted(true).text().size(), 1000U);
@@ -181,7 +165,7 @@ TEST(NodeGroup, SaysWhatIsKnownOfTheRankThatGaveUp) {
 TEST(NodeGroup, WhoWaitedForALateRankToldByAnotherNamesThatRank) {
   const NodeGroups groups(AllOf(3));
   const Status timeout(Code::kTimeout, "waited for rank 2");
-  groups[0]->Abort(groups[0]->About(2, timeout));
+  groups[0]->Abort(groups[0]->peers()->About(2, timeout));
   const Status waiting = groups[1]->CheckAborted(/*was_waiting=*/true);
   EXPECT_EQ(waiting.text(), timeout.text());
   ASSERT_NE(waiting.peer(), nullptr);
@@ -195,15 +179,6 @@ TEST(NodeGroup, AnErrorAboutNobodyStaysOne) {
   const NodeGroups groups(AllOf(2));
   groups[1]->Abort(Status(Code::kMismatch, "two calls"));
   EXPECT_EQ(groups[0]->CheckAborted(true).peer(), nullptr);
-}
-
-TEST(NameOfCalls, IsWhatTheCallerCalled) {
-  EXPECT_STREQ(NameOf(CallKind::kJoin), "init");
-  EXPECT_STREQ(NameOf(CallKind::kBarrier), "barrier");
-  EXPECT_STREQ(NameOf(CallKind::kMapTable), "the creation of a table");
-  EXPECT_STREQ(NameOf(CallKind::kCollectiveGet), "get(sync=True)");
-  EXPECT_STREQ(NameOf(CallKind::kClose), "shutdown");
-  EXPECT_STREQ(NameOf(static_cast<CallKind>(999)), "an unknown call");
 }
 
 }  // namespace

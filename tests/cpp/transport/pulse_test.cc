@@ -59,7 +59,7 @@ TEST(Pulse, LetsASessionThatSurvivesGoOnWithoutARankThatDoesNotMove) {
   for (const int rank : {0, 1}) groups[rank]->pulse()->Beat();
   groups[0]->everybody()->Arrive(CallKind::kBarrier);
   EXPECT_TRUE(MeetMoving(groups, 0).ok());
-  EXPECT_EQ(groups[0]->LostRanks(), std::vector<int>{1});
+  EXPECT_EQ(groups[0]->peers()->LostRanks(), std::vector<int>{1});
   groups[1]->everybody()->Arrive(CallKind::kBarrier);
   EXPECT_EQ(groups[1]->everybody()->Meet(testing::Patiently()).code(), Code::kState);
 }
