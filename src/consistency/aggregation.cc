@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "consistency/aggregate_call.h"
 #include "shard/kernels.h"
 
 namespace multiverso {
@@ -18,24 +19,10 @@ constexpr int64_t kSmallBytes = int64_t{16} << 10;
 // Summed at a time, so that the sum stays in the first-level cache until it has gone everywhere.
 constexpr int64_t kPieceBytes = int64_t{8} << 10;
 
-// What a worker brings to the first meeting of a chunk.
-struct Announcement {
-  int64_t count;
-  int32_t dtype;
-  int32_t unused;
-  uint64_t ranks;  // a digest of those whose arrays it expects
-};
-
 uint64_t DigestOf(const std::vector<int>& ranks) {
   uint64_t digest = ranks.size();
   for (const int rank : ranks) digest = (digest + static_cast<uint64_t>(rank)) * 0x9e3779b97f4a7c15;
   return digest;
-}
-
-Announcement Read(const Circle& workers, int rank) {
-  Announcement announcement{};
-  std::memcpy(&announcement, workers.deposit(rank).data, sizeof(announcement));
-  return announcement;
 }
 
 }  // namespace
@@ -101,15 +88,16 @@ void Aggregation::StageChunk() {
     stage(0, PartBegin(me_));
     stage(PartBegin(me_ + 1), ChunkCount());
   }
-  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)};
-  group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
+  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)}.Announce(
+      group_->workers());
   phase_ = Phase::kStaged;
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
   const uint64_t digest = DigestOf(present);
-  return std::all_of(present.begin(), present.end(),
-                     [&](int rank) { return Read(*group_->workers(), rank).ranks == digest; });
+  return std::all_of(present.begin(), present.end(), [&](int rank) {
+    return AggregateCall::Of(*group_->workers(), rank).ranks == digest;
+  });
 }
 
 Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
@@ -119,23 +107,6 @@ Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
         rank, Status(Code::kPeerLost,
                      StrCat(group_->members().NameRank(rank), " ", group_->peers()->WhyGone(rank),
                             " in the middle of aggregate: a part of the array has been summed")));
-  }
-  return Status::Ok();
-}
-
-Status Aggregation::CheckSameCall(const std::vector<int>& present) const {
-  const int first = present.front();
-  const Announcement one = Read(*group_->workers(), first);
-  for (const int member : present) {
-    const Announcement other = Read(*group_->workers(), member);
-    if (other.count == one.count && other.dtype == one.dtype) continue;
-    const auto describe = [](const Announcement& what) {
-      return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
-    };
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", group_->rank_of(first),
-                         " called aggregate of ", describe(one), ", rank ", group_->rank_of(member),
-                         " of ", describe(other)));
   }
   return Status::Ok();
 }
@@ -184,7 +155,7 @@ Status Aggregation::Step(const WaitLimit& limit) {
     const std::vector<int> present = group_->workers()->present();
     if (phase_ == Phase::kSummed || done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
     if (phase_ == Phase::kStaged) {
-      MV_RETURN_IF_NOT_OK(CheckSameCall(present));
+      MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
       if (done_ == 0 && !AllStagedFor(present)) {
         SumOver(present);
         StageChunk();

@@ -59,8 +59,6 @@ class Aggregation final : public Operation {
   bool IsSmall() const;
 
   void StageChunk();
-  // The same call, on those who came.
-  Status CheckSameCall(const std::vector<int>& present) const;
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();
   Status End();

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/text.h"
+#include "consistency/aggregate_call.h"
 #include "memory/futex.h"
 #include "shard/kernels.h"
 #include "transport/transport.h"
@@ -18,13 +19,6 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
 // As long as a short wait takes.
 constexpr std::chrono::microseconds kEager{1000};
-
-// What a worker brings to the first meeting.
-struct Announcement {
-  int64_t count;
-  int32_t dtype;
-  int32_t unused;
-};
 
 // Of a message, before the values.
 struct Header {
@@ -54,8 +48,7 @@ RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, in
       chunks_((count + in_chunk_ - 1) / in_chunk_),
       began_(Clock::now()),
       backoff_(kLongestNap) {
-  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0};
-  group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
+  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(group_->workers());
 }
 
 void RelayAggregation::Cancel(const std::string& reason) {
@@ -67,7 +60,7 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
     switch (phase_) {
       case Phase::kBegin:
         MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-        MV_RETURN_IF_NOT_OK(CheckSameCall());
+        MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
         TakePart();
         StageOrEnd();
         break;
@@ -99,23 +92,6 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
         return Outcome();
     }
   }
-}
-
-Status RelayAggregation::CheckSameCall() const {
-  const Circle& workers = *group_->workers();
-  const std::vector<int> present = workers.present();
-  const auto one = Read<Announcement>(workers, present.front());
-  for (const int rank : present) {
-    const auto other = Read<Announcement>(workers, rank);
-    if (other.count == one.count && other.dtype == one.dtype) continue;
-    const auto describe = [](const Announcement& what) {
-      return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
-    };
-    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
-                                          present.front(), " called aggregate of ", describe(one),
-                                          ", rank ", rank, " of ", describe(other)));
-  }
-  return Status::Ok();
 }
 
 void RelayAggregation::TakePart() {

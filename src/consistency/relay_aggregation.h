@@ -43,7 +43,6 @@ class RelayAggregation final : public Operation {
   }
   bool is_leader() const { return group_->rank() == here_.front(); }
 
-  Status CheckSameCall() const;
   // Who takes part, of those who came.
   void TakePart();
   // Puts this worker's chunk where the others of its node find it, or ends if there is none.

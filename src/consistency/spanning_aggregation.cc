@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "consistency/aggregate_call.h"
 #include "memory/futex.h"
 #include "shard/kernels.h"
 #include "transport/transport.h"
@@ -21,13 +22,6 @@ constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
 // As long as a short wait takes, on machines with fewer cores than threads too.
 constexpr std::chrono::microseconds kEager{1000};
-
-// What a worker brings to the first meeting.
-struct Announcement {
-  int64_t count;
-  int32_t dtype;
-  int32_t unused;
-};
 
 }  // namespace
 
@@ -55,8 +49,7 @@ SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DTyp
       leader_(group->members().leader_of(group->members().node())),
       began_(Clock::now()) {
   Stage(0);
-  const Announcement announcement{count_, static_cast<int32_t>(dtype_), 0};
-  group_->workers()->Arrive(CallKind::kAggregate, &announcement, sizeof(announcement));
+  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(group_->workers());
 }
 
 void SpanningAggregation::Cancel(const std::string& reason) {
@@ -90,7 +83,7 @@ Status SpanningAggregation::Step(const WaitLimit& limit) {
   for (; chunk_ <= chunks_; ++chunk_) {
     if (!has_met_) {
       MV_RETURN_IF_NOT_OK(Meet(limit));
-      if (chunk_ == 0) MV_RETURN_IF_NOT_OK(CheckSameCall());
+      if (chunk_ == 0) MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
       has_met_ = true;
       CopyTotal(chunk_ - 1);
       if (chunk_ == chunks_) return Status::Ok();
@@ -114,28 +107,6 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
     if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
     if (Clock::now() >= limit.slice_end) return met;
   }
-}
-
-Status SpanningAggregation::CheckSameCall() const {
-  const Circle* const workers = group_->workers();
-  const auto read = [&](int member) {
-    Announcement announcement{};
-    std::memcpy(&announcement, workers->deposit(member).data, sizeof(announcement));
-    return announcement;
-  };
-  const int first = workers->members().front();
-  const Announcement one = read(first);
-  for (const int member : workers->members()) {
-    const Announcement other = read(member);
-    if (other.count == one.count && other.dtype == one.dtype) continue;
-    const auto describe = [](const Announcement& what) {
-      return StrCat(what.count, " ", NameOf(static_cast<DType>(what.dtype)));
-    };
-    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
-                                          " called aggregate of ", describe(one), ", rank ", member,
-                                          " of ", describe(other)));
-  }
-  return Status::Ok();
 }
 
 Status SpanningAggregation::LookAfterOthers() const {

@@ -40,7 +40,6 @@ class SpanningAggregation final : public Operation {
  private:
   int64_t ChunkEnd(int64_t chunk) const;
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
-  Status CheckSameCall() const;
   // All workers of this node have staged chunk_, and the one before is summed.
   Status Meet(const WaitLimit& limit);
   void Stage(int64_t chunk);

@@ -1,0 +1,41 @@
+#include "consistency/aggregate_call.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+std::string Describe(const AggregateCall& call) {
+  return StrCat(call.count, " ", NameOf(static_cast<DType>(call.dtype)));
+}
+
+}  // namespace
+
+void AggregateCall::Announce(Circle* workers) const {
+  workers->Arrive(CallKind::kAggregate, this, sizeof(*this));
+}
+
+AggregateCall AggregateCall::Of(const Circle& workers, int rank) {
+  AggregateCall call{};
+  std::memcpy(&call, workers.deposit(rank).data, sizeof(call));
+  return call;
+}
+
+Status AggregateCall::CheckSame(const Circle& workers) {
+  const std::vector<int> present = workers.present();
+  const AggregateCall one = Of(workers, present.front());
+  for (const int rank : present) {
+    const AggregateCall other = Of(workers, rank);
+    if (other.count == one.count && other.dtype == one.dtype) continue;
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
+                                          present.front(), " called aggregate of ", Describe(one),
+                                          ", rank ", rank, " of ", Describe(other)));
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso
