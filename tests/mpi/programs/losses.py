@@ -1,13 +1,12 @@
 """Ranks that go on without one that is killed; ``losses.py NAME ...`` runs a function below."""
 
-import mmap
 import os
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import worker
+from survivors import Acknowledged, counts_of, meet
 
 import multiverso as mv
 
@@ -19,19 +18,6 @@ ADDS = 600
 BETWEEN = 50
 #: Of a number, the bits that count one worker's adds.
 BITS = 15
-
-
-class Acknowledged:
-    """A count that outlives this process: how many of its adds have returned."""
-
-    def __init__(self):
-        path = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"adds-{worker.RANK}"
-        with path.open("w+b") as file:
-            file.truncate(16)
-            self.counts = np.frombuffer(mmap.mmap(file.fileno(), 16), np.int64)
-
-    def note(self, table):
-        self.counts[table] += 1
 
 
 def goes_on(folder):
@@ -50,14 +36,14 @@ def goes_on(folder):
         rows.add(row_delta, [number % ROWS, (number + 7) % ROWS])
         acknowledged.note(1)
         if number % BETWEEN == 0:
-            _meet(number // BETWEEN)
+            meet(number // BETWEEN, least=3)
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
     worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker())
     values, sums = whole.get(), rows.get().sum(axis=0)
-    worker.report(least=_counts(values.min), most=_counts(values.max))
-    worker.report(rows=[int(sums[0] >> (BITS * rank)) % (1 << BITS) for rank in range(4)])
+    worker.report(least=counts_of(values.min(), BITS), most=counts_of(values.max(), BITS))
+    worker.report(rows=counts_of(sums[0], BITS))
     mv.save(folder)
     late = mv.ArrayTableHandler(10, 5)
     late.add(np.ones(10))
@@ -65,39 +51,6 @@ def goes_on(folder):
     worker.report(late=late.get().tolist(), barrier=True)
     mv.shutdown()
     worker.report(ended=True)
-
-
-def _counts(of):
-    """Return the adds of each rank that a number of a table, chosen by `of`, stands for."""
-    return [int(of() >> (BITS * rank)) % (1 << BITS) for rank in range(4)]
-
-
-def _meet(number):
-    """Make a call that all make together."""
-    if number % 4 == 0:
-        mv.barrier()
-    elif number % 4 == 1:
-        table = None
-        while table is None:
-            try:
-                table = mv.ArrayTableHandler(1000, 3.0)
-            except mv.PeerLostError:  # on all: it was the one that made the table
-                continue
-        assert (table.get() == 3).all()
-    elif number % 4 == 2:
-        _sum(np.ones(8))
-    else:
-        _sum(np.ones(300_000))
-
-
-def _sum(array):
-    """Sum it over the workers, who are four or, when one has been killed, three."""
-    try:
-        mv.aggregate(array)
-    except mv.PeerLostError:  # on all: in the middle of a sum of many parts
-        return
-    assert (array == array[0]).all()
-    assert array[0] in (3, 4), array[0]
 
 
 def names_the_dead():

@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 import worker
-from losses import Acknowledged
+from survivors import Acknowledged, counts_of, meet
 
 import multiverso as mv
 
@@ -39,7 +39,7 @@ def goes_on(folder, leaver="-1"):
         if _add(lambda ids=ids: rows.add(row_delta, ids), broken, 1):
             acknowledged.note(1)
         if number % BETWEEN == 0:
-            _meet(number // BETWEEN)
+            meet(number // BETWEEN, least=1, sync=True)
             _check_own(whole, acknowledged.counts[0], broken[0])
     worker.announce("added")
     worker.wait_for("killed")
@@ -47,14 +47,18 @@ def goes_on(folder, leaver="-1"):
     worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker(), broken=broken)
     values = whole.get(sync=True)
     sums = rows.get().sum(axis=0)
-    worker.report(least=_counts(values.min()), most=_counts(values.max()), rows=_counts(sums[0]))
+    worker.report(
+        least=counts_of(values.min(), BITS),
+        most=counts_of(values.max(), BITS),
+        rows=counts_of(sums[0], BITS),
+    )
     worker.report(digest=zlib.crc32(values.tobytes()))
     mv.save(folder)
     mv.load(folder)
     late = mv.ArrayTableHandler(10, 5)
     late.add(np.ones(10))
     mv.barrier()
-    worker.report(late=late.get().tolist(), again=_counts(whole.get().min()))
+    worker.report(late=late.get().tolist(), again=counts_of(whole.get().min(), BITS))
     mv.shutdown()
     worker.report(ended=True)
 
@@ -115,40 +119,7 @@ def _check_own(table, count, broken):
     """All that this worker has added is there for it to read, once."""
     values = table.get()
     for value in (values.min(), values.max()):
-        assert count <= _counts(value)[worker.RANK] <= count + broken
-
-
-def _counts(value):
-    """Return the adds of each rank that a number of a table stands for."""
-    return [int(value >> (BITS * rank)) % (1 << BITS) for rank in range(worker.SIZE)]
-
-
-def _meet(number):
-    """Make a call that all make together."""
-    if number % 4 == 0:
-        mv.barrier()
-    elif number % 4 == 1:
-        table = None
-        while table is None:
-            try:
-                table = mv.ArrayTableHandler(1000, 3.0)
-            except mv.PeerLostError:  # on all: it was one that made the table
-                continue
-        assert (table.get(sync=True) == 3).all()
-    elif number % 4 == 2:
-        _sum(np.ones(8))
-    else:
-        _sum(np.ones(300_000))
-
-
-def _sum(array):
-    """Sum it over the workers that are there."""
-    try:
-        mv.aggregate(array)
-    except mv.PeerLostError:  # on all: in the middle of it
-        return
-    assert (array == array[0]).all()
-    assert 0 < array[0] <= worker.SIZE, array[0]
+        assert count <= counts_of(value, BITS)[worker.RANK] <= count + broken
 
 
 if __name__ == "__main__":
