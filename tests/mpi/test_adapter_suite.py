@@ -5,7 +5,7 @@ import importlib.util
 import adapter_suite
 
 import launch
-from case_jobs import CaseJobs, on_nodes, on_ranks
+from case_jobs import CaseJobs, in_one, on_nodes, on_ranks
 
 #: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs.
 ADAPTERS = [
@@ -38,7 +38,7 @@ SPREAD = ("numpy", "torch", "jax")
 def jobs_of(adapter, backend):
     """Return the jobs that an adapter's cases run in."""
     options = {
-        "arguments": [adapter],
+        "arguments": (adapter,),
         "limit": LIMIT,
         "KERAS_BACKEND": backend,
         **launch.ONE_THREAD,
@@ -47,7 +47,7 @@ def jobs_of(adapter, backend):
     if adapter in SPREAD:
         jobs |= on_ranks(2, **options) | on_nodes((3, 2), **options)
     name = f"{adapter}_on_{backend}" if backend else adapter
-    return {f"{name}_{job}": started_with for job, started_with in jobs.items()}
+    return {f"{name}_{job}": started_with for job, started_with in in_one(jobs).items()}
 
 
 JOBS = {job: options for here in HERE for job, options in jobs_of(*here).items()}

@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import theano_sharedvar
 
-from case_jobs import CaseJobs, on_ranks
+from case_jobs import CaseJobs, in_one, on_ranks
 
 BACKENDS = ("pytensor", "aesara", "theano")
 
@@ -13,4 +13,4 @@ pytestmark = pytest.mark.skipif(
     not any(map(importlib.util.find_spec, BACKENDS)), reason="needs PyTensor, Aesara or Theano"
 )
 
-TestSharedVariables = CaseJobs(theano_sharedvar, on_ranks(1, 2, 3, 4)).tests()
+TestSharedVariables = CaseJobs(theano_sharedvar, in_one(on_ranks(1, 2, 3, 4))).tests()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import worker
-from cases import TIMEOUT, equal, raises, registrar, run_all
+from cases import equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
 from multiverso.sync import ParamSync
@@ -112,7 +112,7 @@ def rank_that_only_keeps_the_table():
     if mv.size() == 1:
         return
     mv.shutdown()
-    mv.init(role="server" if worker.RANK == 0 else "all", timeout=TIMEOUT)
+    open_session(role="server" if worker.RANK == 0 else "all")
     weights = np.full(3, worker.RANK, np.float64)
     sync = ParamSync([weights])
     if worker.RANK == 0:

@@ -3,6 +3,10 @@
 Every rank reports that it has begun a case, so that a hang has a name, and then "ok" or its
 traceback. What happens to the other ranks in a case that fails is reported too: they are told when
 the failing rank leaves its session.
+
+A job may run its cases in several places, one after the other: in sessions of its first rank alone,
+of its first two, and so on, on one node or on several. Frameworks start slowly, and so they start
+once. Its test names them in PLACES, and the outcomes are those of "PLACE: case".
 """
 
 import os
@@ -19,6 +23,14 @@ TIMEOUT = 40.0
 
 #: Of what is random; printed when a case fails.
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
+
+#: Ranks and ranks per node, as in "3/2"; where there are none, the whole job is the only place.
+PLACES = os.environ.get("MULTIVERSO_TEST_PLACES", "").split()
+
+#: Seconds that a rank may wait for those that are in more places than it.
+PATIENCE = 250.0
+
+_place = {}  # where the cases run just now: the communicator of their sessions
 
 CASES = {}
 
@@ -88,8 +100,14 @@ def everywhere(value, length=64):
     return [bytes(row.astype(np.uint8)).rstrip(b"\0").decode() for row in table.get()]
 
 
+def open_session(**options):
+    """Open the session of a case; what differs from that of the other cases is given."""
+    session = mv.init(**{"timeout": TIMEOUT, "comm": _place.get("comm"), **options})
+    worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
+
+
 def run_all(cases=CASES):
-    """Run all cases, in the order they are written.
+    """Run all cases, in the order they are written, in each place.
 
     Parameters
     ----------
@@ -100,11 +118,30 @@ def run_all(cases=CASES):
     worker.begin()
     worker.report(seed=SEED)
     outcomes = {}
-    for name, function in cases.items():
+    if not PLACES:
+        _run(cases, "", outcomes)
+        return
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    for place in PLACES:
+        ranks, per_node = map(int, place.split("/"))
+        inside = world.rank < ranks
+        _place["comm"] = world.Split(0 if inside else MPI.UNDEFINED)
+        os.environ["MULTIVERSO_RANKS_PER_NODE"] = str(per_node)
+        if inside:
+            _run(cases, f"{place}: ", outcomes)
+        # Here all wait asleep; MPI would take a core of those who are still at it.
+        worker.meet(f"end of {ranks} ranks, {per_node} a node", PATIENCE)
+
+
+def _run(cases, prefix, outcomes):
+    """Run the cases in one place; add their outcomes."""
+    for case_name, function in cases.items():
+        name = prefix + case_name
         worker.report(outcomes={**outcomes, name: "began, and did not end"})
         try:
-            session = mv.init(timeout=TIMEOUT, **getattr(function, "options", {}))
-            worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
+            open_session(**getattr(function, "options", {}))
             function()  # some end the session and open others
             mv.barrier()
             mv.shutdown()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import worker
-from cases import TIMEOUT, equal, raises, registrar, run_all
+from cases import equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
 
@@ -112,7 +112,7 @@ def a_rank_that_only_keeps_tables():
     if mv.size() == 1:
         return
     mv.shutdown()
-    mv.init(role="server" if worker.RANK == 0 else "all", timeout=TIMEOUT)
+    open_session(role="server" if worker.RANK == 0 else "all")
     variable = mv_shared(np.full(3, worker.RANK, np.float64))
     if worker.RANK == 0:
         raises(mv.StateError, variable.mv_sync)

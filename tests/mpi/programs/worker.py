@@ -75,21 +75,21 @@ def announce(name):
     _write(f"{name}-{RANK}", "")
 
 
-def wait_for(name, rank="test"):
-    """Wait for an announcement of another rank, or of the test."""
+def wait_for(name, rank="test", patience=PATIENCE):
+    """Wait for an announcement of another rank, or of the test, for so many seconds at most."""
     path = _folder() / f"{name}-{rank}"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not path.exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"rank {RANK} waited in vain for {path.name}")
         time.sleep(0.005)
 
 
-def meet(name):
+def meet(name, patience=PATIENCE):
     """Wait until all ranks have come to `name`."""
     announce(name)
     for rank in range(SIZE):
-        wait_for(name, rank)
+        wait_for(name, rank, patience)
 
 
 def _write(name, text):
