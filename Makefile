@@ -75,7 +75,7 @@ for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
                PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_osc=^ucx OMPI_MCA_btl=^ofi
 # Theano 1.0.5 looks for its BLAS with a part of Python that is gone.
 for-theano := THEANO_FLAGS=blas.ldflags=,floatX=float32
-# What the pages show with NumPy alone has been run without the frameworks.
+# What the pages show with NumPy alone is run once, by pytest without the frameworks.
 for-frameworks := MULTIVERSO_TEST_DOCS=frameworks
 
 # An environment knows its place by its full path: in a copy it would run the original's code.
@@ -155,7 +155,7 @@ fuzz: | $(MPICH_ENV)/.created
 	done
 
 test-unit: $(MPICH_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
-	$(call run,$(MPICH_ENV),nosetests tests/unit)
+	$(call run,$(MPICH_ENV),$(for-frameworks) nosetests tests/unit)
 	$(call run,$(MPICH_ENV),python -m pytest tests/unit $(wildcard tests/issues))
 
 test-install: build/.installable
