@@ -45,7 +45,7 @@ def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
     }
     whole = {
         **in_order[0][1],
-        "limit": 2 * launch.WALL_LIMIT,
+        "limit": 3 * launch.WALL_LIMIT,
         "MULTIVERSO_TEST_PLACES": " ".join(places.values()),
     }
     return {name: {**whole, "place": place} for name, place in places.items()}

@@ -28,7 +28,7 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
 PLACES = os.environ.get("MULTIVERSO_TEST_PLACES", "").split()
 
 #: Seconds that a rank may wait for those that are in more places than it.
-PATIENCE = 250.0
+PATIENCE = 400.0
 
 _place = {}  # where the cases run just now: the communicator of their sessions
 
