@@ -77,6 +77,8 @@ for-openmpi := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
 for-theano := THEANO_FLAGS=blas.ldflags=,floatX=float32
 # What the pages show with NumPy alone is run once, by pytest without the frameworks.
 for-frameworks := MULTIVERSO_TEST_DOCS=frameworks
+# And what they show with Keras in the first environment of the frameworks.
+for-jax := MULTIVERSO_TEST_DOCS=jax,flax,optax
 
 # An environment knows its place by its full path: in a copy it would run the original's code.
 ifneq ($(filter-out help clean,$(MAKECMDGOALS)),)
@@ -174,7 +176,7 @@ test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow python -m pytest $(KERAS_TESTS:%=tests/%))
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch python -m pytest $(KERAS_TESTS:%=tests/%))
 	@echo 'With JAX:'
-	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-frameworks) python -m pytest $(JAX_TESTS:%=tests/%))
+	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-jax) python -m pytest $(JAX_TESTS:%=tests/%))
 
 test-lua: $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(LIBRARY)
 	@if luajit -e "require 'busted.runner'" > /dev/null 2>&1; then \

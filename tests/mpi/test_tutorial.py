@@ -22,8 +22,9 @@ COMPILING = 400.0  # seconds that a job may take which compiles at first
 pytestmark = pytest.mark.one_mpi
 
 
-# Set where other environments have run what needs NumPy alone.
-ONLY_FRAMEWORKS = os.environ.get("MULTIVERSO_TEST_DOCS") == "frameworks"
+# Set where other environments run the rest: "frameworks" for blocks that need one, or the names of
+# modules, like "jax,flax", for blocks that import one of them.
+ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
 
 
 def why_not_here(code):
@@ -34,8 +35,10 @@ def why_not_here(code):
             names |= {alias.name.split(".")[0] for alias in node.names}
     if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
         return f"needs {', '.join(missing)}"
-    if ONLY_FRAMEWORKS and not names - {"multiverso", "numpy"} - sys.stdlib_module_names:
+    if ONLY == "frameworks" and not names - {"multiverso", "numpy"} - sys.stdlib_module_names:
         return "needs no framework"
+    if ONLY not in ("", "frameworks") and not names.intersection(ONLY.split(",")):
+        return f"imports none of {ONLY}"
     return None
 
 

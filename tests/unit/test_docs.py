@@ -18,8 +18,9 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
-# Set where other environments have run what needs NumPy alone.
-ONLY_FRAMEWORKS = os.environ.get("MULTIVERSO_TEST_DOCS") == "frameworks"
+# Set where other environments run the rest: "frameworks" for blocks that need one, or the names of
+# modules, like "jax,flax", for blocks that import one of them.
+ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
 
 # Seconds after which a block is killed: far more than any takes.
 WALL_LIMIT = 120
@@ -85,8 +86,10 @@ def why_not_here(code):
     names = modules_of(code)
     if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
         return f"{', '.join(missing)} not installed"
-    if ONLY_FRAMEWORKS and not names:
+    if ONLY == "frameworks" and not names:
         return "needs no framework"
+    if ONLY not in ("", "frameworks") and not names.intersection(ONLY.split(",")):
+        return f"imports none of {ONLY}"
     return None
 
 
