@@ -111,8 +111,9 @@ _copies: Final = jax.jit(_copied)
 
 def buffers_of(arrays: Sequence[jax.Array]) -> list[int]:
     """Return where on the CPU the values of `arrays` are. Waits until they have been computed."""
-    jax.block_until_ready(arrays)
-    return [array.unsafe_buffer_pointer() for array in arrays]
+    # One by one: jax.block_until_ready takes the list for a pytree, which is a third of the whole
+    # in a program that has just computed something else.
+    return [array.block_until_ready().unsafe_buffer_pointer() for array in arrays]
 
 
 def memory_of(array: jax.Array) -> NDArray[Any]:

@@ -11,6 +11,7 @@ weights in between, in a callback, has put the state back before, and then they 
 everywhere else.
 """
 
+import ctypes
 from typing import Any, Final
 
 import numpy as np
@@ -79,6 +80,7 @@ class _Store:
         self._variables = variables
         arrays = [variable.value for variable in variables]
         self._copier = ArrayCopier(arrays)
+        self._is_exact = DTYPES[arrays[0].dtype.name] == arrays[0].dtype
         self._state = _State(access, variables) if self._copier.is_plain else None
         self._copies: list[Any] | None = None
 
@@ -88,16 +90,21 @@ class _Store:
         if arrays is None:
             _put_back(self._access.trained)
             arrays = [variable.value for variable in self._variables]
+        elif self._is_exact:
+            _copy(buffers_of(arrays), staging.addresses, staging)
+            return
         self._copier.read(arrays, staging)
 
     def write(self, staging: Staging) -> None:
         """Replace the values, or set them in place."""
         arrays = self.arrays()
-        if arrays is not None:
+        if arrays is None:
+            self._replace(self._copier.arrays_of(staging))
+        elif self._is_exact:
+            _copy(staging.addresses, buffers_of(arrays), staging)
+        else:
             for array, view in zip(arrays, staging.views, strict=True):
                 np.copyto(memory_of(array), view, casting="same_kind")
-            return
-        self._replace(self._copier.arrays_of(staging))
 
     def expose(self) -> list[int] | None:
         """Return where the values are in the state, or copies that are to replace them."""
@@ -126,6 +133,12 @@ class _Store:
         _put_back(self._access.trained)
         for variable, array in zip(self._variables, arrays, strict=True):
             variable.assign(array)
+
+
+def _copy(sources: list[int], targets: list[int], staging: Staging) -> None:
+    """Copy arrays that are as long as those of `staging` from some addresses to others."""
+    for source, target, view in zip(sources, targets, staging.views, strict=True):
+        ctypes.memmove(target, source, view.nbytes)
 
 
 def _put_back(model: Any) -> None:

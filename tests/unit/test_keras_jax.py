@@ -25,6 +25,17 @@ class Looker(keras.callbacks.Callback if HAS_KERAS else object):
         self.copies += [array.copy() for array in shown]
 
 
+class Counter(keras.layers.Layer if HAS_KERAS else object):
+    """Counts in a statistic, two for each batch."""
+
+    def build(self, shape):
+        self.count = self.add_weight(shape=(5,), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        self.count.assign(self.count + 2)
+        return inputs
+
+
 @unittest.skipUnless(HAS_KERAS and keras.backend.backend() == "jax", "needs Keras on JAX")
 class TestStateOfJax(InSession):
     """The trainer's state is worked on in place, unless somebody has looked at the weights."""
@@ -51,6 +62,17 @@ class TestStateOfJax(InSession):
             model = model_of(*layers(), **options)
             callback = MVCallback(model)
             self.assertGreaterEqual(self.trained(model, callback), 6)
+            self.check_equal(model, callback.manager)
+
+    def test_statistics_of_several_workers(self):
+        for dtype in ("float32", "float16"):
+            model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
+            with mock.patch("multiverso._param_manager.Shares.of", return_value=0.5):
+                callback = MVCallback(model)  # as one of two
+            others = [Adder(callback), Adder(callback)]
+            self.assertLess(self.trained(model, *others, callback, epochs=2), 12)
+            # In each of 12 batches half of two, and one from each of the others.
+            np.testing.assert_array_equal(model.layers[-1].count, np.full(5, 36))
             self.check_equal(model, callback.manager)
 
     def test_what_a_callback_was_shown_does_not_change(self):
