@@ -44,8 +44,9 @@ bool Heartbeat::SleepUntil(Instant next) {
   if (lifelines == nullptr) return changed_.wait_until(guard, next, [&] { return stop_; });
   while (!stop_ && Clock::now() < next) {
     guard.unlock();
-    lifelines->Attend(next,
-                      [&](int rank, const std::string& how) { group_->NoteDeath(rank, how); });
+    lifelines->Attend(next, [&](int rank, const std::string& how, int after) {
+      group_->NoteDeath(rank, how, after);
+    });
     guard.lock();
   }
   return stop_;

@@ -69,7 +69,12 @@ Lifelines::Lifelines(std::unique_ptr<LifelinePort> port, const Membership& membe
 
 void Lifelines::Attend(Instant until, const Lost& lost) {
   for (;;) {
-    std::vector<std::pair<int, std::string>> dead;
+    struct Death {
+      int rank;
+      std::string how;
+      int after;
+    };
+    std::vector<Death> dead;
     std::vector<Awaited> watched;
     const Instant now = Clock::now();
     Instant next;
@@ -80,13 +85,17 @@ void Lifelines::Attend(Instant until, const Lost& lost) {
       Settle(now);
       for (const int i : CollectLost(now)) {
         const Peer& peer = peers_[static_cast<size_t>(i)];
-        dead.emplace_back(peer.rank, StrCat("(process ", peer.address.process,
-                                            ") died (its connection with rank ", rank_, " ended)"));
+        const std::string process = StrCat("(process ", peer.address.process, ")");
+        const bool had_lost = peer.has_lost >= 0;
+        dead.push_back({peer.rank,
+                        StrCat(process, had_lost ? " ended" : " died",
+                               " (its connection with rank ", rank_, " ended)"),
+                        peer.has_lost});
       }
       next = NextEvent(until);
       watched = Watched();
     }
-    for (const auto& one : dead) lost(one.first, one.second);
+    for (const Death& death : dead) lost(death.rank, death.how, death.after);
     if (now >= until) return;
     const bool was_rung = AwaitStreams(bell_, next, &watched);
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -252,6 +261,10 @@ bool Lifelines::Understand(Connection* connection, const Message& message) {
       Stand(connection);
       return true;
     case Stage::kStanding:
+      if (message.kind == Kind::kLost && message.lost >= 0) {
+        peer.has_lost = message.lost;
+        return true;
+      }
       if (message.kind != Kind::kGoodbye) return false;
       End(connection, "");
       return true;
@@ -265,6 +278,7 @@ void Lifelines::Stand(Connection* connection) {
   connection->stage = Stage::kStanding;
   peer.has_stood = true;
   peer.is_settled = true;
+  peer.standing = static_cast<int>(connection - connections_.get());
   for (size_t i = 0; i < most_; ++i) {
     Connection& other = connections_[i];
     if (&other != connection && other.stage != Stage::kFree && other.peer == connection->peer) {
@@ -281,12 +295,14 @@ void Lifelines::Broke(Connection* connection, bool has_ended) {
   End(connection, has_ended ? "it hung up" : "it did not answer as a rank of this session");
   if (!stood || said_goodbye_) return;
   Peer& peer = peers_[static_cast<size_t>(index)];
-  if (has_ended) {
+  // A process that ends without having read all that came resets its connections.
+  if (has_ended || peer.has_lost >= 0) {
     peer.has_ended.store(true);
     peer.was_lost = true;
     peer.lost_at = Clock::now() + (peer.is_alone ? kOnItsWay : kNeighboursFirst);
     return;
   }
+  if (said_lost_) return;
   LogWarning(StrCat("the connection of rank ", rank_, " with ", peer.name,
                     " broke off: a death there will be known after peer_timeout, ", peer_timeout_,
                     " s, and not at once"));
@@ -298,16 +314,29 @@ void Lifelines::End(Connection* connection, const std::string& why) {
     if (!why.empty()) peer.trouble = StrCat(connection->place, ": ", why);
     peer.next_call = Instant();
   }
+  if (connection->stage == Stage::kStanding) {
+    peers_[static_cast<size_t>(connection->peer)].standing = -1;
+  }
   connection->stream.Close();
   connection->stage = Stage::kFree;
   connection->peer = -1;
   connection->got = 0;
 }
 
-bool Lifelines::Say(Connection* connection, Kind kind) {
+bool Lifelines::Say(Connection* connection, Kind kind, int lost) {
   const Peer& peer = peers_[static_cast<size_t>(connection->peer)];
-  const Message message{kMagic, kind, rank_, peer.rank, peer.address.token};
+  const Message message{kMagic, kind, rank_, peer.rank, lost, peer.address.token};
   return connection->stream.Send(&message, sizeof(message));
+}
+
+void Lifelines::SayToAll(Kind kind, int lost) {
+  for (size_t i = 0; i < most_; ++i) {
+    Connection& connection = connections_[i];
+    // For the other side one that has been answered may stand already.
+    if (connection.stage == Stage::kStanding || connection.stage == Stage::kAnswering) {
+      (void)Say(&connection, kind, lost);
+    }
+  }
 }
 
 // ---- The end ------------------------------------------------------------------------------------
@@ -316,13 +345,14 @@ void Lifelines::SayGoodbye() {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (said_goodbye_) return;
   said_goodbye_ = true;
-  for (size_t i = 0; i < most_; ++i) {
-    Connection& connection = connections_[i];
-    // For the other side one that has been answered may stand already.
-    if (connection.stage == Stage::kStanding || connection.stage == Stage::kAnswering) {
-      (void)Say(&connection, Kind::kGoodbye);
-    }
-  }
+  SayToAll(Kind::kGoodbye);
+}
+
+void Lifelines::SayLost(int rank) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (said_goodbye_ || said_lost_) return;
+  said_lost_ = true;
+  SayToAll(Kind::kLost, rank);
 }
 
 void Lifelines::CloseInForkedChild() {
@@ -385,7 +415,12 @@ int Lifelines::PeerOf(int rank) const {
 
 bool Lifelines::HasEnded(int rank) const {
   const int index = PeerOf(rank);
-  return index >= 0 && peers_[static_cast<size_t>(index)].has_ended.load();
+  if (index < 0) return false;
+  const Peer& peer = peers_[static_cast<size_t>(index)];
+  if (peer.has_ended.load()) return true;
+  // The thread that attends may not have run since.
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return peer.standing >= 0 && connections_[static_cast<size_t>(peer.standing)].stream.HasEnded();
 }
 
 int Lifelines::standing() const {

@@ -4,9 +4,10 @@
 // The kernel closes the connections of a process that ends, however it ends, and the other side
 // learns of it within a fraction of a millisecond. So a connection that ends means death, unless
 // the rank has said goodbye: it does so when the session is over for it, and what its process does
-// then is its own affair. A connection that breaks in another way, or cannot be had at all, means
-// nothing: then as before peer_timeout has to pass (Pulse), as it has when a cable is cut, which
-// ends no connection.
+// then is its own affair. One whose caller has been told that another rank is lost says so, since
+// it may end at once: who still waits for it gets to know why it went. A connection that breaks in
+// another way, or cannot be had at all, means nothing: then as before peer_timeout has to pass
+// (Pulse), as it has when a cable is cut, which ends no connection.
 //
 // Both sides know each other's address and token from the start of the session, over MPI. The one
 // that connects shows the token of the other; that one answers with the token of the first, and is
@@ -50,8 +51,9 @@ struct LifelineLimits {
 // Thread-safe; Attend is called by one thread.
 class Lifelines {
  public:
-  // Who died, and how that is known, in words that follow its name.
-  using Lost = std::function<void(int rank, const std::string& how)>;
+  // Who died, and how that is known, in words that follow its name. `after`: the rank of whose loss
+  // its caller had been told before, or -1.
+  using Lost = std::function<void(int rank, const std::string& how, int after)>;
 
   static Result<std::unique_ptr<LifelinePort>> OpenPort();
   // `addresses` are those of all ranks. Nothing happens before the first Attend.
@@ -72,8 +74,11 @@ class Lifelines {
   // The session is over for this rank, and the end of its process means nothing to the others.
   void SayGoodbye();
 
-  // Whether the connection with that rank has ended as those of dead processes do, before that is
-  // told to anybody. False if there was none.
+  // The caller has been told that that rank is lost, and may end the process at once.
+  void SayLost(int rank);
+
+  // Whether the connection with that rank has ended as those of dead processes do, at this moment:
+  // before that is told to anybody. False if there was none.
   bool HasEnded(int rank) const;
 
   // In a forked child, for which nobody else can do anything. Async-signal-safe.
@@ -91,13 +96,14 @@ class Lifelines {
     kAnswering,   // it has shown the token, and been shown its own
     kStanding,
   };
-  enum class Kind : uint32_t { kCall = 1, kAnswer, kStands, kGoodbye };
+  enum class Kind : uint32_t { kCall = 1, kAnswer, kStands, kGoodbye, kLost };
 
   struct Message {
     uint32_t magic;
     Kind kind;
     int32_t from;
     int32_t to;
+    int32_t lost;         // of kLost: which rank
     LifelineToken token;  // of the receiver
   };
 
@@ -107,6 +113,8 @@ class Lifelines {
     bool is_settled = false;  // its lifeline stands, has stood, or will not
     bool has_stood = false;
     bool is_alone = false;  // on its node
+    int standing = -1;      // the place of its lifeline
+    int has_lost = -1;      // of whose loss its caller knows
     std::string name;
     LifelineAddress address;
     std::vector<NetworkAddress> ways;
@@ -146,7 +154,9 @@ class Lifelines {
   // It is no lifeline any more. `has_ended`: in the way in which those of dead processes do.
   void Broke(Connection* connection, bool has_ended);
   void End(Connection* connection, const std::string& why);
-  bool Say(Connection* connection, Kind kind);
+  bool Say(Connection* connection, Kind kind, int lost = -1);
+  // To all for whom a lifeline stands, or may.
+  void SayToAll(Kind kind, int lost = -1);
   std::vector<int> CollectLost(Instant now);
   Instant NextEvent(Instant until) const;
   std::vector<Awaited> Watched() const;
@@ -167,6 +177,7 @@ class Lifelines {
   const Instant patience_;  // when the start waits no longer
   bool has_settled_ = false;
   bool said_goodbye_ = false;
+  bool said_lost_ = false;
 };
 
 }  // namespace multiverso

@@ -222,7 +222,7 @@ const char* NodeGroup::MeetingAheadOf(int rank) const {
 
 Status NodeGroup::Lost(int rank, const std::string& text) {
   if (intercom_ != nullptr) intercom_->PassOnLosses();
-  SayGoodbye();
+  if (lifelines_ != nullptr) lifelines_->SayLost(rank);
   return peers_->About(rank, Status(Code::kPeerLost, text));
 }
 
@@ -243,11 +243,16 @@ void NodeGroup::NoteSaved(const std::string& path) const {
   control_->has_saved.store(1, std::memory_order_release);
 }
 
-void NodeGroup::NoteDeath(int rank, const std::string& how) {
+void NodeGroup::NoteDeath(int rank, const std::string& how, int after) {
   if (slot(rank).state.load(std::memory_order_acquire) != RankSlot::kAbsent) return;
+  std::string reason = how;
+  if (after >= 0 && after < members_.size() && after != rank) {
+    const std::string gone = peers_->WhyGone(after);
+    reason += StrCat(", after ", members_.NameRank(after), " ", gone.empty() ? "was lost" : gone);
+  }
   const uint64_t unknown[kCircles] = {};
-  peers_->NoteGone(rank, RankSlot::kDied, how, unknown);
-  intercom_->TellDeath(rank, how);
+  peers_->NoteGone(rank, RankSlot::kDied, reason, unknown);
+  intercom_->TellDeath(rank, reason);
 }
 
 }  // namespace multiverso

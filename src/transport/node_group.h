@@ -98,8 +98,9 @@ class NodeGroup final {
   Status GiveUp(int rank, const std::string& waiting_in);
   // StateError if they have given this one up.
   Status CheckNotGivenUp() const;
-  // The lifeline of a rank of another node says that it has died.
-  void NoteDeath(int rank, const std::string& how);
+  // The lifeline of a rank of another node says that it has died, perhaps after its caller had been
+  // told of the loss of rank `after`, which is -1 otherwise.
+  void NoteDeath(int rank, const std::string& how, int after);
 
   // The control segment's bytes for the words of `ranks` ranks of the session, and for the scratch
   // memory of `ranks` of the node, which takes no pages before it is used.

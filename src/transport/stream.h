@@ -58,6 +58,8 @@ class Stream {
   enum class Got { kBytes, kNothing, kEnd, kError };
   // At most so many bytes. kEnd: the other side has ended it, and all that it sent has been read.
   Got Receive(void* data, size_t most, size_t* bytes);
+  // Whether the other side has ended it, and there is nothing left to be read.
+  bool HasEnded() const;
 
  private:
   void Take(int descriptor) { descriptor_.store(descriptor); }

@@ -193,6 +193,11 @@ Stream::Got Stream::Receive(void* data, size_t most, size_t* bytes) {
   return Got::kBytes;
 }
 
+bool Stream::HasEnded() const {
+  char byte = 0;
+  return recv(descriptor(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+}
+
 StreamBell::~StreamBell() {
   if (descriptor_ >= 0) close(descriptor_);
 }

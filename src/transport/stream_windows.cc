@@ -32,6 +32,8 @@ Stream::Got Stream::Receive(void* /*data*/, size_t /*most*/, size_t* bytes) {
   return Got::kError;
 }
 
+bool Stream::HasEnded() const { return false; }
+
 StreamBell::~StreamBell() = default;
 Status StreamBell::Open() { return NotHere(); }
 void StreamBell::Ring() const {}

@@ -45,8 +45,10 @@ class Job {
     for (int rank = 0; rank < ranks_; ++rank) {
       Lifelines* const one = (*this)[rank];
       if (one == nullptr) continue;
-      one->Attend(Clock::now() + kBriefly,
-                  [&](int dead, const std::string& how) { deaths[rank][dead] = how; });
+      one->Attend(Clock::now() + kBriefly, [&](int dead, const std::string& how, int after) {
+        deaths[rank][dead] = how;
+        if (after >= 0) losses[rank][dead] = after;
+      });
     }
   }
   template <class Done>
@@ -68,6 +70,7 @@ class Job {
   void Drop(int rank) { all_[static_cast<size_t>(rank)].reset(); }
 
   std::map<int, std::map<int, std::string>> deaths;  // by who has seen them
+  std::map<int, std::map<int, int>> losses;          // of which the dead had been told before
 
  private:
   int ranks_ = 0;
@@ -148,13 +151,71 @@ TEST(Lifelines, TellNothingToWhoHasSaidGoodbye) {
   EXPECT_EQ(job.deaths[0].size(), 0U);
 }
 
+TEST(Lifelines, TellAfterWhoseLossARankHasEnded) {
+  Job job({2, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  const int64_t process = job.address(2).process;
+  job[2]->SayLost(1);
+  job[2]->SayLost(3);  // what it was told of first is why it ends
+  job.Drop(2);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(job.deaths[rank][2], "(process " + std::to_string(process) +
+                                       ") ended (its connection with rank " + std::to_string(rank) +
+                                       " ended)");
+    EXPECT_EQ(job.losses[rank][2], 1);
+  }
+}
+
+// A process that ends with something unread resets its connections instead of ending them.
+TEST(Lifelines, TellOfTheEndOfARankToOthersThatWereToldOfTheSameLoss) {
+  Job job({1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[0]->SayLost(7);
+  job[1]->SayLost(7);
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(1) == 1; }));
+  EXPECT_EQ(job.losses[0][1], 7);
+}
+
+TEST(Lifelines, TellNothingOfWhoGoesOnAfterALossToAGoodEnd) {
+  Job job({1, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[1]->SayLost(5);
+  job[1]->SayGoodbye();
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() + job[2]->standing() == 2; }));
+  job.Drop(2);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
+  EXPECT_EQ(job.deaths[0].count(1), 0U);
+}
+
+TEST(Lifelines, AreSeenToHaveEndedBeforeAnybodyAttends) {
+  Job job({1, 1});
+  ASSERT_TRUE(job.Stand());
+  EXPECT_FALSE(job[0]->HasEnded(1));
+  job.Drop(1);
+  EXPECT_TRUE(Eventually([&] { return job[0]->HasEnded(1); }));
+  EXPECT_TRUE(job.deaths.empty());
+}
+
+TEST(Lifelines, HaveNotEndedAsThoseOfTheDeadAfterAGoodbye) {
+  Job job({1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[1]->SayGoodbye();
+  job.Drop(1);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(job[0]->HasEnded(1));
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() == 0; }));
+  EXPECT_FALSE(job[0]->HasEnded(1));
+}
+
 TEST(Lifelines, AreNotMistakenWhenARankSaysGoodbyeBeforeTheyStand) {
   for (int attended = 0; attended < 6; ++attended) {
     for (const int leaves : {0, 1}) {
       Job job({1, 1});
       for (int i = 0; i < attended; ++i) job.Attend();
       job[leaves]->SayGoodbye();
-      job[leaves]->Attend(Clock::now() + kBriefly, [](int, const std::string&) {});
+      job[leaves]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
       job.Drop(leaves);
       ASSERT_TRUE(job.AttendUntil([&] { return job[1 - leaves]->standing() == 0; }));
       for (int i = 0; i < 100; ++i) job.Attend();
@@ -172,12 +233,12 @@ TEST(Lifelines, HangUpOnWhoDoesNotShowTheToken) {
   wrong.bytes[15] ^= 1;
   for (const bool as_told : {false, true}) {
     const LifelineToken& token = as_told ? job.address(0).token : wrong;
-    std::string message("\x4c\x4c\x56\x4d\x01\0\0\0\0\0\0\0\x01\0\0\0", 16);
+    std::string message("\x4c\x4c\x56\x4d\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0", 20);
     message.append(reinterpret_cast<const char*>(token.bytes), sizeof(token.bytes));
     Stranger stranger(job.address(1));
     ASSERT_TRUE(stranger.Send(message));
     ASSERT_TRUE(Eventually([&] {
-      job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&) { FAIL(); });
+      job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
       return stranger.WasHungUpOn();
     }));
   }
@@ -193,7 +254,7 @@ TEST(Lifelines, HangUpOnWhoSaysNothing) {
   Job job({1, 1}, limits);
   Stranger stranger(job.address(1));
   ASSERT_TRUE(Eventually([&] {
-    job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&) { FAIL(); });
+    job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
     return stranger.WasHungUpOn();
   }));
 }
@@ -240,7 +301,7 @@ TEST(Lifelines, EndWithTheProcessAlsoIfAForkedChildLives) {
         Lifelines::Open(std::move(their_port.value()), SpanningMembers({1, 1}, 1), addresses);
     if (!theirs.ok()) return 1;
     while (theirs.value()->standing() == 0) {
-      theirs.value()->Attend(Clock::now() + kBriefly, [](int, const std::string&) {});
+      theirs.value()->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
     }
     const pid_t forked = fork();
     if (forked == 0) {
@@ -255,7 +316,7 @@ TEST(Lifelines, EndWithTheProcessAlsoIfAForkedChildLives) {
   ASSERT_TRUE(mine.ok());
   bool died = false;
   const auto attend = [&] {
-    mine.value()->Attend(Clock::now() + kBriefly, [&](int rank, const std::string& /*how*/) {
+    mine.value()->Attend(Clock::now() + kBriefly, [&](int rank, const std::string&, int /*after*/) {
       EXPECT_EQ(rank, 1);
       died = true;
     });
