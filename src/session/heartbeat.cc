@@ -35,6 +35,7 @@ void Heartbeat::Run() {
   for (Instant next = Clock::now() + interval; !SleepUntil(next); next = Clock::now() + interval) {
     group_->pulse()->Beat();
     group_->pulse()->Warn();
+    if (group_->intercom() != nullptr) group_->intercom()->WarnIfStuck();
   }
 }
 

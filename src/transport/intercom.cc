@@ -59,6 +59,13 @@ Intercom::Intercom(std::unique_ptr<Messenger> messenger, NodeGroup* group)
 bool Intercom::Poll() {
   const std::unique_lock<std::mutex> guard(polling_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
+  polling_since_.store(NanosecondsNow(), std::memory_order_relaxed);
+  const bool any = TakeInAndLook();
+  polling_since_.store(0, std::memory_order_relaxed);
+  return any;
+}
+
+bool Intercom::TakeInAndLook() {
   bool any = false;
   messenger_->Advance();
   const Status taken = failure_.is_set() ? failure_.Get() : failure_.Filter(TakeAll(&any));
@@ -70,6 +77,16 @@ bool Intercom::Poll() {
   LookAfterNeighbours();
   GiveSign();
   return any;
+}
+
+void Intercom::WarnIfStuck() {
+  const int64_t since = polling_since_.load(std::memory_order_relaxed);
+  const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - since;
+  if (stuck < group_->pulse()->warns_after().count() || said_stuck_.exchange(true)) return;
+  LogWarning(StrCat(group_->members().NameRank(group_->rank()), " has been in a call of MPI for ",
+                    static_cast<double>(stuck) * 1e-9,
+                    " s that should have returned at once: MPI may wait for a rank that was killed "
+                    "while it sent something, and then only the end of this process ends that"));
 }
 
 Status Intercom::TakeAll(bool* any) {

@@ -44,6 +44,9 @@ class Intercom {
   // Takes in the news that have come, and looks now and then whether ranks of this node have died.
   // One thread does it at a time, others return at once. True if there was any.
   bool Poll();
+  // Logs, once, that a Poll has lasted for so long as a rank may be silent without a warning: then
+  // MPI does not come back from a call, which nothing can end.
+  void WarnIfStuck();
 
   // Waits a moment until it is sent: the one who gives up may be about to end.
   void TellAbort(const Status& why);
@@ -79,6 +82,7 @@ class Intercom {
   struct News;
   void TellOtherNodes(const News& news);
   News NewsOfGone(int rank, RankSlot::State state, const std::string& reason) const;
+  bool TakeInAndLook();
   Status TakeAll(bool* any);
   void TakeIn(const News& news);
   void Answer(const News& question);
@@ -96,6 +100,8 @@ class Intercom {
   RequestNumbers numbers_;
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
+  std::atomic<int64_t> polling_since_{0};  // 0: nobody is
+  std::atomic<bool> said_stuck_{false};
   HeldFailure failure_;
   Instant looked_{};
   Instant gave_sign_{};

@@ -59,7 +59,8 @@ void Pulse::Warn() const {
     RankSlot& slot = control_->slots()[rank];
     const double silent = SilentFor(rank);
     const bool is_there = slot.state.load() == RankSlot::kHere || slot.pid == 0;
-    if (!is_there || silent * 3 < std::chrono::duration<double>(limit_).count()) continue;
+    const bool is_late = silent >= std::chrono::duration<double>(warns_after()).count();
+    if (!is_there || !is_late) continue;
     if (slot.was_late.exchange(1) != 0) continue;
     LogWarning(StrCat(members_->NameRank(rank), " has given no sign of life for ", silent,
                       " s: it may have been stopped, or its machine is out of reach"));

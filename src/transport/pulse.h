@@ -22,6 +22,8 @@ class Pulse {
  public:
   Pulse(NodeControl* control, const Membership* members);
 
+  // How long a rank may be silent before that is logged.
+  std::chrono::nanoseconds warns_after() const { return limit_ / 3; }
   // How often a rank gives a sign of life.
   std::chrono::nanoseconds interval() const { return interval_; }
   // This rank gives one.
@@ -33,7 +35,7 @@ class Pulse {
   double SilentFor(int rank) const;
   // Whether that is longer than a rank may be silent (peer_timeout).
   bool IsSilent(int rank) const;
-  // Logs, once, who has been silent for a third of that. One rank of the node does it.
+  // Logs, once, who has been silent for warns_after(). One rank of the node does it.
   void Warn() const;
 
  private:

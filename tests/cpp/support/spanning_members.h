@@ -13,11 +13,13 @@
 
 namespace multiverso::testing {
 
-// Nodes with so many ranks each, all of them workers and servers.
-inline Membership SpanningMembers(const std::vector<int>& sizes, int rank) {
+// Nodes with so many ranks each, all of them workers and servers. `like` is what they say of
+// themselves otherwise.
+inline Membership SpanningMembers(const std::vector<int>& sizes, int rank,
+                                  const Hello& like = Hello()) {
   std::vector<std::string> hellos;
   for (size_t node = 0; node < sizes.size(); ++node) {
-    Hello hello;
+    Hello hello = like;
     CopyText(hello.host, StrCat("host", node));
     CopyText(hello.memory, StrCat("memory", node));
     for (int i = 0; i < sizes[node]; ++i) {
