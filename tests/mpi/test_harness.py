@@ -44,3 +44,20 @@ def test_job_of_a_test_run_that_is_killed_is_killed_too(how):
     finally:
         job_watchdog.kill(mark)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_job_in_which_mpi_is_stuck_is_ended_and_repeated(tmp_path):
+    program = tmp_path / "stuck.py"
+    program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1e6)\n")
+    folders = []
+
+    @launch.again_where_mpi_is_stuck
+    def lose():
+        with launch.Job(program, np=1) as job:
+            folders.append(job.folder)
+            job.finish()
+
+    with pytest.raises(launch.MpiStuckError, match="9 s"):
+        lose()
+    assert len(folders) == 3
+    assert not any(folder.exists() for folder in folders)

@@ -116,6 +116,7 @@ def node_of(rank, per_node):
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize(("np", "per_node", "nodes"), LOST_NODES)
+@launch.again_where_mpi_is_stuck
 def test_node_whose_ranks_die_is_named_at_once(np, per_node, nodes, mode):
     victims = [rank for rank in range(np) if node_of(rank, per_node) in nodes]
     spread = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}

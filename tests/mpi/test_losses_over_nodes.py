@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import struct
+import tempfile
 import time
 
 import pytest
@@ -70,12 +71,14 @@ def check(result, adds, np, folder):
 
 
 @pytest.mark.parametrize("number", range(KILLS))
+@launch.again_where_mpi_is_stuck
 def test_survivors_of_all_nodes_go_on(number, draw, tmp_path):
+    folder = tempfile.mkdtemp(dir=tmp_path)
     victim = draw.randrange(4)
     result, adds = lose(
-        "goes_on", str(tmp_path), np=4, per_node=2, victims=[victim], delay=draw.random() * 1.2
+        "goes_on", folder, np=4, per_node=2, victims=[victim], delay=draw.random() * 1.2
     )
-    check(result, adds, 4, tmp_path)
+    check(result, adds, 4, folder)
 
 
 def test_survivors_go_on_without_a_rank_whose_script_ends(draw, tmp_path):
@@ -92,22 +95,24 @@ def test_survivors_go_on_without_a_rank_whose_script_ends(draw, tmp_path):
 
 
 @pytest.mark.parametrize("number", range(KILLS))
+@launch.again_where_mpi_is_stuck
 def test_survivors_of_all_nodes_save_load_and_shut_down(number, draw, tmp_path):
+    folder = tempfile.mkdtemp(dir=tmp_path)
     victim = draw.randrange(4)
-    result, _ = lose(
-        "saves", str(tmp_path), np=4, per_node=2, victims=[victim], delay=draw.random() * 1.0
-    )
+    result, _ = lose("saves", folder, np=4, per_node=2, victims=[victim], delay=draw.random() * 1.0)
     for rank in sorted({0, 1, 2, 3} - {victim}):
         report = result.reports.get(rank, {})
         assert report.get("ended"), f"MULTIVERSO_TEST_SEED={SEED}\n{result.output}"
         assert report["values"] == [3.0, 3.0]
-    with checkpoints.Checkpoint(tmp_path) as saved:
+    with checkpoints.Checkpoint(folder) as saved:
         saved.verify()
 
 
+@launch.again_where_mpi_is_stuck
 def test_session_ends_with_the_last_rank_of_a_node(tmp_path):
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
-    arguments = ("loses_a_node", str(tmp_path))
+    folder = tempfile.mkdtemp(dir=tmp_path)
+    arguments = ("loses_a_node", folder)
     with launch.Job("losses_over_nodes.py", *arguments, np=3, survives=True, **nodes) as job:
         job.wait_for("busy")
         victim = job.pid(2)
@@ -121,7 +126,7 @@ def test_session_ends_with_the_last_rank_of_a_node(tmp_path):
             assert kind == "PeerLostError", message
             assert f"rank 2 on {report[f'{name}_about']['host']} (process {victim}) died" in message
             assert report[f"{name}_about"]["rank"] == 2
-            assert report[f"{name}_about"]["last_checkpoint"].startswith(str(tmp_path))
+            assert report[f"{name}_about"]["last_checkpoint"].startswith(folder)
         assert "with rows 6 to 8" in report["add"][1]
         assert "with rows 6 to 8" in report["get"][1]
         assert "node 1 (rank 2 on " in report["barrier"][1]

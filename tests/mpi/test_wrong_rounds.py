@@ -128,6 +128,7 @@ def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(per_node):
         (2, "add,get", "stale"),
     ],
 )
+@launch.again_where_mpi_is_stuck
 def test_killed_rank_is_named_to_the_others_in_their_round(per_node, calls, mode):
     nodes = launch.on_nodes(3, per_node)
     with launch.Job(PROGRAM, "killed", calls, mode, np=3, **nodes) as job:
@@ -142,6 +143,7 @@ def test_killed_rank_is_named_to_the_others_in_their_round(per_node, calls, mode
 
 
 @pytest.mark.parametrize("calls", ["add_get", "aggregate"])
+@launch.again_where_mpi_is_stuck
 def test_killed_rank_that_was_alone_on_its_node_is_named_too(calls):
     with launch.Job(PROGRAM, "killed", calls, np=3, **launch.on_nodes(3, 1)) as job:
         job.wait_for("busy")
