@@ -11,6 +11,9 @@
 namespace multiverso {
 namespace {
 
+// Of a job in which each rank holds a lifeline with all of the other nodes.
+constexpr int kFewRanks = 32;
+
 bool AreNear(int one, int other, int nodes) {
   const int way = one < other ? other - one : one - other;
   const int distance = std::min(way, nodes - way);
@@ -50,12 +53,18 @@ std::vector<LifelinePeer> PlanLifelines(const Membership& members) {
     ranks[static_cast<size_t>(members.node_of(rank))].push_back(rank);
   }
   const int here = members.node();
+  const bool are_few = members.size() <= kFewRanks;
   const std::vector<int>& mine = ranks[static_cast<size_t>(here)];
   const auto place = static_cast<size_t>(members.local_rank());
   std::vector<LifelinePeer> peers;
   for (int node = 0; node < members.num_nodes(); ++node) {
-    if (node == here || !AreNear(here, node, members.num_nodes())) continue;
+    if (node == here) continue;
     const std::vector<int>& theirs = ranks[static_cast<size_t>(node)];
+    if (are_few) {
+      for (const int rank : theirs) peers.push_back(LifelinePeer{rank, here < node});
+      continue;
+    }
+    if (!AreNear(here, node, members.num_nodes())) continue;
     for (size_t pair = 0; pair < std::max(mine.size(), theirs.size()); ++pair) {
       if (pair % mine.size() != place) continue;
       peers.push_back(LifelinePeer{theirs[pair % theirs.size()], here < node});

@@ -1,12 +1,14 @@
 // Who holds a lifeline with whom, and where each rank is to be found for it.
 //
-// Ranks of different nodes hold lifelines: on one node they see each other without. Every node has
-// them with those next to it in the order of the nodes, those after the next, and those half the
-// way around: with all others of up to seven nodes, and with at most six of any number. So each of
-// any five nodes that are lost at once, and of any half of them in a row, as of a rack, has been
-// seen by one that is left. Between two such nodes the ranks with the same place on their node hold
-// one, counted around on the smaller: each rank is seen for itself. If only one rank spoke for its
-// node, nobody could tell a node that is lost as a whole from one that has lost this rank.
+// Ranks of different nodes hold lifelines: on one node they see each other without. In a job of a
+// few ranks each of them does with each other, and learns of its end before it sends it anything
+// more. In a larger one every node has some with those next to it in the order of the nodes, those
+// after the next, and those half the way around: with all others of up to seven nodes, and with at
+// most six of any number. So each of any five nodes that are lost at once, and of any half of them
+// in a row, as of a rack, has been seen by one that is left. Between two such nodes the ranks with
+// the same place on their node hold one, counted around on the smaller: each rank is seen for
+// itself. If only one rank spoke for its node, nobody could tell a node that is lost as a whole
+// from one that has lost this rank.
 #ifndef MULTIVERSO_TRANSPORT_LIFELINE_PLAN_H_
 #define MULTIVERSO_TRANSPORT_LIFELINE_PLAN_H_
 

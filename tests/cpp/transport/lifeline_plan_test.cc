@@ -20,7 +20,10 @@ std::vector<int> RanksOf(const std::vector<LifelinePeer>& plan) {
   return ranks;
 }
 
-// The nodes with whose ranks any rank of that node has lifelines.
+// Ranks of a node, of which two are no small job any more.
+constexpr int kMany = 17;
+
+// The nodes with whose ranks the first rank of that node has lifelines.
 std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
   std::set<int> nodes;
   int rank = 0;
@@ -36,6 +39,7 @@ TEST(LifelinePlan, IsAgreedUponByBothSides) {
                             {1, 3, 2},
                             {2, 2, 2, 2},
                             {5, 1, 1, 4},
+                            {20, 3, 14},
                             std::vector<int>(11, 2)}) {
     int ranks = 0;
     for (const int size : sizes) ranks += size;
@@ -55,13 +59,20 @@ TEST(LifelinePlan, IsAgreedUponByBothSides) {
   }
 }
 
+TEST(LifelinePlan, IsOfEachWithEachOfAFewRanks) {
+  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({2, 1, 3}, 2))),
+            (std::vector<int>{0, 1, 3, 4, 5}));
+  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({2, 1, 3}, 4))), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(PlanLifelines(SpanningMembers(std::vector<int>(32, 1), 7)).size(), 31U);
+}
+
 TEST(LifelinePlan, IsOfAllOthersOfAFewNodesAndOfAFewOfMany) {
   for (int nodes = 2; nodes <= 7; ++nodes) {
-    EXPECT_EQ(NodesSeen(std::vector<int>(static_cast<size_t>(nodes), 1), 0).size(),
+    EXPECT_EQ(NodesSeen(std::vector<int>(static_cast<size_t>(nodes), kMany), 0).size(),
               static_cast<size_t>(nodes - 1));
   }
-  for (const size_t nodes : {8, 9, 100, 501}) {
-    const auto seen = NodesSeen(std::vector<int>(nodes, 1), 3);
+  for (const size_t nodes : {8, 9, 100}) {
+    const auto seen = NodesSeen(std::vector<int>(nodes, kMany), 3);
     EXPECT_GE(seen.size(), 5U);
     EXPECT_LE(seen.size(), 6U);
   }
@@ -70,7 +81,7 @@ TEST(LifelinePlan, IsOfAllOthersOfAFewNodesAndOfAFewOfMany) {
 TEST(LifelinePlan, LeavesEachLostNodeSomebodyWhoHasSeenIt) {
   std::mt19937 draw(7);
   for (const int nodes : {8, 9, 12, 31}) {
-    const std::vector<int> sizes(static_cast<size_t>(nodes), 1);
+    const std::vector<int> sizes(static_cast<size_t>(nodes), kMany);
     const auto check = [&](const std::set<int>& lost) {
       for (const int node : lost) {
         const std::set<int> seen = NodesSeen(sizes, node);
@@ -93,13 +104,13 @@ TEST(LifelinePlan, LeavesEachLostNodeSomebodyWhoHasSeenIt) {
 }
 
 TEST(LifelinePlan, SpreadsTheRanksOfALargeNodeOverASmallOne) {
-  for (int rank = 0; rank < 6; ++rank) {
-    const auto plan = PlanLifelines(SpanningMembers({6, 2}, rank));
+  for (int rank = 0; rank < 36; ++rank) {
+    const auto plan = PlanLifelines(SpanningMembers({36, 12}, rank));
     ASSERT_EQ(plan.size(), 1U);
-    EXPECT_EQ(plan[0].rank, 6 + rank % 2);
+    EXPECT_EQ(plan[0].rank, 36 + rank % 12);
     EXPECT_TRUE(plan[0].is_called);
   }
-  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({6, 2}, 7))), (std::vector<int>{1, 3, 5}));
+  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({36, 12}, 37))), (std::vector<int>{1, 13, 25}));
 }
 
 TEST(LifelinePlan, GoesOverLoopbackFirstWithinANetwork) {

@@ -102,7 +102,7 @@ class Stranger {
 TEST(Lifelines, StandBetweenTheNodesAndNotWithinThem) {
   Job job({2, 1, 2});
   ASSERT_TRUE(job.Stand());
-  EXPECT_EQ(job[0]->standing(), 2);
+  EXPECT_EQ(job[0]->standing(), 3);
   EXPECT_EQ(job[2]->standing(), 4);
   job.Attend();
   EXPECT_TRUE(job.deaths.empty());
