@@ -244,16 +244,20 @@ class Job:
 
     def finish(self) -> Result:
         """Wait for the end of the job and return how it went; MpiStuckError if it has none."""
-        timed_out = False
+        timed_out = stuck = False
+        last_chance = self.deadline
         while not self._ends_within(0.5):
+            if STUCK in self._printed():  # a rank that was stopped for long may say so, too
+                last_chance = min(last_chance, time.monotonic() + GRACE)
             timed_out = time.monotonic() > self.deadline
-            if timed_out or STUCK in self._printed():
+            stuck = not timed_out and time.monotonic() > last_chance
+            if timed_out or stuck:
                 self._dump_stacks()
                 self._kill()
                 self._process.wait()
                 break
         output = self._printed().decode(errors="replace")
-        if not timed_out and STUCK in self._printed():
+        if stuck:
             raise MpiStuckError(output)
         leftovers = self._leftovers()
         return Result(self._process.returncode, output, self._reports(), timed_out, leftovers)

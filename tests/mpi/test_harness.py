@@ -46,7 +46,8 @@ def test_job_of_a_test_run_that_is_killed_is_killed_too(how):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_job_in_which_mpi_is_stuck_is_ended_and_repeated(tmp_path):
+def test_job_in_which_mpi_is_stuck_is_ended_and_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "GRACE", 0.5)
     program = tmp_path / "stuck.py"
     program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1e6)\n")
     folders = []
@@ -61,3 +62,10 @@ def test_job_in_which_mpi_is_stuck_is_ended_and_repeated(tmp_path):
         lose()
     assert len(folders) == 3
     assert not any(folder.exists() for folder in folders)
+
+
+def test_job_that_goes_on_after_all_is_not_stuck(tmp_path):
+    program = tmp_path / "slow.py"
+    program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1)\n")
+    result = launch.run(program, np=1).check()
+    assert "9 s" in result.output
