@@ -1,6 +1,7 @@
 """A callback for ``fit`` that keeps the model in step with those of all workers."""
 
 import operator
+import sys
 from typing import Any
 
 import keras
@@ -89,6 +90,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         """Note what is trained."""
         # Not self.model: on JAX that would interrupt the training, here and below.
+        _be_called_in_time()
         self.manager.set_trained(self._model)
         self._batches = 0
         self._begins = True
@@ -119,6 +121,23 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         """Sync."""
         self.sync()
+
+
+def _be_called_in_time() -> None:
+    """Let the list of callbacks that has called this one call the ends of batches in time.
+
+    A callback that is given to ``fit`` by itself, and not in a list, Keras takes for one that may
+    hear of them from other threads, while the next batches are trained.
+    """
+    frame = sys._getframe()
+    while (outer := frame.f_back) is not None:
+        frame = outer
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, keras.callbacks.CallbackList):
+            caller._async_train = False
+            return
+        if not isinstance(caller, keras.callbacks.Callback | None):
+            return
 
 
 def _checked(freq: object) -> int:

@@ -1,6 +1,7 @@
 """Models of Keras are kept in step while they are trained, on the backend that Keras has here."""
 
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -63,6 +64,27 @@ class TestCallback(InSession):
                 with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as it:
                     fit(model, callback)
                 self.assertEqual(it.call_count, times + 1)
+
+    def test_it_need_not_be_in_a_list(self):
+        class Within(MVCallback):
+            def on_train_begin(self, logs=None):
+                super().on_train_begin(logs)
+
+            def on_train_batch_end(self, batch, logs=None):
+                threads.append(threading.current_thread())
+                super().on_train_batch_end(batch, logs)
+
+        for kind in (MVCallback, Within):
+            threads = []
+            alone, together = model_of(*layers()), model_of(*layers())
+            callback = kind(together)
+            alone.fit(*data(), batch_size=4, epochs=20, shuffle=False, verbose=0)
+            together.fit(
+                *data(), batch_size=4, epochs=20, shuffle=False, verbose=0, callbacks=callback
+            )
+            self.assertLessEqual(set(threads), {threading.current_thread()})
+            np.testing.assert_allclose(flat(together), flat(alone), rtol=1e-4, atol=1e-5)
+            self.check_equal(together, callback.manager)
 
     def test_batches_are_counted_over_epochs(self):
         model = model_of(*layers())
