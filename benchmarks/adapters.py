@@ -3,6 +3,7 @@
     python benchmarks/adapters.py                          all adapters that this environment has
     python benchmarks/adapters.py torch keras-torch        these
     python benchmarks/adapters.py torch --quick --json F   a quick look, and every sample
+    python benchmarks/adapters.py --all-cores              one worker, on all cores
 
 Each adapter trains a small convolutional network, with batches of at least 20 ms, in a job of one
 rank and then in one of two, pinned to a core each. In the first two things are timed in turns,
@@ -10,7 +11,8 @@ epoch by epoch, because the speed of a machine drifts: training that syncs after
 the same without Multiverso. In the second it is both workers at once, one of them, and both without
 Multiverso, which is what the machine gives two processes that have nothing to do with each other.
 The ratios can be compared between runs and machines, the times less so. Beside a ratio stand the
-bounds within which it is with 95 % confidence.
+bounds within which it is with 95 % confidence. With --all-cores there is the first job only, on all
+cores and with as many threads as the framework takes.
 
 Batches that turn out to have been shorter, on a machine that has become faster meanwhile, are made
 larger, and all is measured again. On Linux the memory of a process is held still, see HELD.
@@ -78,30 +80,36 @@ class Epochs:
         self._trainer = trainer
         self._batches, self._batch_size = shape
         self._synced = synced
-        self.processor_seconds: list[float] = []  # that a batch took, in each run
+        self.batch_seconds: list[float] = []  # that a batch took, in each run; see `clock`
 
     def run(self, calls: int) -> Span | None:
         """Train for so many epochs and return when that was."""
         if mv.worker_id() >= self.workers:
             return None
         batches = calls * self._batches
-        begin, busy = time.perf_counter(), time.process_time()
+        begin, before = time.perf_counter(), clock()
         self._trainer.train(batches, self._batch_size, synced=self._synced)
         end = time.perf_counter()
-        self.processor_seconds.append((time.process_time() - busy) / batches)
+        self.batch_seconds.append((clock() - before) / batches)
         return Span(begin, end)
 
 
-def seconds_of_batch(trainer: Trainer, batch_size: int) -> float:
-    """Return the time of a batch of plain training; what an epoch costs besides is not in it.
+def clock() -> float:
+    """Return a time in seconds to tell how long a batch takes.
 
-    The processor's, which on one core is that of a machine with nothing else to do.
+    That of the processor on one core, which is the time of a machine with nothing else to do. On
+    several cores several threads may compute, and only the clock on the wall tells it.
     """
+    return time.process_time() if len(os.sched_getaffinity(0)) == 1 else time.perf_counter()
+
+
+def seconds_of_batch(trainer: Trainer, batch_size: int) -> float:
+    """Return the time of a batch of plain training; what an epoch costs besides is not in it."""
 
     def seconds(batches: int) -> float:
-        begin = time.process_time()
+        begin = clock()
         trainer.train(batches, batch_size, synced=False)
-        return time.process_time() - begin
+        return clock() - begin
 
     for batches in (2, 6):  # compiles, perhaps for each length
         seconds(batches)
@@ -122,11 +130,13 @@ def calibrated(trainer: Trainer, ranks: Ranks, least: float) -> int:
 def measure(options: argparse.Namespace) -> dict[str, Any] | None:
     """Measure one adapter with the ranks of this process's job; the report on the master."""
     (adapter,) = options.adapters
-    pin()
+    if not options.all_cores:
+        pin()
     mpi, problem = find_mpi()
     ranks = Ranks(mpi)
-    if ranks.size not in RANKS:
-        raise SystemExit(f"expected 1 or 2 ranks, received {ranks.size}")
+    expected = sizes(options)
+    if ranks.size not in expected:
+        raise SystemExit(f"expected {' or '.join(map(str, expected))} ranks, got {ranks.size}")
     cores = set(ranks.gather(min(os.sched_getaffinity(0))))
     if len(cores) != ranks.size:
         raise SystemExit(f"expected a core for each of {ranks.size} ranks, received {len(cores)}")
@@ -150,10 +160,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any] | None:
     }
 
 
+def sizes(options: argparse.Namespace) -> tuple[int, ...]:
+    """Return how many ranks the jobs have."""
+    return RANKS[:1] if options.all_cores else RANKS
+
+
 def measure_batches(
     options: argparse.Namespace, trainer: Trainer, size: int, ranks: Ranks
 ) -> tuple[list[str], Case, Bar, float]:
-    """Measure with batches of that size; also the shortest processor time of one on any rank."""
+    """Measure with batches of that size; also the shortest time of one on any rank."""
     (adapter,) = options.adapters
     shape = (options.batches, size)
     for synced in (True, False):  # compiles
@@ -163,7 +178,7 @@ def measure_batches(
     effort = Effort(options.batch_seconds, seconds, 3 if options.quick else 9, 201)
     of_all = measure_one if ranks.size == 1 else measure_both
     notes, case, bar, plain = of_all(adapter, trainer, shape, ranks, effort)
-    batch = min(ranks.gather(statistics.median(plain.processor_seconds)))
+    batch = min(ranks.gather(statistics.median(plain.batch_seconds)))
     return notes, case, bar, batch
 
 
@@ -175,11 +190,13 @@ def measure_one(
     without = Epochs(PLAIN, trainer, shape, 1, synced=False)
     series = alternate([synced, without], ranks, effort, warms=False)
     # The last of each, which were taken in turns.
-    pairs = zip(synced.processor_seconds[::-1], without.processor_seconds[::-1], strict=False)
-    batch = 1e3 * statistics.median(without.processor_seconds)
+    pairs = zip(synced.batch_seconds[::-1], without.batch_seconds[::-1], strict=False)
+    batch = 1e3 * statistics.median(without.batch_seconds)
     cost = 1e3 * statistics.median(one - other for one, other in pairs)
+    cores = len(os.sched_getaffinity(0))
     note = (
-        f"{adapter}: {trainer.num_parameters:,} parameters, batches of {shape[1]}, processor time:"
+        f"{adapter}: {trainer.num_parameters:,} parameters, batches of {shape[1]},"
+        f" {'processor time' if cores == 1 else f'on {cores} cores'}:"
         f" {batch:.1f} ms a batch, {cost:.2f} ms a sync, which is {cost / batch:.1%}"
     )
     bar = Bar(adapter, 0, PLAIN, 1, 1 / MOST_OF_PLAIN)
@@ -203,16 +220,19 @@ def measure_both(
 
 def measure_all(options: argparse.Namespace) -> tuple[dict[str, Any] | None, int]:
     """Start the jobs of each adapter; return one report of all, and how many have failed."""
-    os.environ.update(dict.fromkeys(THREADS, "1"), TF_CPP_MIN_LOG_LEVEL="3", **HELD)
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", **HELD)
+    if not options.all_cores:
+        os.environ.update(dict.fromkeys(THREADS, "1"))
     arguments = ["--seconds", str(options.seconds), "--limit", str(options.limit)]
     arguments += ["--batch-seconds", str(options.batch_seconds)]
     arguments += ["--batches", str(options.batches), *(["--quick"] if options.quick else [])]
+    arguments += ["--all-cores"] if options.all_cores else []
     merged: dict[str, Any] | None = None
     failures = 0
     for adapter in progress(options.adapters, is_master=True):
         try:
             received = launch_all(
-                Path(__file__).resolve(), list(RANKS), [adapter, *arguments], options.limit
+                Path(__file__).resolve(), list(sizes(options)), [adapter, *arguments], options.limit
             )
         except SystemExit as problem:  # the others shall be measured all the same
             print(f"{adapter}: {problem}", file=sys.stderr)
@@ -255,6 +275,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         metavar="SECONDS",
         help=f"of a batch, at least {BATCH_SECONDS} (the default)",
     )
+    option("--all-cores", action="store_true", help="measure one worker that is pinned to no core")
     option("--quick", action="store_true", help="measure for 5 seconds")
     option("--json", type=Path, metavar="FILE", help="write every sample to FILE")
     option("--silent", action="store_true", help="print no tables")

@@ -61,7 +61,7 @@ class KerasTrainer:
         if backend == "torch":
             import torch
 
-            torch.set_num_threads(1)
+            torch.set_num_threads(len(os.sched_getaffinity(0)))
         from multiverso.keras_ext import MVCallback
 
         layers = keras.layers
@@ -97,7 +97,7 @@ class TorchTrainer:
 
         from multiverso.torch_ext import DistributedOptimizer
 
-        torch.set_num_threads(1)
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
         nn = torch.nn
         stack: list[Any] = []
         for before, filters in zip((CHANNELS, *FILTERS), FILTERS, strict=False):

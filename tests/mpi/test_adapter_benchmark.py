@@ -21,16 +21,18 @@ class TestTheBenchmark(unittest.TestCase):
             arguments = ["torch", "--quick", "--silent", "--seconds", "1", "--batches", "2"]
             arguments += ["--json", str(target)]
             runs = []
-            for np in (1, 2):
-                run(PROGRAM, *arguments, np=np, OMP_NUM_THREADS="1").check()
+            for np, more in ((1, []), (2, []), (1, ["--all-cores"])):
+                run(PROGRAM, *arguments, *more, np=np, OMP_NUM_THREADS="1").check()
                 report = json.loads(target.read_text("utf-8"))
                 self.assertIn("torch", report["environment"]["frameworks"])
                 runs += report["runs"]
-        self.assertEqual([run["ranks"] for run in runs], [1, 2])
+        self.assertEqual([run["ranks"] for run in runs], [1, 2, 1])
         names = [[one["name"] for one in run["cases"][0]["series"]] for run in runs]
         self.assertEqual(names[0], ["with Multiverso", "plain training"])
         self.assertEqual(names[1], ["2 workers", "one worker", "both plain"])
-        for measured, reference in zip(runs, ("plain training", "one worker"), strict=True):
+        self.assertEqual(names[2], names[0])
+        references = ("plain training", "one worker", "plain training")
+        for measured, reference in zip(runs, references, strict=True):
             (case,) = measured["cases"]
             for series in case["series"]:
                 self.assertGreater(min(series["seconds"]), 0)
