@@ -1,6 +1,5 @@
 #include "consistency/aggregate_call.h"
 
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -20,9 +19,7 @@ void AggregateCall::Announce(Circle* workers) const {
 }
 
 AggregateCall AggregateCall::Of(const Circle& workers, int rank) {
-  AggregateCall call{};
-  std::memcpy(&call, workers.deposit(rank).data, sizeof(call));
-  return call;
+  return workers.deposit(rank).Read<AggregateCall>();
 }
 
 Status AggregateCall::CheckSame(const Circle& workers) {

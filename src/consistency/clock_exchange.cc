@@ -128,7 +128,7 @@ std::vector<ClockExchange::Standing> ClockExchange::FindStanding(Instant now) {
       Standing standing;
       standing.rank = group_->rank_of(local);
       standing.circle = circle;
-      standing.kind = static_cast<uint64_t>(slot.circle[circle].deposit[number % 2].kind);
+      standing.kind = static_cast<uint64_t>(slot.circle[circle].DepositOf(number).kind());
       for (int i = 0; i < kCircles; ++i) standing.arrivals[i] = slot.circle[i].arrivals.load();
       standing.arrivals[circle] = number;
       all.push_back(standing);

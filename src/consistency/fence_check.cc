@@ -1,6 +1,5 @@
 #include "consistency/fence_check.h"
 
-#include <cstring>
 #include <thread>
 
 #include "base/text.h"
@@ -22,9 +21,7 @@ uint64_t Mix(uint64_t key) {
 }
 
 Attendance Read(const Circle& meeting, int64_t offset, int rank) {
-  Attendance attendance;
-  std::memcpy(&attendance, meeting.deposit(rank).data + offset, sizeof(attendance));
-  return attendance;
+  return meeting.deposit(rank).Read<Attendance>(static_cast<size_t>(offset));
 }
 
 }  // namespace

@@ -28,13 +28,6 @@ struct Header {
   int64_t chunk;
 };
 
-template <class T>
-T Read(const Circle& circle, int rank) {
-  T value;
-  std::memcpy(&value, circle.deposit(rank).data, sizeof(value));
-  return value;
-}
-
 }  // namespace
 
 RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count,
@@ -78,7 +71,7 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
         MV_RETURN_IF_NOT_OK(group_->neighbours()->Meet(limit));
         CheckNeighbours();
         const int leader = here_.front();
-        if (lost_ < 0) lost_ = Read<int>(*group_->neighbours(), leader);
+        if (lost_ < 0) lost_ = group_->neighbours()->deposit(leader).Read<int>();
         if (lost_ < 0) {
           std::memcpy(data_ + Bytes(ChunkBegin()), scratch(leader),
                       static_cast<size_t>(Bytes(ChunkCount())));
@@ -132,7 +125,7 @@ void RelayAggregation::CheckNeighbours() {
 
 Status RelayAggregation::Outcome() const {
   for (const int rank : group_->workers()->present()) {
-    const int lost = Read<int>(*group_->workers(), rank);
+    const int lost = group_->workers()->deposit(rank).Read<int>();
     if (lost < 0) continue;
     // The news may still be on their way here.
     const std::string gone = group_->peers()->WhyGone(lost);

@@ -1,7 +1,6 @@
 #include "session/agreement.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/crc.h"
@@ -22,13 +21,9 @@ struct Proposal {
   unsigned char has[kTablesAtOnce / 8] = {};
 };
 
-static_assert(sizeof(Proposal) <= RankSlot::kMostBytes);
+static_assert(sizeof(Proposal) <= Deposit::kMostBytes);
 
-Proposal Read(const Circle& circle, int rank) {
-  Proposal proposal;
-  std::memcpy(&proposal, circle.deposit(rank).data, sizeof(proposal));
-  return proposal;
-}
+Proposal Read(const Circle& circle, int rank) { return circle.deposit(rank).Read<Proposal>(); }
 
 bool Has(const Proposal& proposal, int64_t place) {
   return (proposal.has[place / 8] >> (place % 8) & 1) != 0;

@@ -1,7 +1,6 @@
 #include "session/outcome.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/text.h"
 
@@ -17,7 +16,7 @@ struct Outcome {
   char text[296] = {};
 };
 
-static_assert(sizeof(Outcome) <= RankSlot::kMostBytes);
+static_assert(sizeof(Outcome) <= Deposit::kMostBytes);
 
 // Stands for the folder where a text begins with its path: no text of an error has it.
 constexpr char kHere = '\x01';
@@ -31,11 +30,7 @@ std::string WithFolder(const std::string& text, const std::string& folder) {
   return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
 }
 
-Outcome Read(const Circle& circle, int rank) {
-  Outcome outcome;
-  std::memcpy(&outcome, circle.deposit(rank).data, sizeof(outcome));
-  return outcome;
-}
+Outcome Read(const Circle& circle, int rank) { return circle.deposit(rank).Read<Outcome>(); }
 
 }  // namespace
 

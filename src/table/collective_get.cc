@@ -1,7 +1,5 @@
 #include "table/collective_get.h"
 
-#include <cstring>
-
 #include "base/text.h"
 
 namespace multiverso {
@@ -26,8 +24,7 @@ Status CollectiveGet::CheckSameTable() const {
   const NodeGroup* const group = table_->group();
   const Circle* const workers = table_->group()->workers();
   for (const int member : workers->present()) {
-    int64_t id = 0;
-    std::memcpy(&id, workers->deposit(member).data, sizeof(id));
+    const auto id = workers->deposit(member).Read<int64_t>();
     if (id == table_->id()) continue;
     return Status(Code::kMismatch,
                   StrCat("the ranks did not make the same call: rank ", group->rank(),

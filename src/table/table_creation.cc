@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -28,15 +27,8 @@ struct Outcome {
   SegmentLocator locator;
 };
 
-static_assert(sizeof(Proposal) <= RankSlot::kMostBytes);
-static_assert(sizeof(Outcome) <= RankSlot::kMostBytes);
-
-template <class T>
-T Read(const RankSlot::Deposit& deposit) {
-  T value;
-  std::memcpy(&value, deposit.data, sizeof(value));
-  return value;
-}
+static_assert(sizeof(Proposal) <= Deposit::kMostBytes);
+static_assert(sizeof(Outcome) <= Deposit::kMostBytes);
 
 Outcome OutcomeOf(const Status& status) {
   Outcome outcome;
@@ -111,9 +103,9 @@ Status TableCreation::CompareSpecs() {
   // The first pair that differs, in rank order, so that all ranks say the same.
   const std::vector<int> present = meeting->present();
   master_ = context_.group->peers()->MasterOf(present);
-  const auto first = Read<Proposal>(meeting->deposit(present.front()));
+  const auto first = meeting->deposit(present.front()).Read<Proposal>();
   for (const int i : present) {
-    const auto other = Read<Proposal>(meeting->deposit(i));
+    const auto other = meeting->deposit(i).Read<Proposal>();
     if (maker_ < 0 && context_.group->is_local(i)) maker_ = i;
     const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
     if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
@@ -166,13 +158,13 @@ Status TableCreation::MapAndArrive() {
   Circle* const meeting = group->everybody();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
   for (const int i : meeting->present()) {
-    const auto made = Read<Outcome>(meeting->deposit(i));
+    const auto made = meeting->deposit(i).Read<Outcome>();
     if (made.code == 0) continue;
     return Status(static_cast<Code>(made.code),
                   StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
   }
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(Read<Outcome>(meeting->deposit(maker_)).locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Outcome>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->WhyGone(maker_);
@@ -203,7 +195,7 @@ Status TableCreation::MapAndArrive() {
 Status TableCreation::ConfirmAllMapped() {
   Circle* const meeting = context_.group->everybody();
   for (const int i : meeting->present()) {
-    const auto mapped = Read<Outcome>(meeting->deposit(i));
+    const auto mapped = meeting->deposit(i).Read<Outcome>();
     if (mapped.code == 0) continue;
     if (context_.service != nullptr) {
       context_.service->Forget(id_);

@@ -1,7 +1,6 @@
 #include "transport/bridge.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/raw_bytes.h"
@@ -25,7 +24,7 @@ struct Entry {
   uint32_t bytes;
 };
 
-constexpr int64_t kMostPerRank = sizeof(Entry) + RankSlot::kMostBytes;
+constexpr int64_t kMostPerRank = sizeof(Entry) + Deposit::kMostBytes;
 
 }  // namespace
 
@@ -52,8 +51,7 @@ bool UnpackBrought(const std::string& bytes, int circle, uint64_t meeting,
   all->clear();
   for (const int rank : ranks) {
     Entry entry{};
-    if (!ReadRaw(bytes, &at, &entry) || entry.rank != rank ||
-        entry.bytes > static_cast<uint32_t>(RankSlot::kMostBytes) ||
+    if (!ReadRaw(bytes, &at, &entry) || entry.rank != rank || entry.bytes > Deposit::kMostBytes ||
         bytes.size() - at < entry.bytes) {
       return false;
     }
@@ -84,8 +82,8 @@ Bridge::Bridge(NodeGroup* group, int circle, const std::vector<int>& members)
 std::vector<Brought> Bridge::BroughtHere(const std::vector<int>& ranks, uint64_t meeting) const {
   std::vector<Brought> all;
   for (const int rank : ranks) {
-    const RankSlot::Deposit& deposit = group_->slot(rank).circle[circle_].deposit[meeting % 2];
-    all.push_back(Brought{rank, deposit.kind, std::string(deposit.data, deposit.bytes)});
+    const Deposit& deposit = group_->slot(rank).circle[circle_].DepositOf(meeting);
+    all.push_back(Brought{rank, deposit.kind(), deposit.Bytes()});
   }
   return all;
 }
@@ -94,10 +92,7 @@ void Bridge::Keep(const std::vector<Brought>& all, uint64_t meeting) const {
   for (const Brought& one : all) {
     if (group_->is_local(one.rank)) continue;
     RankSlot::InCircle& theirs = group_->slot(one.rank).circle[circle_];
-    RankSlot::Deposit& deposit = theirs.deposit[meeting % 2];
-    deposit.kind = one.kind;
-    deposit.bytes = static_cast<uint32_t>(one.data.size());
-    std::memcpy(deposit.data, one.data.data(), one.data.size());
+    theirs.DepositOf(meeting).Write(meeting, one.kind, one.data.data(), one.data.size());
     if (theirs.arrivals.load(std::memory_order_relaxed) < meeting) {
       theirs.arrivals.store(meeting, std::memory_order_release);
     }

@@ -1,7 +1,6 @@
 #include "transport/circle.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -59,10 +58,7 @@ void Circle::Arrive(CallKind kind, const void* data, int64_t bytes) {
   inquiry_.reset();
   leader_gone_at_.reset();
   RankSlot::InCircle& mine = group_->slot(group_->rank()).circle[index_];
-  RankSlot::Deposit& deposit = mine.deposit[meetings_ % 2];
-  deposit.kind = kind;
-  deposit.bytes = static_cast<uint32_t>(bytes);
-  if (bytes > 0) std::memcpy(deposit.data, data, static_cast<size_t>(bytes));
+  mine.DepositOf(meetings_).Write(meetings_, kind, data, static_cast<size_t>(bytes));
   mine.arrivals.store(meetings_, std::memory_order_release);
   const uint64_t total = words_->total_arrivals.fetch_add(1, std::memory_order_acq_rel) + 1;
   // The sum is never too small when all are here, but it also counts those who gave up a meeting
@@ -161,8 +157,8 @@ Status Circle::CarryAcross(Instant until) {
   return Status::Ok();
 }
 
-const RankSlot::Deposit& Circle::deposit(int rank) const {
-  return group_->slot(rank).circle[index_].deposit[meetings_ % 2];
+const Deposit& Circle::deposit(int rank) const {
+  return group_->slot(rank).circle[index_].DepositOf(meetings_);
 }
 
 std::vector<int> Circle::present() const {
@@ -173,7 +169,7 @@ std::vector<int> Circle::present() const {
   return came;
 }
 
-CallKind Circle::MyKind() const { return deposit(group_->rank()).kind; }
+CallKind Circle::MyKind() const { return deposit(group_->rank()).kind(); }
 
 std::vector<int> Circle::LateMembers(bool only_here) const {
   std::vector<int> late;
@@ -222,10 +218,10 @@ Status Circle::CheckKinds() const {
   const std::vector<int> came = present();
   const int first = came.front();
   for (const int other : came) {
-    if (deposit(other).kind == deposit(first).kind) continue;
+    if (deposit(other).kind() == deposit(first).kind()) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
-                                          " called ", NameOf(deposit(first).kind), ", rank ", other,
-                                          " called ", NameOf(deposit(other).kind)));
+                                          " called ", NameOf(deposit(first).kind()), ", rank ",
+                                          other, " called ", NameOf(deposit(other).kind())));
   }
   return Status::Ok();
 }

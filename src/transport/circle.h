@@ -40,7 +40,7 @@ class Circle {
 
   const std::vector<int>& members() const { return members_; }
 
-  // Arrives at the next meeting with up to RankSlot::kMostBytes; does not wait.
+  // Arrives at the next meeting with up to Deposit::kMostBytes; does not wait.
   void Arrive(CallKind kind, const void* data = nullptr, int64_t bytes = 0);
   // Waits for the others. Mismatch if their kinds differ; the meeting is over then as well. A rank
   // that has waited until its deadline gives the session up: it will not be there when the late
@@ -52,7 +52,7 @@ class Circle {
   // The number of that meeting, the same on all of them.
   uint64_t meeting() const { return meetings_; }
   // What one of them brought to it: valid until this rank's next but one Arrive.
-  const RankSlot::Deposit& deposit(int rank) const;
+  const Deposit& deposit(int rank) const;
 
  private:
   std::atomic<uint64_t>& arrivals(int rank) const;

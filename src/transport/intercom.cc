@@ -81,7 +81,9 @@ bool Intercom::TakeInAndLook() {
 
 void Intercom::WarnIfStuck() {
   const int64_t since = polling_since_.load(std::memory_order_relaxed);
-  const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - since;
+  // A rank that was stopped in the middle of it did not wait for MPI.
+  const int64_t waits_since = std::max(since, group_->pulse()->moving_since());
+  const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - waits_since;
   if (stuck < group_->pulse()->warns_after().count() || said_stuck_.exchange(true)) return;
   LogWarning(StrCat(group_->members().NameRank(group_->rank()), " has been in a call of MPI for ",
                     static_cast<double>(stuck) * 1e-9,

@@ -45,7 +45,8 @@ class Intercom {
   // One thread does it at a time, others return at once. True if there was any.
   bool Poll();
   // Logs, once, that a Poll has lasted for so long as a rank may be silent without a warning: then
-  // MPI does not come back from a call, which nothing can end.
+  // MPI does not come back from a call, which nothing can end. The rank has given a sign of life
+  // just before.
   void WarnIfStuck();
 
   // Waits a moment until it is sent: the one who gives up may be about to end.

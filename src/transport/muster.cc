@@ -1,7 +1,6 @@
 #include "transport/muster.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/raw_bytes.h"
@@ -31,7 +30,7 @@ struct Entry {
   uint32_t bytes;
 };
 
-constexpr int64_t kMostPerRank = sizeof(Entry) + RankSlot::kMostBytes;
+constexpr int64_t kMostPerRank = sizeof(Entry) + Deposit::kMostBytes;
 
 bool IsMember(const Membership& members, int circle, int rank) {
   return circle == 0 || members.is_worker(rank);
@@ -61,9 +60,9 @@ bool PackMuster(const NodeGroup& group, int circle, uint64_t meeting, std::strin
     std::string data;
     Entry entry{rank, 0, slot.state.load(), 0};
     if (came) {
-      const RankSlot::Deposit& deposit = in_circle.deposit[meeting % 2];
-      entry.kind = static_cast<uint32_t>(deposit.kind);
-      data.assign(deposit.data, deposit.bytes);
+      CallKind kind{};
+      if (!in_circle.DepositOf(meeting).ReadOf(meeting, &kind, &data)) return false;
+      entry.kind = static_cast<uint32_t>(kind);
     } else {
       data = entry.state == RankSlot::kLeft ? slot.reason : group.peers()->WhyGone(rank);
     }
@@ -173,7 +172,7 @@ bool Muster::Understand(const std::string& bytes, uint64_t meeting) {
   std::vector<size_t> places;
   for (const int rank : ranks) {
     Entry entry{};
-    if (!ReadRaw(bytes, &at, &entry) || entry.rank != rank || entry.bytes > RankSlot::kMostBytes ||
+    if (!ReadRaw(bytes, &at, &entry) || entry.rank != rank || entry.bytes > Deposit::kMostBytes ||
         bytes.size() - at < entry.bytes) {
       return false;
     }
@@ -204,10 +203,8 @@ bool Muster::Understand(const std::string& bytes, uint64_t meeting) {
       continue;
     }
     RankSlot::InCircle& theirs = group_->slot(entry.rank).circle[circle_];
-    RankSlot::Deposit& deposit = theirs.deposit[header.meeting % 2];
-    deposit.kind = static_cast<CallKind>(entry.kind);
-    deposit.bytes = entry.bytes;
-    std::memcpy(deposit.data, data, entry.bytes);
+    theirs.DepositOf(header.meeting)
+        .Write(header.meeting, static_cast<CallKind>(entry.kind), data, entry.bytes);
     RaiseTo(header.meeting, &theirs.arrivals);
   }
   mustered(node).store(header.meeting, std::memory_order_release);

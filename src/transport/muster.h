@@ -2,13 +2,15 @@
 // meeting, from node to node, whoever of them dies meanwhile.
 //
 // When every rank of a node has come or will not come any more, who came, with what, and who did
-// not stands in the node's control segment and changes no more. So any rank of the node can tell
-// it, at any time, and always tells the same. The leader, who is the first that is left, tells it
-// to the leader of every other node, and writes what they tell into the control segment; a meeting
-// is over on a node when that of all nodes is there. If a leader dies the next takes over: it tells
-// its part again, which does no harm, and asks the other nodes for theirs, which may have been lost
-// with the one before. A node whose ranks have not all come does not answer, but tells when they
-// have. So everybody finds the same, and waits for nobody who is not there.
+// not stands in the node's control segment, and stays until a rank comes to the next meeting but
+// one. It can do so when all nodes have come to the one between, and they have when they knew of
+// this one. So any rank of the node can tell it as long as anybody has to know, and always tells
+// the same. The leader, who is the first that is left, tells it to the leader of every other node,
+// and writes what they tell into the control segment; a meeting is over on a node when that of all
+// nodes is there. If a leader dies the next takes over: it tells its part again, which does no
+// harm, and asks the other nodes for theirs, which may have been lost with the one before. A node
+// whose ranks have not all come does not answer, but tells when they have. So everybody finds the
+// same, and waits for nobody who is not there.
 #ifndef MULTIVERSO_TRANSPORT_MUSTER_H_
 #define MULTIVERSO_TRANSPORT_MUSTER_H_
 
@@ -24,7 +26,9 @@ namespace multiverso {
 
 class NodeGroup;
 
-// What the ranks of this node brought to that meeting, as bytes. False if it is not known yet.
+// What the ranks of this node brought to that meeting, as bytes. False if it is not known yet, and
+// if it is known no more, nor asked for by anybody who still waits: one of them writes what it
+// brings to the next but one. Thread-safe: a service thread is asked at any time.
 bool PackMuster(const NodeGroup& group, int circle, uint64_t meeting, std::string* bytes);
 
 // Used by one thread at a time.

@@ -6,27 +6,11 @@
 #include <atomic>
 #include <cstdint>
 
+#include "transport/deposit.h"
 #include "transport/flight_log.h"
 #include "transport/receipts.h"
 
 namespace multiverso {
-
-// The collective calls. Ranks that meet in one with different kinds have made different calls.
-enum class CallKind : uint32_t {
-  kJoin = 1,
-  kBarrier,
-  kCreateTable,
-  kMapTable,
-  kFillTable,
-  kCollectiveGet,
-  kAggregate,
-  kSave,
-  kSaveWait,
-  kLoad,
-  kClose,
-};
-
-const char* NameOf(CallKind kind);
 
 // The sets of ranks that meet: all of them, those that are workers, and the workers of a node. If
 // all are workers the second is the first. The others span all nodes of the session.
@@ -37,8 +21,6 @@ constexpr int kSpanningCircles = 2;
 // node is written by those who bring its news: the leader of a circle (Bridge) and the service
 // threads (Intercom).
 struct alignas(64) RankSlot {
-  static constexpr int64_t kMostBytes = 512;
-
   enum State : uint32_t {
     kAbsent = 0,
     kHere = 1,
@@ -60,13 +42,6 @@ struct alignas(64) RankSlot {
   std::atomic<int64_t> heard;          // when of its last sign of life, in nanoseconds; 0 for never
   char reason[256];  // why it left; written before state becomes kLeft (or how it died)
 
-  // What the rank brings to a meeting.
-  struct Deposit {
-    CallKind kind;
-    uint32_t bytes;
-    char data[kMostBytes];
-  };
-
   struct alignas(64) InCircle {
     std::atomic<uint64_t> arrivals;  // at how many meetings of the circle it has arrived
     // Of the first rank of another node, where sessions go on without lost ranks: the last meeting
@@ -75,6 +50,9 @@ struct alignas(64) RankSlot {
     // What it brought to meeting n, in n % 2: a rank can be one meeting ahead of a slow reader, but
     // not two, since it would have to meet the reader in the one between.
     Deposit deposit[2];
+
+    Deposit& DepositOf(uint64_t meeting) { return deposit[meeting % 2]; }
+    const Deposit& DepositOf(uint64_t meeting) const { return deposit[meeting % 2]; }
   } circle[kCircles];
 };
 

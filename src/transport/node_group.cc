@@ -215,7 +215,7 @@ const char* NodeGroup::MeetingAheadOf(int rank) const {
     const auto& theirs = slot(rank).circle[i];
     const uint64_t number = theirs.arrivals.load(std::memory_order_acquire);
     const uint64_t mine = slot(me).circle[i].arrivals.load(std::memory_order_relaxed);
-    if (number > mine) return NameOf(theirs.deposit[number % 2].kind);
+    if (number > mine) return NameOf(theirs.DepositOf(number).kind());
   }
   return nullptr;
 }

@@ -134,7 +134,7 @@ void Peers::NoteStanding(int rank, int circle, CallKind kind,
   }
   const uint64_t number = arrivals[circle];
   if (peer.circle[circle].arrivals.load(std::memory_order_relaxed) >= number) return;
-  peer.circle[circle].deposit[number % 2].kind = kind;
+  peer.circle[circle].DepositOf(number).WriteKind(kind);
   RaiseTo(number, &peer.circle[circle].arrivals);
 }
 

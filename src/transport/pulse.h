@@ -24,6 +24,9 @@ class Pulse {
 
   // How long a rank may be silent before that is logged.
   std::chrono::nanoseconds warns_after() const { return limit_ / 3; }
+  // Since when this rank moves, in nanoseconds: its first sign of life, or the first after it had
+  // been stopped. 0 before that.
+  int64_t moving_since() const { return moving_since_.load(std::memory_order_relaxed); }
   // How often a rank gives a sign of life.
   std::chrono::nanoseconds interval() const { return interval_; }
   // This rank gives one.

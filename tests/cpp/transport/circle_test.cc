@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "support/limits.h"
 #include "support/node_groups.h"
 #include "support/threads.h"
@@ -60,10 +58,8 @@ TEST(Circle, ShowsEverybodyWhatEverybodyBroughtRoundAfterRound) {
       const Status status = circle->Meet(Patiently());
       ASSERT_TRUE(status.ok()) << status.text();
       for (int other = 0; other < kRanks; ++other) {
-        int64_t seen = -1;
-        ASSERT_EQ(circle->deposit(other).bytes, sizeof(seen));
-        std::memcpy(&seen, circle->deposit(other).data, sizeof(seen));
-        ASSERT_EQ(seen, 1000 * round + other);
+        ASSERT_EQ(circle->deposit(other).Bytes().size(), sizeof(brought));
+        ASSERT_EQ(circle->deposit(other).Read<int64_t>(), 1000 * round + other);
       }
     }
   });
@@ -164,7 +160,7 @@ TEST(Circle, IsCompleteWhenTheLastToArriveDiesBeforeItCanSaySo) {
   Arrive(groups, 0);
   // All that rank 1 came to do.
   auto& slot = groups[1]->slot(1).circle[0];
-  slot.deposit[1].kind = CallKind::kBarrier;
+  slot.DepositOf(1).Write(1, CallKind::kBarrier, nullptr, 0);
   slot.arrivals.store(1);
   EXPECT_TRUE(Meet(groups, 0).ok());
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <memory>
 #include <thread>
@@ -22,6 +23,9 @@ class StandingMessenger final : public Messenger {
  public:
   explicit StandingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
 
+  // Whether somebody looks, or has.
+  bool stands() const { return stands_.load(); }
+
   int rank() const override { return 0; }
   int size() const override { return 2; }
   Status Send(int, int, const void*, int64_t, Ticket*) override { return Status::Ok(); }
@@ -32,12 +36,14 @@ class StandingMessenger final : public Messenger {
   }
   bool Withdraw(Ticket*) override { return true; }
   Status Take(int, int, int64_t, std::string*, bool* got) override {
+    stands_.store(true);
     let_.wait();
     *got = false;
     return Status::Ok();
   }
 
  private:
+  std::atomic<bool> stands_{false};
   std::shared_future<void> let_;
 };
 
@@ -54,25 +60,70 @@ std::unique_ptr<NodeGroup> Alone(std::unique_ptr<Messenger> messenger) {
   return std::move(group.value());
 }
 
-TEST(Intercom, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
-  std::promise<void> let;
-  const auto group = Alone(std::make_unique<StandingMessenger>(let.get_future().share()));
-  Intercom* const intercom = group->intercom();
-  std::thread polls([&] { (void)intercom->Poll(); });
-  std::string logged;
-  EXPECT_TRUE(Eventually([&] {
+// That rank, while one of its threads looks for messages and does not come back.
+class StuckRank {
+ public:
+  StuckRank() {
+    auto messenger = std::make_unique<StandingMessenger>(let_.get_future().share());
+    const StandingMessenger& network = *messenger;
+    group_ = Alone(std::move(messenger));
+    group_->pulse()->Beat();
+    polls_ = std::thread([&] { (void)group_->intercom()->Poll(); });
+    EXPECT_TRUE(Eventually([&] { return network.stands(); }));
+  }
+  ~StuckRank() {
+    let_.set_value();
+    polls_.join();
+  }
+  StuckRank(const StuckRank&) = delete;
+  StuckRank& operator=(const StuckRank&) = delete;
+
+  Pulse* pulse() { return group_->pulse(); }
+  // What is logged of it now.
+  std::string Logged() {
     ::testing::internal::CaptureStderr();
-    intercom->WarnIfStuck();
-    logged = ::testing::internal::GetCapturedStderr();
-    return !logged.empty();
-  }));
+    group_->intercom()->WarnIfStuck();
+    return ::testing::internal::GetCapturedStderr();
+  }
+  // What is logged of it first.
+  std::string LoggedInTheEnd() {
+    std::string logged;
+    EXPECT_TRUE(Eventually([&] {
+      logged = Logged();
+      return !logged.empty();
+    }));
+    return logged;
+  }
+
+ private:
+  std::promise<void> let_;
+  std::unique_ptr<NodeGroup> group_;
+  std::thread polls_;
+};
+
+TEST(Intercom, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
+  StuckRank rank;
+  const std::string logged = rank.LoggedInTheEnd();
   EXPECT_NE(logged.find("rank 0 on host0 has been in a call of MPI for"), std::string::npos)
       << logged;
-  ::testing::internal::CaptureStderr();
-  intercom->WarnIfStuck();
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
-  let.set_value();
-  polls.join();
+  EXPECT_EQ(rank.Logged(), "");
+}
+
+TEST(Intercom, DoesNotTakeForTheNetworkThatItsRankWasStopped) {
+  EXPECT_TRUE(Eventually([] {
+    StuckRank rank;
+    const int64_t limit = rank.pulse()->warns_after().count();
+    // Long enough for a warning, and without a sign of life, as if it had been stopped.
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * limit));
+    const int64_t began = NanosecondsNow();
+    rank.pulse()->Beat();
+    const std::string logged = rank.Logged();
+    // If this thread was not let run in between, the time for a warning has come again.
+    if (NanosecondsNow() - began >= limit) return false;
+    EXPECT_EQ(logged, "");
+    EXPECT_NE(rank.LoggedInTheEnd(), "");
+    return true;
+  }));
 }
 
 TEST(Intercom, SaysNothingOfCallsThatComeBack) {

@@ -70,7 +70,7 @@ TEST(Peers, StandWhereTheLatestNewsFoundThem) {
   peers.NoteStanding(1, /*circle=*/0, CallKind::kSave, {4, 2, 0});
   peers.NoteStanding(1, /*circle=*/0, CallKind::kBarrier, {3, 1, 0});  // came late
   EXPECT_EQ(slot.circle[0].arrivals.load(), 4U);
-  EXPECT_EQ(slot.circle[0].deposit[0].kind, CallKind::kSave);
+  EXPECT_EQ(slot.circle[0].DepositOf(4).kind(), CallKind::kSave);
   EXPECT_EQ(slot.circle[1].arrivals.load(), 2U);
   EXPECT_STREQ(groups[0]->MeetingAheadOf(1), "save");
 }

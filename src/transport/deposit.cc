@@ -1,0 +1,71 @@
+#include "transport/deposit.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace multiverso {
+
+const char* NameOf(CallKind kind) {
+  switch (kind) {
+    case CallKind::kJoin:
+      return "init";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kCreateTable:
+    case CallKind::kMapTable:
+    case CallKind::kFillTable:
+      return "the creation of a table";
+    case CallKind::kCollectiveGet:
+      return "get(sync=True)";
+    case CallKind::kAggregate:
+      return "aggregate";
+    case CallKind::kSave:
+      return "save";
+    case CallKind::kSaveWait:
+      return "the end of a save";
+    case CallKind::kLoad:
+      return "load";
+    case CallKind::kClose:
+      return "shutdown";
+  }
+  return "an unknown call";
+}
+
+void Deposit::Write(uint64_t meeting, CallKind kind, const void* data, size_t bytes) {
+  meeting_.store(meeting, std::memory_order_relaxed);
+  kind_.store(kind, std::memory_order_release);
+  bytes_.store(static_cast<uint32_t>(bytes), std::memory_order_release);
+  const auto* const from = static_cast<const char*>(data);
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, from + at, std::min(sizeof(word), bytes - at));
+    words_[at / sizeof(word)].store(word, std::memory_order_release);
+  }
+}
+
+void Deposit::CopyTo(void* to, size_t offset, size_t most) const {
+  const size_t brought = bytes_.load(std::memory_order_acquire);
+  const size_t end = std::min(brought, offset + most);
+  for (size_t at = offset; at < end;) {
+    const size_t within = at % sizeof(uint64_t);
+    const uint64_t word = words_[at / sizeof(word)].load(std::memory_order_acquire);
+    const size_t bytes = std::min(sizeof(word) - within, end - at);
+    std::memcpy(static_cast<char*>(to) + (at - offset),
+                reinterpret_cast<const char*>(&word) + within, bytes);
+    at += bytes;
+  }
+}
+
+std::string Deposit::Bytes() const {
+  std::string data(bytes_.load(std::memory_order_acquire), '\0');
+  CopyTo(data.data(), 0, data.size());
+  return data;
+}
+
+bool Deposit::ReadOf(uint64_t meeting, CallKind* kind, std::string* data) const {
+  *kind = this->kind();
+  *data = Bytes();
+  return meeting_.load(std::memory_order_relaxed) == meeting;
+}
+
+}  // namespace multiverso
