@@ -185,7 +185,7 @@ class MPIManager:
             with session(
                 sync=self.synchronous,
                 role=layout.role(channel.rank),
-                comm=comm if channel.size > 1 else None,
+                comm=comm,
                 timeout=self.timeout,
             ) as joined:
                 history: dict[str, list[float | None]] | None = run.train(joined)

@@ -1,8 +1,14 @@
-"""Trainings with multiverso.learn, several in one job; each rank reports what came of them."""
+"""Trainings with multiverso.learn, several in one job; each rank reports what came of them.
+
+Each argument is a scenario and its ranks, as in ``modes/3``: the first three train, and the others
+wait asleep. ``groups/5/3`` are five, of which three are on the first node.
+"""
 
 import os
 import sys
+import traceback
 import zlib
+from unittest import mock
 
 import worker
 
@@ -17,6 +23,9 @@ choose_threads(worker.SIZE)
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
+
+#: Seconds that a rank may wait for those that train without it.
+PATIENCE = 400.0
 
 PLACES, CLASSES = 6, 3
 FILES = [f"file {number}" for number in range(6)]
@@ -33,6 +42,8 @@ OPTIMIZERS = {
     "adam": {"learning_rate": 0.02},
     "dcasgd": {"learning_rate": 0.25},
 }
+
+_place = {"comm": MPI.COMM_WORLD}  # of the ranks of the scenario that runs just now
 
 
 class Clusters(Data):
@@ -68,7 +79,7 @@ class Dense(ModelBuilder):
 def manager_of(algo, **options):
     """Return a manager of a short training."""
     given = {
-        "comm": MPI.COMM_WORLD,
+        "comm": _place["comm"],
         "data": Clusters(10),
         "model_builder": Dense(),
         "num_epochs": 4,
@@ -99,8 +110,8 @@ def local(name, **options):
 
 
 def comm_of(size):
-    """Return a communicator of the first ranks, None on the others."""
-    comm = MPI.COMM_WORLD.Split(0 if worker.RANK < size else MPI.UNDEFINED)
+    """Return a communicator of the first of these ranks, None on the others; collective."""
+    comm = _place["comm"].Split(0 if worker.RANK < size else MPI.UNDEFINED)
     return None if comm == MPI.COMM_NULL else comm
 
 
@@ -292,7 +303,7 @@ class Failing(Clusters):
 
     def load_data(self, file_name):
         self.loads += 1
-        if worker.RANK == worker.SIZE - 1 and self.loads > 5:
+        if worker.RANK == _place["comm"].size - 1 and self.loads > 5:
             raise OSError("the disk is gone")
         return super().load_data(file_name)
 
@@ -323,5 +334,25 @@ SCENARIOS = {
     each.__name__: each
     for each in (modes, few, twice, like_keras, groups, callbacks, restored, wrong)
 }
-for name in sys.argv[1:]:
-    worker.report(**{name: SCENARIOS[name]()})
+
+
+def main(words):
+    """Run the scenarios, each on its ranks."""
+    for word in words:
+        name, ranks, *per_node = word.split("/")
+        _place["comm"] = MPI.COMM_WORLD
+        comm = comm_of(int(ranks))
+        with mock.patch.dict(os.environ):
+            if per_node:
+                os.environ["MULTIVERSO_RANKS_PER_NODE"] = per_node[0]
+            if comm is not None:
+                _place["comm"] = comm
+                worker.report(**{name: SCENARIOS[name]()})
+        worker.meet(f"end of {name}", PATIENCE)
+
+
+try:
+    main(sys.argv[1:])
+except BaseException:
+    traceback.print_exc()
+    MPI.COMM_WORLD.Abort(1)  # the others may wait for a scenario to end
