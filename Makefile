@@ -5,6 +5,9 @@
 PYTHON ?= python3
 NP ?= 4
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# How many files of tests run at once: as many as there are cores, though no more than three, since a
+# job of the frameworks takes 3.5 GB, and the longest files take a quarter of the time.
+TEST_JOBS ?= $(if $(filter 1 2,$(JOBS)),$(JOBS),3)
 
 # One MPI per environment: their wheels overwrite each other's files.
 MPICH_ENV := .venv
@@ -66,6 +69,11 @@ define run
 @echo '$(2)'
 @$(call in,$(1)) $(2)
 endef
+# The tests of a file run one after the other: they share jobs. Files begin in the order in which
+# they are collected (tests/conftest.py). After a test that hangs, which ends its process, no other
+# process takes its place.
+pytest := python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder \
+          --max-worker-restart 0
 # cmake and pip start a make of their own, which must not take orders from this one.
 free := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL
 # Open MPI refuses root and more ranks than cores unless told otherwise; its one-sided component
@@ -90,7 +98,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.NOTPARALLEL: # the tests would disturb each other; compiling uses all cores all the same
+.NOTPARALLEL: # compiling and testing use all cores all the same
 .PHONY: help demo test test-cpp test-unit test-install test-mpich test-openmpi test-frameworks \
         test-lua test-windows test-asan test-tsan fuzz docs lint bench clean
 
@@ -105,7 +113,8 @@ help:
 	@echo 'make bench   measure tables and sync rounds beside NumPy and MPI'
 	@echo 'make clean   remove everything that was built, the environments too'
 	@echo
-	@echo 'PYTHON=$(PYTHON) makes the environments (3.11 or newer); JOBS=$(JOBS) files compile at once.'
+	@echo 'PYTHON=$(PYTHON) makes the environments (3.11 or newer); JOBS=$(JOBS) files compile at once,'
+	@echo 'and TEST_JOBS=$(TEST_JOBS) files of tests run at once.'
 
 demo: $(MPICH_ENV)/.installed $(LIBRARY)
 	$(call run,$(MPICH_ENV),mpirun -np $(NP) python examples/theano/logistic_regression.py)
@@ -157,26 +166,25 @@ fuzz: | $(MPICH_ENV)/.created
 	done
 
 test-unit: $(MPICH_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
-	$(call run,$(MPICH_ENV),$(for-frameworks) nosetests tests/unit)
-	$(call run,$(MPICH_ENV),python -m pytest tests/unit $(wildcard tests/issues))
+	$(call run,$(MPICH_ENV),$(pytest) tests/nosetests tests/unit $(wildcard tests/issues))
 
 test-install: build/.installable
 
 test-mpich: $(MPICH_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 	@echo 'On MPICH:'
-	$(call run,$(MPICH_ENV),python -m pytest tests/mpi tests/hosts)
+	$(call run,$(MPICH_ENV),$(pytest) tests/hosts tests/mpi)
 
 test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 	@echo 'On Open MPI:'
-	$(call run,$(OPENMPI_ENV),$(for-openmpi) python -m pytest -m "not one_mpi" tests/mpi tests/hosts)
+	$(call run,$(OPENMPI_ENV),$(for-openmpi) $(pytest) -m "not one_mpi" tests/hosts tests/mpi)
 
 test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	@echo 'With the frameworks of NumPy 1:'
-	$(call run,$(FRAMEWORKS_ENV),$(for-theano) $(for-frameworks) python -m pytest $(FRAMEWORKS_TESTS:%=tests/%))
-	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow python -m pytest $(KERAS_TESTS:%=tests/%))
-	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch python -m pytest $(KERAS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),$(for-theano) $(for-frameworks) $(pytest) $(FRAMEWORKS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow $(pytest) $(KERAS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch $(pytest) $(KERAS_TESTS:%=tests/%))
 	@echo 'With JAX:'
-	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-jax) python -m pytest $(JAX_TESTS:%=tests/%))
+	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-jax) $(pytest) $(JAX_TESTS:%=tests/%))
 
 test-lua: $(MPICH_ENV)/.installed $(OPENMPI_ENV)/.installed $(LIBRARY)
 	@if luajit -e "require 'busted.runner'" > /dev/null 2>&1; then \
@@ -272,6 +280,6 @@ $(DOCS_ENV)/.installed: Makefile pyproject.toml | $(DOCS_ENV)/.created
 
 # The package as a stranger installs it, compiled from its sdist: again only when it has changed.
 build/.installable: $(SHIPPED) $(wildcard tests/install/*.py examples/c/*) | $(MPICH_ENV)/.installed
-	@echo 'python -m pytest tests/install'
-	@$(call in,$(MPICH_ENV)) $(free) python -m pytest tests/install
+	@echo '$(pytest) tests/install'
+	@$(call in,$(MPICH_ENV)) $(free) $(pytest) tests/install
 	@mkdir -p $(@D) && touch $@

@@ -9,12 +9,16 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 from launch import WALL_LIMIT, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: Seconds; frameworks take long to start and to compile.
 LIMIT = 2 * WALL_LIMIT
+
+pytestmark = pytest.mark.long
 
 
 def lacks(*modules):

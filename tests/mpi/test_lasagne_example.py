@@ -7,6 +7,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from launch import run
 
@@ -20,6 +21,8 @@ EXAMPLE = (
 MISSING = [name for name in ("lasagne", "tqdm") if importlib.util.find_spec(name) is None]
 RECORD = 1 + 3 * 32 * 32
 COMPILING = 500.0  # seconds that a job may take which compiles the network at first
+
+pytestmark = pytest.mark.long
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")

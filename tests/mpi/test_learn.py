@@ -9,6 +9,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 from launch import Job, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -18,6 +20,8 @@ BACKENDS = [
     name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name) is not None
 ]
 LIMIT = 400.0  # seconds: Keras and what it runs on are slow to import
+
+pytestmark = pytest.mark.long
 
 
 def trained(*scenarios, ranks, backend="torch"):

@@ -24,6 +24,8 @@ if not any(map(importlib.util.find_spec, BACKENDS)):
 POINT = 0.01  # of the test error: one percentage point
 EPOCHS = "40"
 
+pytestmark = pytest.mark.long
+
 
 def alone(*arguments, **environ):
     """Run the example in one process without mpirun."""

@@ -67,7 +67,7 @@ class TestAdapters(unittest.TestCase):
                         importlib.import_module(name)
                     print(*sorted(set({FRAMEWORKS}) & set(sys.modules)))
                 """
-                status, printed, errors = run_program(code)
+                status, printed, errors = run_program(code, KERAS_BACKEND=BACKEND)
                 self.assertEqual(status, 0, errors)
                 self.assertLessEqual(set(printed.split()), own)
 

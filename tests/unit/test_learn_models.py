@@ -2,16 +2,13 @@
 
 import importlib.util
 import json
-import os
 import tempfile
 import unittest
 from pathlib import Path
 
 import numpy as np
+from some_keras import BACKEND, import_keras
 
-BACKEND = next(
-    (name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)), None
-)
 MISSING = [name for name in ("h5py", "keras", "tqdm") if importlib.util.find_spec(name) is None]
 
 RNG = np.random.default_rng(3)
@@ -25,12 +22,10 @@ BATCH = (
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
 class TestReplicas(unittest.TestCase):
     def setUp(self):
-        os.environ.setdefault("KERAS_BACKEND", BACKEND)
-        import keras
+        self.keras = import_keras()
 
         from multiverso.learn import Algo, replicas
 
-        self.keras = keras
         self.replicas = replicas
         self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
 
@@ -97,10 +92,7 @@ class TestReplicas(unittest.TestCase):
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
 class TestModelsFromFiles(unittest.TestCase):
     def setUp(self):
-        os.environ.setdefault("KERAS_BACKEND", BACKEND)
-        import keras
-
-        self.keras = keras
+        self.keras = import_keras()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)

@@ -1,10 +1,10 @@
 """The updaters make the steps of Keras' optimisers, given the same gradients."""
 
-import os
 import unittest
 from importlib.util import find_spec
 
 import numpy as np
+from some_keras import BACKEND, import_keras
 
 import multiverso as mv
 
@@ -25,19 +25,13 @@ OPTIMIZERS = {
 TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
 STEPS = 30
 
-#: What Keras runs on here, unless the environment says otherwise.
-BACKEND = next((name for name in ("torch", "jax", "tensorflow") if find_spec(name)), None)
-
 
 @unittest.skipUnless(find_spec("keras") and BACKEND, "needs Keras and a backend")
 class TestAgainstKeras(unittest.TestCase):
     def setUp(self):
-        os.environ.setdefault("KERAS_BACKEND", BACKEND)
-        import keras
-
-        self.keras = keras
+        self.keras = import_keras()
         # Without a switch of its own JAX makes float32 of float64.
-        self.dtypes = ["float32"] if keras.backend.backend() == "jax" else list(TOLERANCES)
+        self.dtypes = ["float32"] if self.keras.backend.backend() == "jax" else list(TOLERANCES)
         mv.init()
 
     def tearDown(self):
