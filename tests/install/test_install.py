@@ -42,7 +42,9 @@ class TestInstall(unittest.TestCase):
         cls.top = Path(folder.name)
         # A copy, without what setuptools remembers of earlier builds: it would add files that
         # MANIFEST.in has forgotten.
-        ignored = shutil.ignore_patterns(".*env*", ".git", ".*_cache", "build", "*.egg-info")
+        # Nor what Python writes just now for a test that runs beside this one.
+        patterns = (".*env*", ".git", ".*_cache", "build", "*.egg-info", "__pycache__")
+        ignored = shutil.ignore_patterns(*patterns)
         tree = shutil.copytree(ROOT, cls.top / "tree", ignore=ignored)
         build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
         run(sys.executable, "-c", build, cls.top, cwd=tree)
