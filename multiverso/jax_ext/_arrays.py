@@ -48,6 +48,7 @@ class ArrayCopier:
         self._is_cast = DTYPES[dtype.name] != dtype
         self._dtype = dtype
         self._has_empty = any(array.size == 0 for array in arrays)
+        self._has_made = False
         self._fresh: Any = None
         self._shares: bool | None = None  # whether `_copies` shares memory; None: not known
         self._shardings: list[Any] = []
@@ -85,13 +86,17 @@ class ArrayCopier:
 
     def arrays_of(self, staging: Staging) -> list[jax.Array]:
         """Return new arrays of the values in `staging`, which may change afterwards."""
-        if self.is_plain:
+        # The first time, which is the only one for most, none is compiled: of a thousand arrays
+        # that takes seconds.
+        if self.is_plain and self._has_made:
             if self._fresh is None:
                 self._fresh = _compiled(staging, self._dtype)
             made: list[jax.Array] = jax.block_until_ready(self._fresh(staging.flat))
             return made
+        self._has_made = True
         values = [np.array(view, self._dtype) for view in staging.views]
-        return list(jax.device_put(values, self._shardings))
+        # Where JAX puts what is new, or where they were. To name the former would tie them to it.
+        return list(jax.device_put(values, None if self.is_plain else self._shardings))
 
     def _locate(self, arrays: Sequence[jax.Array]) -> None:
         """Note where the arrays are: memory elsewhere must not be read by its address."""

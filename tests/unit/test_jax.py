@@ -219,6 +219,20 @@ class TestMemory(InSession):
                 got = sync.sync(given)
             self.check_kept([(given, [np.ones(16)] * 2), (got, [np.full(16, 2), np.full(16, 6)])])
 
+    def test_what_is_made_once_is_not_compiled(self):
+        compiled = "multiverso.jax_ext._arrays._compiled"
+        for dtype, times in (("float32", 0), ("float16", 1)):
+            given = [jnp.ones(3, dtype), jnp.ones((), dtype)]
+            with mock.patch(compiled, side_effect=_arrays._compiled) as it:
+                sync = PytreeSync(given)
+                self.assertEqual(it.call_count, 0)
+                params = sync.params
+                for turn in range(1, 4):
+                    params = sync.sync([leaf + 1 for leaf in params])
+                    np.testing.assert_array_equal(leaves(params), 1 + turn)
+                self.assertEqual(it.call_count, times)
+            self.assertEqual([leaf.dtype for leaf in params], [dtype, dtype])
+
     def test_no_array_stays_behind(self):
         sync = PytreeSync(tree())
         params = sync.params
