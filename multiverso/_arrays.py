@@ -208,6 +208,13 @@ def address(array: NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
+def memory_at(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array of the memory at `address`, which may be written; the caller keeps it."""
+    count = int(np.prod(shape, dtype=np.int64))
+    raw = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return np.frombuffer(memoryview(raw), dtype, count).reshape(shape)
+
+
 def pointer(array: NDArray[Any]) -> object:
     """Return the same for an argument of C, the fastest way; the caller keeps `array` alive."""
     return pin(array) if array.flags.carray else address(array)

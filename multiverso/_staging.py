@@ -1,8 +1,9 @@
 """Memory of our own for the parameters of frameworks that hand out and take back all at once.
 
-Where a framework keeps parameters that cannot be changed in place (JAX), or not from outside
-(TensorFlow), they are copied to a `Staging`, the native pass works on that, and what it leaves
-there is handed back. A `StagedGroup` is what a list of such parameters has in common.
+Where parameters of a framework cannot be changed in place (those of JAX and TensorFlow, on most
+devices), or are not of their table's dtype, they are copied to a `Staging`, the native pass works
+on that, and what it leaves there is handed back. A `StagedGroup` is what a list of such parameters
+has in common.
 """
 
 from collections.abc import Sequence
@@ -103,8 +104,6 @@ class StagedGroup:
         Whether the store keeps them in that dtype too, and not in half precision.
     share : float
         How much of what they gain is added to the table, 0 to 1. For integers 0 or 1.
-    is_fixed : bool
-        Whether the native pass always works on the staging: the store exposes nothing.
 
     """
 
@@ -115,7 +114,6 @@ class StagedGroup:
         dtype: np.dtype[Any],
         is_exact: bool,
         share: float = 1.0,
-        is_fixed: bool = True,
     ) -> None:
         self._store = store
         self._share = share
@@ -131,7 +129,7 @@ class StagedGroup:
         if not self._is_whole:
             self._now = Staging(shapes, dtype, store.is_dense)
         self.tensors = [
-            StagedTensor(self, view, address, is_fixed)
+            StagedTensor(self, view, address)
             for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
         ]
 
@@ -180,11 +178,10 @@ class StagedGroup:
 class StagedTensor:
     """One parameter of a group: its place in the staging."""
 
-    def __init__(
-        self, group: StagedGroup, view: NDArray[Any], address: int, is_fixed: bool
-    ) -> None:
+    is_fixed = False
+
+    def __init__(self, group: StagedGroup, view: NDArray[Any], address: int) -> None:
         self.group = group
-        self.is_fixed = is_fixed
         self.dtype = view.dtype
         self.shape = view.shape
         self.size = view.size

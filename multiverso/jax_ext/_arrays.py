@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from multiverso._arrays import memory_at
 from multiverso._staging import Staging
 
 #: The dtype of an array, and of its table: half precision is summed up in single precision.
@@ -127,8 +128,7 @@ def memory_of(array: jax.Array) -> NDArray[Any]:
     JAX takes it for granted that arrays never change.
     """
     (address,) = buffers_of([array])
-    raw = (ctypes.c_char * array.nbytes).from_address(address)
-    return np.frombuffer(raw, array.dtype).reshape(array.shape)
+    return memory_at(address, array.shape, array.dtype)
 
 
 def _compiled(staging: Staging, dtype: Any) -> Any:

@@ -152,7 +152,6 @@ class PytreeSync:
                 [self._leaves[place].shape for place in places],
                 DTYPES[dtype],
                 is_exact=DTYPES[dtype].name == dtype,
-                is_fixed=False,
             )
             tensors |= zip(places, group.tensors, strict=True)
         return [tensors[index] for index in range(len(self._leaves))]

@@ -158,7 +158,6 @@ def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> lis
             DTYPES[dtype],
             is_exact=DTYPES[dtype].name == dtype,
             share=share,
-            is_fixed=False,
         )
         tensors |= zip(places, group.tensors, strict=True)
     return [tensor for _, tensor in sorted(tensors.items())]

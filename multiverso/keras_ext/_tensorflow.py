@@ -1,14 +1,20 @@
-"""Weights of Keras on TensorFlow: read and written by one compiled call for all of them.
+"""Weights of Keras on TensorFlow: one compiled call for all of them.
 
 A call of TensorFlow for each weight would take longer than the rest of a sync.
+
+A variable shares its memory with whoever has read it, until it changes. So on the CPU the call sees
+to it that each has its own, and the native pass works on that, in place, before anybody else reads
+it. Elsewhere the values go through a staging.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 
-from multiverso._staging import StagedGroup, Staging
+from multiverso._arrays import address, memory_at
+from multiverso._staging import StagedGroup, Staging, Store
 from multiverso._tensors import Tensor
 from multiverso.keras_ext._variables import Access, grouped
 
@@ -25,8 +31,64 @@ _DTYPES = {
 _ALIGNMENT: Final = 64
 
 
-class _Store:
-    """Variables of one dtype, all with elements."""
+class _HostStore:
+    """Variables of their table's dtype, all with elements, in the memory of the CPU."""
+
+    is_dense = False
+
+    def __init__(self, variables: list[Any]) -> None:
+        self._variables = variables
+        self._held: list[Any] = []
+        self._own = _called(lambda: [_made_own(variable) for variable in variables])
+
+    def is_possible(self) -> bool:
+        """Tell whether what is written to the memory of their own changes them, and only them."""
+        seen = [variable.read_value() for variable in self._variables]
+        taken = {*_addresses_of(seen)}
+        own = _addresses_of(self._own())
+        now = _addresses_of([variable.read_value() for variable in self._variables])
+        return own == now and len({*own}) == len(own) and taken.isdisjoint(own)
+
+    def read(self, staging: Staging) -> None:
+        """Copy the values there."""
+        for variable, view in zip(self._variables, staging.views, strict=True):
+            np.copyto(view, np.asarray(variable.read_value()))
+
+    def write(self, staging: Staging) -> None:
+        """Set the variables."""
+        for tensor, view in zip(self._own(), staging.views, strict=True):
+            values = np.asarray(tensor)
+            np.copyto(memory_at(address(values), values.shape, values.dtype), view)
+
+    def expose(self) -> list[int]:
+        """Return where the values are."""
+        self._held = self._own()
+        return _addresses_of(self._held)
+
+    def accept(self) -> None:
+        """Leave the memory to the variables."""
+        self._held = []
+
+
+def _made_own(variable: Any) -> Any:
+    """Return the value of a variable, in memory that no other tensor or variable has any more."""
+    at, dtype, rank = variable.handle, variable.dtype, variable.shape.rank
+    operations = tf.raw_ops
+    if rank:
+        # Nothing is changed; but before parts of a variable are, it gets memory of its own.
+        none = tf.zeros([0], tf.int32)
+        operations.ResourceScatterUpdate(resource=at, indices=none, updates=tf.zeros([], dtype))
+    # From then on it would copy what is read from it, or assigned to it.
+    operations.DisableCopyOnRead(resource=at)
+    value = operations.ReadVariableOp(resource=at, dtype=dtype)
+    if not rank:  # has no parts
+        value = operations.DeepCopy(x=value)
+        operations.AssignVariableOp(resource=at, value=value)
+    return value
+
+
+class _DeviceStore:
+    """Variables of one dtype, all with elements, wherever they are."""
 
     is_dense = True
 
@@ -34,7 +96,6 @@ class _Store:
         sizes = [int(np.prod(variable.shape)) for variable in variables]
         own = variables[0].dtype
         starts = np.cumsum([0, *sizes[:-1]]) * np.dtype(dtype).itemsize
-        self._are_local = all("CPU" in variable.device for variable in variables)
 
         def join() -> Any:
             return tf.concat([tf.reshape(tf.cast(v, dtype), [-1]) for v in variables], 0)
@@ -47,21 +108,17 @@ class _Store:
                 value = tf.reshape(tf.cast(part, own), variable.shape)
                 variable.assign(value, read_value=False)
 
-        spec = tf.TensorSpec([sum(sizes)], dtype)
-        self._join = tf.function(join).get_concrete_function()
-        self._split = tf.function(split, input_signature=[spec]).get_concrete_function()
+        self._join = _called(join)
+        self._split = _called(split, tf.TensorSpec([sum(sizes)], dtype))
 
     def read(self, staging: Staging) -> None:
         """Copy the values there."""
-        np.copyto(staging.flat, np.asarray(self._join()))
+        (flat,) = self._join()
+        np.copyto(staging.flat, np.asarray(flat))
 
     def write(self, staging: Staging) -> None:
         """Set the variables."""
-        # tf.constant copies twice. Without it what is not done yet would read what comes next.
-        if self._are_local and tf.config.experimental.get_synchronous_execution():
-            self._split(tf.experimental.dlpack.from_dlpack(staging.flat.__dlpack__()))
-        else:
-            self._split(tf.constant(staging.flat))
+        self._split(tf.constant(staging.flat))
 
     def expose(self) -> None:
         """Return None: nothing can be worked on in place."""
@@ -70,13 +127,45 @@ class _Store:
         """Do nothing, see `expose`."""
 
 
+def _called(function: Callable[..., Any], *specs: Any) -> Callable[..., list[Any]]:
+    """Return a compiled `function` of tensors, as an operation that returns a list of tensors.
+
+    What Python does otherwise around the call of a compiled function takes longer than the call.
+    """
+    compiled = tf.function(function, specs, autograph=False).get_concrete_function()
+    captured = list(compiled.captured_inputs)
+    dtypes = [output.dtype for output in compiled.outputs]
+    call = tf.raw_ops.StatefulPartitionedCall
+    return lambda *given: call(args=[*given, *captured], Tout=dtypes, f=compiled)
+
+
+def _addresses_of(tensors: list[Any]) -> list[int]:
+    """Return where on the CPU the values are. Waits until they have been computed."""
+    return [np.asarray(tensor).ctypes.data for tensor in tensors]
+
+
+def _store_of(variables: list[Any], dtype: str) -> Store:
+    """Return the store that is the fastest for these variables."""
+    # Those of a distribution strategy are on several devices, or in several copies on one.
+    if all(
+        variable.dtype == dtype
+        and "CPU" in variable.device
+        and not isinstance(variable, tf.distribute.DistributedValues)
+        for variable in variables
+    ):
+        store = _HostStore(variables)
+        if store.is_possible():
+            return store
+    return _DeviceStore(variables, dtype)
+
+
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
     """Return the tensors of those `variables` that have elements."""
     tensors: dict[int, Tensor] = {}
     for (dtype, share), places in grouped(variables, shares).items():
         chosen = [variables[place].value for place in places]
         group = StagedGroup(
-            _Store(chosen, _DTYPES[dtype]),
+            _store_of(chosen, _DTYPES[dtype]),
             [tuple(variable.shape) for variable in chosen],
             np.dtype(_DTYPES[dtype]),
             is_exact=_DTYPES[dtype] == dtype,

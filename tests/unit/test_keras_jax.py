@@ -4,7 +4,7 @@ import unittest
 from unittest import mock
 
 import numpy as np
-from keras_models import HAS_KERAS, Adder, InSession, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
 
 if HAS_KERAS:
     import keras
@@ -23,17 +23,6 @@ class Looker(keras.callbacks.Callback if HAS_KERAS else object):
         shown = [np.asarray(keras.ops.convert_to_tensor(v)) for v in self.model.weights]
         self.shown += shown
         self.copies += [array.copy() for array in shown]
-
-
-class Counter(keras.layers.Layer if HAS_KERAS else object):
-    """Counts in a statistic, two for each batch."""
-
-    def build(self, shape):
-        self.count = self.add_weight(shape=(5,), initializer="zeros", trainable=False)
-
-    def call(self, inputs):
-        self.count.assign(self.count + 2)
-        return inputs
 
 
 @unittest.skipUnless(HAS_KERAS and keras.backend.backend() == "jax", "needs Keras on JAX")
