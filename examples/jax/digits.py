@@ -75,7 +75,11 @@ def train(args, data: DigitImages):
     """Train on `data`; return the result on the test images on the master, None elsewhere."""
     images, labels = data.train.images, data.train.labels
     network = Network(data.classes)
-    optimizer = optax.sgd(args.learning_rate)
+    batches = math.ceil(len(labels) / args.batch_size)
+    # It falls to nothing within a worker's updates: what the network ends with does not depend on
+    # which images came last.
+    mine = args.epochs * math.ceil(batches / mv.num_workers())
+    optimizer = optax.sgd(optax.cosine_decay_schedule(args.learning_rate, mine))
     step, error = compile_functions(network, optimizer)
     params = network.init(jax.random.key(args.seed), images[:1])
     # MULTIVERSO: all workers start from the master's parameters.
@@ -83,7 +87,6 @@ def train(args, data: DigitImages):
     params = sync.params
     state = optimizer.init(params)
     master = mv.is_master_worker()
-    batches = math.ceil(len(labels) / args.batch_size)
     history = []
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.

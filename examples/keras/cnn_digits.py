@@ -29,8 +29,12 @@ from multiverso.keras_ext import MVCallback, shard  # noqa: E402  # isort: skip
 SMALLEST_SIDE = 8  # of the images: both layers of convolution have something to see
 
 
-def network(side, classes, learning_rate):
-    """Return a network of two convolutions, for images of `side` x `side` pixels."""
+def network(side, classes, learning_rate, updates):
+    """Return a network of two convolutions, for images of `side` x `side` pixels.
+
+    Its learning rate falls to nothing within so many updates: what it ends with does not depend on
+    which images came last.
+    """
     layers = keras.layers
     model = keras.Sequential(
         [
@@ -38,14 +42,15 @@ def network(side, classes, learning_rate):
             layers.Conv2D(16, 3, activation="relu"),
             layers.MaxPooling2D(),
             layers.Conv2D(32, 2, use_bias=False),
-            layers.BatchNormalization(),
+            layers.BatchNormalization(momentum=0.9),
             layers.ReLU(),
             layers.Flatten(),
             layers.Dense(classes),
         ]
     )
     cost = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(learning_rate), cost, metrics=["accuracy"])
+    rate = keras.optimizers.schedules.CosineDecay(learning_rate, updates)
+    model.compile(keras.optimizers.SGD(rate), cost, metrics=["accuracy"])
     return model
 
 
@@ -59,15 +64,16 @@ def train(args, data: DigitImages):
     # MULTIVERSO: of each worker's own images, in an order of their own.
     keras.utils.set_random_seed(args.seed + mv.worker_id())
     images, labels = shard(*train)
-    model = network(side, data.classes, args.learning_rate)
+    updates = args.epochs * math.ceil(len(labels) / args.batch_size)
+    model = network(side, data.classes, args.learning_rate, updates)
     # MULTIVERSO: from here on all workers have the master's model; after every freq batches it
     # sends what they have changed, and fetches what the others' have. The epochs end together.
     callbacks = [MVCallback(model, freq=args.freq, average_metrics=True)]
     master = mv.is_master_worker()
     if master:  # MULTIVERSO: one worker validates and prints for all.
         callbacks.append(EpochBar(args.epochs))
-    updates = np.array([args.epochs * math.ceil(len(labels) / args.batch_size)])
-    mv.aggregate(updates)  # MULTIVERSO: the updates of all workers; now all are ready, too.
+    all_updates = np.array([updates])
+    mv.aggregate(all_updates)  # MULTIVERSO: those of all workers; now all are ready, too.
 
     start = time.perf_counter()
     history = model.fit(
@@ -89,7 +95,7 @@ def train(args, data: DigitImages):
         "test_error": 1 - model.evaluate(*test, verbose=0, return_dict=True)["accuracy"],
         "seconds": seconds,
         "workers": mv.num_workers(),
-        "updates": int(updates[0]),
+        "updates": int(all_updates[0]),
         "epochs": args.epochs,
         "backend": keras.backend.backend(),
         "history": history,

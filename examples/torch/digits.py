@@ -2,6 +2,7 @@
 
     python examples/torch/digits.py
     mpirun -np 4 python examples/torch/digits.py
+    mpirun -np 4 python examples/torch/digits.py --sync
 
 The workers share each epoch's batches out among them, so that the number of samples seen does not
 depend on how many workers there are. What makes it a parallel program is marked `MULTIVERSO`.
@@ -57,6 +58,11 @@ def train(args, data: DigitImages):
     cost = torch.nn.CrossEntropyLoss()
     master = mv.is_master_worker()
     batches = math.ceil(len(labels) / args.batch_size)
+    turns = math.ceil(batches / mv.num_workers())
+    # The learning rate falls to nothing: what the network ends with does not depend on which images
+    # came last.
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * turns)
+    history = []
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
@@ -65,13 +71,18 @@ def train(args, data: DigitImages):
     for epoch in range(args.epochs):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(epoch))
         # MULTIVERSO: each worker takes every num_workers-th batch.
-        for index in range(mv.worker_id(), batches, mv.num_workers()):
+        for index in range(mv.worker_id(), turns * mv.num_workers(), mv.num_workers()):
             batch = order[index * args.batch_size : (index + 1) * args.batch_size]
             optimizer.zero_grad()
-            cost(model(images[batch]), labels[batch]).backward()
+            if len(batch):
+                cost(model(images[batch]), labels[batch]).backward()
+            # MULTIVERSO: with --sync all make equally many steps, also those for whom no batch was
+            # left: without gradients it is the sync alone.
             optimizer.step()
+            schedule.step()
         if master:  # MULTIVERSO: one worker validates and prints for all.
-            progress.set_postfix_str(f"validation error {error(model, data.valid):.2%}")
+            history.append(error(model, data.valid))
+            progress.set_postfix_str(f"validation error {history[-1]:.2%}")
             progress.update()
     progress.close()
     # MULTIVERSO: wait until everybody's last step is in, then fetch the whole.
@@ -86,6 +97,7 @@ def train(args, data: DigitImages):
         "workers": mv.num_workers(),
         "updates": args.epochs * batches,
         "epochs": args.epochs,
+        "history": history,
     }
 
 
@@ -107,6 +119,9 @@ def parse_arguments():
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--freq", type=positive, default=1, help="steps between two syncs")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--sync", action="store_true", help="in lock-step: equal to the bit in every run"
+    )
     parser.add_argument("--data", type=Path, metavar="PATH", help="MNIST instead of the digits")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE")
     return parser.parse_args()
@@ -120,7 +135,8 @@ def main():
     except DataError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    with mv.session():  # MULTIVERSO: the processes find each other here, and part at its end.
+    # MULTIVERSO: the processes find each other here, and part at its end.
+    with mv.session(sync=args.sync):
         result = train(args, data)
     if result is None:
         return 0

@@ -123,6 +123,16 @@ class TestTorch(UsesExamples):
         result = self.result("torch/digits.py", "--epochs", "6", ranks=2)
         self.assertLess(result["test_error"], 0.3)
 
+    def test_runs_in_lock_step_are_equal_to_the_bit(self):
+        # 31 batches an epoch: in the last turn of each the second worker has none.
+        options = ("--sync", "--batch-size", "33", "--freq", "3")
+        first, second = (self.result("torch/digits.py", *options, ranks=2) for _ in range(2))
+        self.assertEqual(first["updates"], 20 * 31)
+        self.assertLess(first["test_error"], 0.08)
+        self.assertEqual(len(first["history"]), 20)
+        self.assertEqual(first["history"], second["history"])
+        self.assertEqual(first["test_error"], second["test_error"])
+
 
 if __name__ == "__main__":
     unittest.main()
