@@ -74,7 +74,7 @@ def train(args, data: DigitImages):
         for index in range(mv.worker_id(), turns * mv.num_workers(), mv.num_workers()):
             batch = order[index * args.batch_size : (index + 1) * args.batch_size]
             optimizer.zero_grad()
-            if len(batch):
+            if len(batch) > 1:  # one image has no statistics
                 cost(model(images[batch]), labels[batch]).backward()
             # MULTIVERSO: with --sync all make equally many steps, also those for whom no batch was
             # left: without gradients it is the sync alone.
