@@ -8,7 +8,7 @@ it. Elsewhere the values go through a staging.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,9 +26,6 @@ _DTYPES = {
     "int32": "int32",
     "int64": "int64",
 }
-
-#: Bytes: of a tensor's memory, for TensorFlow to work on it in place.
-_ALIGNMENT: Final = 64
 
 
 class _HostStore:
@@ -95,16 +92,12 @@ class _DeviceStore:
     def __init__(self, variables: list[Any], dtype: str) -> None:
         sizes = [int(np.prod(variable.shape)) for variable in variables]
         own = variables[0].dtype
-        starts = np.cumsum([0, *sizes[:-1]]) * np.dtype(dtype).itemsize
 
         def join() -> Any:
             return tf.concat([tf.reshape(tf.cast(v, dtype), [-1]) for v in variables], 0)
 
         def split(flat: Any) -> None:
-            for variable, start, part in zip(variables, starts, tf.split(flat, sizes), strict=True):
-                # A part that is aligned may be no copy, but a view of what was given.
-                if start % _ALIGNMENT == 0:
-                    part = tf.raw_ops.Snapshot(input=part)
+            for variable, part in zip(variables, tf.split(flat, sizes), strict=True):
                 value = tf.reshape(tf.cast(part, own), variable.shape)
                 variable.assign(value, read_value=False)
 

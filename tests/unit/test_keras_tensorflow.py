@@ -43,6 +43,21 @@ class TestVariablesOfTensorFlow(InSession):
         for kept, values in zip(keeper.kept, keeper.values, strict=True):
             np.testing.assert_array_equal(kept.numpy(), values)
 
+    def store_of(self, model):
+        """Return what keeps the weights of a model, all of single precision, in step."""
+        return _tensorflow._store_of([v.value for v in model.weights], "float32")
+
+    def test_where_weights_are_worked_on(self):
+        self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)
+        # Also a single number, which has no parts.
+        number = tf.Variable(1.0)
+        store = _tensorflow._store_of([number], "float32")
+        self.assertIsInstance(store, _tensorflow._HostStore)
+        with mock.patch.object(_tensorflow, "_made_own", lambda v: v.read_value()):
+            self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
+        with mock.patch.object(_tensorflow, "_made_own", lambda v: tf.raw_ops.DeepCopy(x=v)):
+            self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
+
     def test_what_others_have_read_does_not_change(self):
         for options in MODES:
             for is_first in (True, False):
@@ -127,6 +142,7 @@ class TestVariablesOfTensorFlow(InSession):
         with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
             model = model_of(*layers())
         self.assertIsInstance(model.weights[0].value, tf.distribute.DistributedValues)
+        self.assertIsInstance(self.store_of(model), _tensorflow._DeviceStore)
         callback = MVCallback(model)
         fit(model, Adder(callback), callback)
         self.check_equal(model, callback.manager)
