@@ -7,7 +7,7 @@
 
 #include "base/dtype.h"
 #include "base/status.h"
-#include "transport/circle.h"
+#include "group/group.h"
 
 namespace multiverso {
 
@@ -19,11 +19,11 @@ struct AggregateCall {
   uint64_t ranks;
 
   // Arrives at the next meeting of the workers with this.
-  void Announce(Circle* workers) const;
+  void Announce(Group* workers) const;
   // What a rank brought to the meeting just held.
-  static AggregateCall Of(const Circle& workers, int rank);
+  static AggregateCall Of(const Group& workers, int rank);
   // Mismatch unless all who came to it brought the same.
-  static Status CheckSame(const Circle& workers);
+  static Status CheckSame(const Group& workers);
 };
 
 }  // namespace multiverso

@@ -47,14 +47,14 @@ class ChainLink {
   // Pieces under way each way to or from each side: the network always has something to do.
   static constexpr size_t kWindow = 4;
 
-  struct Parcel {
+  struct InFlightRequest {
     std::unique_ptr<ChainPiece> piece;
     Messenger::Ticket ticket;
   };
   struct Neighbour {
     int rank = -1;
-    std::deque<Parcel> receives;  // in the order in which pieces come
-    std::list<Parcel> sends;
+    std::deque<InFlightRequest> receives;  // in the order in which pieces come
+    std::list<InFlightRequest> sends;
   };
 
   Messenger* messenger_;

@@ -42,30 +42,30 @@ struct ClockExchange::Standing {
   int32_t rank = 0;
   int32_t circle = 0;
   uint64_t kind = 0;
-  uint64_t arrivals[kCircles] = {};
+  uint64_t arrivals[kGroups] = {};
 };
 
 ClockExchange::ClockExchange(NodeGroup* group)
     : group_(group),
       interval_(kInterval + kIntervalPerNode * group->num_nodes()),
       last_came_(static_cast<size_t>(group->num_nodes()), false),
-      seen_(static_cast<size_t>(group->size()), std::vector<Seen>(kCircles)) {
+      seen_(static_cast<size_t>(group->size()), std::vector<Seen>(kGroups)) {
   last_came_[static_cast<size_t>(group->members().node())] = true;
 }
 
 Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
   for (bool got = true; got;) {
     std::string bytes;
-    MV_RETURN_IF_NOT_OK(group_->intercom()->messenger()->Take(Messenger::kAnyRank, kClockTag,
-                                                              kMostBytes, &bytes, &got));
+    MV_RETURN_IF_NOT_OK(group_->control_channel()->messenger()->Take(Messenger::kAnyRank, kClockTag,
+                                                                     kMostBytes, &bytes, &got));
     if (!got) break;
     *any = true;
-    if (!TakeIn(bytes, tables)) group_->intercom()->Drop("a clock", -1);
+    if (!Handle(bytes, tables)) group_->control_channel()->Drop("a clock", -1);
   }
   return Status::Ok();
 }
 
-bool ClockExchange::TakeIn(const std::string& bytes, const RoundsByTable& tables) {
+bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables) {
   const Membership& members = group_->members();
   Header header{};
   size_t at = 0;
@@ -96,8 +96,8 @@ bool ClockExchange::TakeIn(const std::string& bytes, const RoundsByTable& tables
         standing.circle >= kSpanningCircles) {
       return false;
     }
-    group_->peers()->NoteStanding(standing.rank, standing.circle,
-                                  static_cast<CallKind>(standing.kind), standing.arrivals);
+    group_->peers()->RecordWaiting(standing.rank, standing.circle,
+                                   static_cast<CollectiveKind>(standing.kind), standing.arrivals);
   }
   if (at != bytes.size()) return false;
   if (header.is_last != 0) last_came_[static_cast<size_t>(node)] = true;
@@ -128,8 +128,8 @@ std::vector<ClockExchange::Standing> ClockExchange::FindStanding(Instant now) {
       Standing standing;
       standing.rank = group_->rank_of(local);
       standing.circle = circle;
-      standing.kind = static_cast<uint64_t>(slot.circle[circle].DepositOf(number).kind());
-      for (int i = 0; i < kCircles; ++i) standing.arrivals[i] = slot.circle[i].arrivals.load();
+      standing.kind = static_cast<uint64_t>(slot.circle[circle].SlotFor(number).kind());
+      for (int i = 0; i < kGroups; ++i) standing.arrivals[i] = slot.circle[i].arrivals.load();
       standing.arrivals[circle] = number;
       all.push_back(standing);
     }
@@ -184,7 +184,7 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   for (int node = 0; node < group_->num_nodes(); ++node) {
     if (node == members.node()) continue;
     const Status posted =
-        group_->intercom()->messenger()->Post(members.leader_of(node), kClockTag, bytes);
+        group_->control_channel()->messenger()->Post(members.leader_of(node), kClockTag, bytes);
     // Who has died needs no clocks, and who waits for its rounds looks whether it has.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }

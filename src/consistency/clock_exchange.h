@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/node_rounds.h"
-#include "transport/node_group.h"
+#include "group/node_group.h"
 
 namespace multiverso {
 
@@ -48,7 +48,7 @@ class ClockExchange {
     bool is_told = false;
   };
 
-  bool TakeIn(const std::string& bytes, const RoundsByTable& tables);
+  bool Handle(const std::string& bytes, const RoundsByTable& tables);
   // Ranks of this node that have stood in a meeting for a while; false if they are not due.
   std::vector<Standing> FindStanding(Instant now);
   // The clocks that have changed; *urgent if somebody may be waiting for them.

@@ -39,7 +39,7 @@ RoundChain::RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory me
       memory_(std::move(memory)),
       clocks_(clocks),
       shard_(shard),
-      link_(group->intercom()->messenger(), Neighbour(*group, -1), Neighbour(*group, 1),
+      link_(group->control_channel()->messenger(), Neighbour(*group, -1), Neighbour(*group, 1),
             kFirstChainTag + static_cast<int>(table % kTableChains),
             ChainPiece::RoomFor(grid_.piece_bytes())),
       sum_(grid_, shape.dtype),

@@ -26,8 +26,8 @@
 #include "consistency/chain_sum.h"
 #include "consistency/replica_memory.h"
 #include "consistency/worker_clocks.h"
+#include "group/node_group.h"
 #include "shard/shard.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 

@@ -50,7 +50,7 @@ bool RoundService::Poll() {
 void RoundService::AbortIf(const Status& status) {
   if (status.ok() || status.pending() || group_->IsAborted()) return;
   // Whoever waits names those who have gone.
-  if (MayMeanLoss(status) && group_->intercom()->SomeAreGone()) return;
+  if (MayMeanLoss(status) && group_->control_channel()->AnyLost()) return;
   group_->AbortInBackground(status);
 }
 

@@ -12,8 +12,8 @@
 #include "base/status.h"
 #include "consistency/clock_exchange.h"
 #include "consistency/node_rounds.h"
-#include "transport/held_failure.h"
-#include "transport/node_group.h"
+#include "group/node_group.h"
+#include "transport/deferred_failure.h"
 
 namespace multiverso {
 
@@ -51,7 +51,7 @@ class RoundService {
   RoundsByTable tables_;
   ClockExchange clocks_;
   Instant cleaned_{};
-  HeldFailure failure_;
+  DeferredFailure failure_;
   std::atomic<bool> awaits_{false};
 };
 

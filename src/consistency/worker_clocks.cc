@@ -11,7 +11,7 @@
 namespace multiverso {
 namespace {
 
-const char* NameOf(Turn turn) { return turn == Turn::kAdd ? "add" : "get"; }
+const char* NameOf(TurnKind turn) { return turn == TurnKind::kAdd ? "add" : "get"; }
 
 }  // namespace
 
@@ -83,16 +83,16 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, lags);
 }
 
-Status WorkerClocks::Take(Turn turn) {
+Status WorkerClocks::Take(TurnKind turn) {
   Slot& mine = slots_[me_];
   const uint64_t number = my_turns();
   const uint64_t bit = uint64_t{1} << (number % kTurnsKept);
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
-  mine.gets.store(turn == Turn::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
+  mine.gets.store(turn == TurnKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
   mine.turns.store(number + 1, std::memory_order_release);
   // A polynomial, so that the order counts; odd, so that nothing is lost.
   digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(turn);
-  if (turn == Turn::kAdd) digest_at_add_ = digest_;
+  if (turn == TurnKind::kAdd) digest_at_add_ = digest_;
   // Others wait for turns only when they are far ahead, so now and then is soon enough.
   if (number % (kTurnsKept / 4) == 0) {
     Wake();
@@ -102,18 +102,18 @@ Status WorkerClocks::Take(Turn turn) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
     if (i == me_ || turns(i) <= number) continue;
-    const Turn other = TurnOf(i, number);
+    const TurnKind other = TurnOf(i, number);
     if (other != turn) return Disagree(number, my_adds(), me_, NameOf(turn), i, NameOf(other));
   }
   return Status::Ok();
 }
 
-Turn WorkerClocks::TurnOf(int worker, uint64_t number) const {
+TurnKind WorkerClocks::TurnOf(int worker, uint64_t number) const {
   const uint64_t gets = slots_[worker].gets.load(std::memory_order_relaxed);
-  return (gets >> (number % kTurnsKept) & 1) != 0 ? Turn::kGet : Turn::kAdd;
+  return (gets >> (number % kTurnsKept) & 1) != 0 ? TurnKind::kGet : TurnKind::kAdd;
 }
 
-void WorkerClocks::ComeTo(const Fence& fence) {
+void WorkerClocks::ReachSyncPoint(const SyncPoint& fence) {
   slots_[me_].fence.store(fence.number, std::memory_order_release);
   // Of two workers at least one sees that the other is here; and here the other stays until this
   // one has joined the call.
@@ -126,7 +126,7 @@ void WorkerClocks::ComeTo(const Fence& fence) {
   }
 }
 
-Status WorkerClocks::CompareAt(const Fence& fence, int one, int other) {
+Status WorkerClocks::CompareAt(const SyncPoint& fence, int one, int other) {
   const auto count = [&](int worker) { return fence.is_last ? adds(worker) : turns(worker); };
   if (count(one) == count(other)) return Status::Ok();
   const int fewer = count(other) < count(one) ? other : one;
@@ -138,7 +138,7 @@ Status WorkerClocks::CompareAt(const Fence& fence, int one, int other) {
   return Disagree(number, adds(fewer), fewer, fence.call, more, NameOf(TurnOf(more, number)));
 }
 
-Status WorkerClocks::CompareAt(const Fence& fence) {
+Status WorkerClocks::CompareAt(const SyncPoint& fence) {
   if (!AllAt(fence.number)) return Status::Pending();
   for (int one = 0; one < workers(); ++one) {
     for (int other = 0; other < one; ++other) {
@@ -152,8 +152,8 @@ Status WorkerClocks::CompareAt(const Fence& fence) {
   return Status::Ok();
 }
 
-CallsMade WorkerClocks::CallsBefore(const Fence& fence) const {
-  return fence.is_last ? CallsMade{my_adds(), digest_at_add_} : CallsMade{my_turns(), digest_};
+CallDigest WorkerClocks::CallsBefore(const SyncPoint& fence) const {
+  return fence.is_last ? CallDigest{my_adds(), digest_at_add_} : CallDigest{my_turns(), digest_};
 }
 
 bool WorkerClocks::AllAt(uint64_t fence) const {
@@ -205,8 +205,8 @@ void WorkerClocks::Note(int worker, const Reading& reading) {
 Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) const {
   const uint64_t end = std::min(turns(mine), turns(other));
   for (uint64_t number = first; number < end; ++number) {
-    const Turn my_turn = TurnOf(mine, number);
-    const Turn others_turn = TurnOf(other, number);
+    const TurnKind my_turn = TurnOf(mine, number);
+    const TurnKind others_turn = TurnOf(other, number);
     std::atomic_thread_fence(std::memory_order_acquire);
     // The bits of the turn that it takes now may be in the place of this one's.
     if (my_turn == others_turn || turns(mine) >= number + kTurnsKept) continue;
@@ -221,12 +221,12 @@ Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) const {
 uint64_t WorkerClocks::RoundOf(int worker, uint64_t turn) const {
   uint64_t round = adds(worker);
   for (uint64_t later = turn; later < turns(worker) && round > 0; ++later) {
-    if (TurnOf(worker, later) == Turn::kAdd) --round;
+    if (TurnOf(worker, later) == TurnKind::kAdd) --round;
   }
   return round;
 }
 
-Status WorkerClocks::TakeTurn(Turn turn, const char* call, const WaitLimit& limit) {
+Status WorkerClocks::TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MayTakeTurns(call, limit));
   return Take(turn);
 }
@@ -281,7 +281,7 @@ bool WorkerClocks::AllIsOnItsWay() {
   return now < *given_up_at_ + kOnItsWay;
 }
 
-bool WorkerClocks::NewsHasCome(bool of_this_node) {
+bool WorkerClocks::MessagesHaveArrived(bool of_this_node) {
   constexpr auto kOnItsWay = std::chrono::milliseconds(500);
   if (of_this_node) return true;
   const Instant now = Clock::now();
@@ -313,8 +313,8 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
     // Read before asking whether it is late: it made its adds before it went anywhere else.
-    const char* const meeting = group_->MeetingAheadOf(rank_of(i));
-    const std::string gone = group_->peers()->WhyGone(rank_of(i));
+    const char* const meeting = group_->CollectiveAwaitedBy(rank_of(i));
+    const std::string gone = group_->peers()->ExitReason(rank_of(i));
     const Need need = waits_for(i);
     if (need == Need::kNothing) {
       if (!gone.empty() && !has_finished(i)) {
@@ -327,11 +327,11 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     round = std::min(round, adds(i));
     // All of them: those who were told of a loss before this worker may have gone for that reason.
     if (!gone.empty()) {
-      is_lost = NewsHasCome(is_here(i)) || is_lost;
+      is_lost = MessagesHaveArrived(is_here(i)) || is_lost;
       lost += NameLost(i, gone, !lost.empty());
       lost_rank = rank_of(i);
-    } else if (is_here(i) && group_->pulse()->IsSilent(rank_of(i))) {
-      return group_->GiveUp(rank_of(i), StrCat(call, ", ", RoundName(round)));
+    } else if (is_here(i) && group_->failure_detector()->IsSilent(rank_of(i))) {
+      return group_->ExcludeSilentRank(rank_of(i), StrCat(call, ", ", RoundName(round)));
     } else if (need == Need::kCall && meeting != nullptr) {
       elsewhere = i;
       call_there = meeting;
@@ -344,7 +344,7 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
                           RoundName(round), group_->peers()->Trace(lost_rank)));
   }
   // Whoever does not come may have heard of it, and gone for that reason.
-  if (!lost_later.empty() && NewsHasCome(/*of_this_node=*/false)) {
+  if (!lost_later.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
     return group_->Lost(
         lost_later_rank,
         StrCat(lost_later, " while rank ", group_->rank(), " waited in ", call, ", ",

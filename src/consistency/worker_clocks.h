@@ -21,13 +21,13 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "group/node_group.h"
 #include "memory/futex.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 
-struct CallsMade;
-struct Fence;
+struct CallDigest;
+struct SyncPoint;
 
 // Why a wait needs another worker.
 enum class Need {
@@ -37,7 +37,7 @@ enum class Need {
 };
 
 // The parts of a call that take a turn. A call that adds and gets takes two.
-enum class Turn : uint8_t { kAdd = 1, kGet = 2 };
+enum class TurnKind : uint8_t { kAdd = 1, kGet = 2 };
 
 class WorkerClocks {
  public:
@@ -104,11 +104,11 @@ class WorkerClocks {
   // Takes this worker's next turn and compares it with what others did at the same place. Mismatch,
   // on every rank, if somebody did something else there. Pending while this worker is too far
   // ahead.
-  Status TakeTurn(Turn turn, const char* call, const WaitLimit& limit);
+  Status TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit);
   // The two halves of it, for calls that have something to do in between: whether it may take up
   // to two turns now, and taking one.
   Status MayTakeTurns(const char* call, const WaitLimit& limit);
-  Status Take(Turn turn);
+  Status Take(TurnKind turn);
   // The error if the session has been given up.
   Status CheckAborted() { return group_->CheckAborted(/*was_waiting=*/false); }
   // This worker's add of its current round is there for all to see.
@@ -118,15 +118,15 @@ class WorkerClocks {
   // Compares the turns taken with those of the workers that have come to the fence before. At the
   // last one only adds count: a worker may read what came of it all for itself, but an add that
   // the others do not make would be lost.
-  void ComeTo(const Fence& fence);
+  void ReachSyncPoint(const SyncPoint& fence);
   // Compares all workers when all have come to the fence, as far as is known here: pending if some
   // have not.
-  Status CompareAt(const Fence& fence);
+  Status CompareAt(const SyncPoint& fence);
   // What this worker brings to a fence where it does not see the others.
-  CallsMade CallsBefore(const Fence& fence) const;
+  CallDigest CallsBefore(const SyncPoint& fence) const;
   // Whether every worker has come to that fence, or to the last one that this worker has come to.
   bool AllAt(uint64_t fence) const;
-  bool AllAtMyFence() const { return AllAt(slots_[me_].fence.load(std::memory_order_relaxed)); }
+  bool AllAtMySyncPoint() const { return AllAt(slots_[me_].fence.load(std::memory_order_relaxed)); }
   // This worker has released the table and comes to no more fences with it.
   void Depart() { slots_[me_].fence.store(UINT64_MAX, std::memory_order_release); }
   // Something else that sleepers wait for has happened.
@@ -159,7 +159,7 @@ class WorkerClocks {
   Status LookAfter(const char* call, const WaitLimit& limit,
                    const std::function<Need(int)>& waits_for);
   uint64_t turns(int worker) const { return slots_[worker].turns.load(std::memory_order_acquire); }
-  Turn TurnOf(int worker, uint64_t number) const;
+  TurnKind TurnOf(int worker, uint64_t number) const;
   // What two workers called at the same place, in the order of their ranks.
   Status Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call) const;
@@ -167,7 +167,7 @@ class WorkerClocks {
   Status Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call);
   // Mismatch if the calls of two workers that have come to the same fence do not agree there.
-  Status CompareAt(const Fence& fence, int one, int other);
+  Status CompareAt(const SyncPoint& fence, int one, int other);
   // Compares the turns from `first` on that a worker of this node and another have both taken.
   Status CompareTurns(int mine, int other, uint64_t first) const;
   // In which round a worker's turn was.
@@ -177,7 +177,7 @@ class WorkerClocks {
   // The news that the session was given up may be here before what was done before it.
   bool AllIsOnItsWay();
   // Whether it is long enough since somebody was seen to be gone that what it did before has come.
-  bool NewsHasCome(bool of_this_node);
+  bool MessagesHaveArrived(bool of_this_node);
 
   NodeGroup* group_;
   std::string name_;
@@ -202,7 +202,7 @@ template <class Done, class WaitsFor>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
                            WaitsFor waits_for) {
   constexpr auto kLook = std::chrono::milliseconds(20);
-  if (LookFor(done, group_->looking())) return Status::Ok();
+  if (SpinUntil(done, group_->spin_policy())) return Status::Ok();
   if (!waiting_) {
     waiting_ = true;
     waiting_since_ = Clock::now();
@@ -213,7 +213,7 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
   }
   for (;;) {
     const Instant look = std::min(limit.first(), Clock::now() + kLook);
-    if (SleepFor(&words_->moves, &words_->sleepers, look, done)) break;
+    if (SleepUntil(&words_->moves, &words_->sleepers, look, done)) break;
     const Status status = LookAfter(call, limit, waits_for);
     // Between the two looks what was waited for may have happened.
     if (!status.ok() && !status.pending() && done()) break;

@@ -40,24 +40,24 @@ void YieldCore();
 // How long to look for something that others make true before going to sleep. Most waits here are
 // short, and going to sleep and being woken costs tens of microseconds; but with more ranks than
 // cores the one that is waited for must get its turn.
-struct Looking {
+struct SpinPolicy {
   int looks;   // at the word alone
   int yields;  // then, giving the core away in between
 };
 // Where everybody who may be waited for has a core.
-constexpr Looking kOwnCore{200, 200};
+constexpr SpinPolicy kOwnCore{200, 200};
 // Where some share one, and run the sooner the sooner it is given to them. Yielding is tried a few
 // times only: the scheduler may not hand the core to a process of another session.
-constexpr Looking kSharedCore{4, 8};
+constexpr SpinPolicy kSharedCore{4, 8};
 
 // Looks whether done() is true for as long as a short wait takes.
 template <class Done>
-bool LookFor(Done done, const Looking& looking = kOwnCore) {
-  for (int i = 0; i < looking.looks; ++i) {
+bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
+  for (int i = 0; i < spin_policy.looks; ++i) {
     if (done()) return true;
     CpuRelax();
   }
-  for (int i = 0; i < looking.yields; ++i) {
+  for (int i = 0; i < spin_policy.yields; ++i) {
     if (done()) return true;
     YieldCore();
   }
@@ -67,8 +67,8 @@ bool LookFor(Done done, const Looking& looking = kOwnCore) {
 // Sleeps on `word` until done() is true, at most until `until`; true if it is. Whoever makes it
 // true then calls WakeSleepers, or changes the word and wakes it.
 template <class Done>
-bool SleepFor(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
-              Done done) {
+bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
+                Done done) {
   for (;;) {
     // Sleepers are counted before the condition is looked at, and the word read before it: either
     // the other side sees that somebody sleeps, or this side sees what it did.
@@ -94,9 +94,9 @@ inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t
 
 // First one, then the other.
 template <class Done>
-bool AwaitWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
-               Done done, const Looking& looking = kOwnCore) {
-  return LookFor(done, looking) || SleepFor(word, sleepers, until, done);
+bool WaitForWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
+                 Done done, const SpinPolicy& spin_policy = kOwnCore) {
+  return SpinUntil(done, spin_policy) || SleepUntil(word, sleepers, until, done);
 }
 
 }  // namespace multiverso

@@ -13,14 +13,14 @@ constexpr int kYields = 30;
 
 }  // namespace
 
-RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
+RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
   for (int i = 0; i < kLooks; ++i) {
     CpuRelax();
-    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
+    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Vote::kTaken;
   }
   for (int i = 0; i < kYields; ++i) {
     YieldCore();
-    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
+    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Vote::kTaken;
   }
   // From here on the lock is taken with the sleepers' bit set: others may sleep too, and only the
   // one who leaves can know, so it has to wake one of them in vain at worst.
@@ -29,7 +29,7 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
     uint32_t seen = word.load(std::memory_order_relaxed);
     if (seen == 0) {
       if (word.compare_exchange_strong(seen, mine, std::memory_order_acquire)) {
-        return Outcome::kTaken;
+        return Vote::kTaken;
       }
       continue;
     }
@@ -39,7 +39,7 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
     }
     const uint32_t holder = seen | kSleepers;
     const Instant now = Clock::now();
-    if (now >= until) return Outcome::kTimedOut;
+    if (now >= until) return Vote::kTimedOut;
     SleepOnWord(&word, holder, std::min(until, now + kLivenessCheck));
     if (word.load(std::memory_order_relaxed) != holder) continue;
     // Nobody left the lock in the meantime. If its holder is gone, exactly one waiter succeeds in
@@ -48,7 +48,7 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
     if (!probe.IsAlive(holder_rank)) {
       uint32_t expected = holder;
       if (word.compare_exchange_strong(expected, mine, std::memory_order_acquire)) {
-        return Outcome::kRecovered;
+        return Vote::kRecovered;
       }
     }
   }

@@ -31,7 +31,7 @@ class OwnerProbe {
 struct RobustLock {
   std::atomic<uint32_t> word{0};
 
-  enum class Outcome {
+  enum class Vote {
     kTaken,
     kRecovered,  // taken from a dead holder: what it protects may be half written
     kTimedOut,   // not taken
@@ -43,8 +43,8 @@ struct RobustLock {
                                         std::memory_order_relaxed);
   }
 
-  Outcome Take(int owner, const OwnerProbe& probe, Instant until) {
-    return TryTake(owner) ? Outcome::kTaken : TakeSlowly(owner, probe, until);
+  Vote Take(int owner, const OwnerProbe& probe, Instant until) {
+    return TryTake(owner) ? Vote::kTaken : TakeSlowly(owner, probe, until);
   }
 
   void Leave() {
@@ -60,7 +60,7 @@ struct RobustLock {
   static constexpr uint32_t kSleepers = 1U << 31;
   static uint32_t Mark(int owner) { return static_cast<uint32_t>(owner) + 1; }
 
-  Outcome TakeSlowly(int owner, const OwnerProbe& probe, Instant until);
+  Vote TakeSlowly(int owner, const OwnerProbe& probe, Instant until);
   void WakeOne();
 };
 

@@ -48,14 +48,14 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
   switch (lock->Take(user_.local_rank, *user_.probe, limit.first())) {
-    case RobustLock::Outcome::kTaken:
+    case RobustLock::Vote::kTaken:
       return Status::Ok();
-    case RobustLock::Outcome::kRecovered:
+    case RobustLock::Vote::kRecovered:
       LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
                         " of a table: a rank died in the middle of an operation; an add it was "
                         "making there, which was never acknowledged, may be there in part"));
       return Status::Ok();
-    case RobustLock::Outcome::kTimedOut:
+    case RobustLock::Vote::kTimedOut:
       break;
   }
   if (Clock::now() < limit.deadline) return Status::Pending();
