@@ -3,59 +3,31 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/vote.h"
 
 namespace multiverso {
 namespace {
 
-struct Vote {
-  int32_t code = 0;
-  int32_t error_number = 0;
-  int64_t position = 0;
-  LeaderMessage tidings;
-  char path[160] = {};
-  char text[296] = {};
+struct Message {
+  Vote vote;
+  LeaderMessage from_leader;
 };
 
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
 
-// Stands for the folder where a text begins with its path: no text of an error has it.
-constexpr char kHere = '\x01';
-
-std::string WithoutFolder(const std::string& text, const std::string& folder) {
-  if (folder.empty() || text.compare(0, folder.size(), folder) != 0) return text;
-  return kHere + text.substr(folder.size());
-}
-
-std::string WithFolder(const std::string& text, const std::string& folder) {
-  return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
-}
-
-Vote Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Vote>(); }
+Message Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Message>(); }
 
 }  // namespace
 
 void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
-              const LeaderMessage& tidings) {
-  Vote outcome;
-  outcome.code = static_cast<int32_t>(status.code());
-  outcome.tidings = tidings;
-  CopyText(outcome.text, WithoutFolder(status.text(), folder));
-  if (const FileFault* fault = status.file()) {
-    outcome.error_number = fault->error_number;
-    outcome.position = fault->position;
-    CopyText(outcome.path, WithoutFolder(fault->path, folder));
-  }
-  circle->Arrive(kind, &outcome, sizeof(outcome));
+              const LeaderMessage& from_leader) {
+  const Message message{Vote::Of(status, folder), from_leader};
+  circle->Arrive(kind, &message, sizeof(message));
 }
 
 Status FirstFailure(const Group& circle, const std::string& folder) {
   for (const int rank : circle.present()) {
-    const Vote outcome = Read(circle, rank);
-    if (outcome.code == 0) continue;
-    return Status(
-        static_cast<Code>(outcome.code),
-        StrCat("rank ", rank, ": ", WithFolder(outcome.text, folder)),
-        FileFault{WithFolder(outcome.path, folder), outcome.error_number, outcome.position});
+    MV_RETURN_IF_NOT_OK(Read(circle, rank).vote.ToStatus(StrCat("rank ", rank), folder));
   }
   return Status::Ok();
 }
@@ -73,6 +45,6 @@ Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vect
   return Status::Ok();
 }
 
-LeaderMessage LeaderMessageOf(const Group& circle, int rank) { return Read(circle, rank).tidings; }
+LeaderMessage LeaderMessageOf(const Group& circle, int rank) { return Read(circle, rank).from_leader; }
 
 }  // namespace multiverso
