@@ -100,12 +100,12 @@ Status ReplicaRounds::AddGet(const void* delta, void* out, Progress* progress,
     case kTurnTaken: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      MV_RETURN_IF_NOT_OK(clocks_.Take(TurnKind::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       std::memcpy(memory_.staging().values(place_, buffer), delta,
                   static_cast<size_t>(shape_.layout.bytes()));
       Describe(/*is_rows=*/false, buffer, 0);
       AnnounceAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Take(TurnKind::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
       progress->phase = kStaged;
       break;
     }
