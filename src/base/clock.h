@@ -60,6 +60,7 @@ struct WaitLimit {
   Interrupt* interrupt = nullptr;  // may be null
 
   Instant first() const { return std::min(deadline, slice_end); }
+  bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
   // To be called about every 50 ms during a wait, which ends unless the result is ok: aborted if
   // the caller gave the call up, pending at the end of the slice.
   Status Check(Instant now) const {
