@@ -29,7 +29,7 @@ constexpr auto kLongestCall = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;  // one thread at a time reads
+  std::mutex mutex;      // one thread at a time reads
   int64_t verified = 0;  // blocks
 };
 

@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "group/node_group.h"
 
 namespace multiverso {

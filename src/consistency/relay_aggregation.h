@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/backoff.h"
-#include "base/dtype.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "group/node_group.h"
 
 namespace multiverso {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/backoff.h"
-#include "base/dtype.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "consistency/chain_link.h"
 #include "group/node_group.h"
 #include "transport/deferred_failure.h"
@@ -69,7 +69,7 @@ class SpanningAggregation {
   std::vector<int> here_;  // ranks of the workers of this node
   int leader_;
   int64_t chunk_ = 0;
-  int64_t sent_ = 0;      // elements of the array that have been passed on, and that are summed
+  int64_t sent_ = 0;  // elements of the array that have been passed on, and that are summed
   int64_t summed_ = 0;
   Instant began_;
   std::optional<Backoff> backoff_;

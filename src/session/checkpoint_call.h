@@ -1,8 +1,8 @@
 // CheckpointCall: the common part of a save and a load.
 //
-// Both begin alike. A barrier ensures that no rank is in the middle of training; the previous save is
-// completed; the ranks negotiate which tables the call covers, and who is the master; and pending
-// adds are applied, so that each add is either before the checkpoint or after it.
+// Both begin alike. A barrier ensures that no rank is in the middle of training; the previous save
+// is completed; the ranks negotiate which tables the call covers, and who is the master; and
+// pending adds are applied, so that each add is either before the checkpoint or after it.
 #ifndef MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 #define MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 

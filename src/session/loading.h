@@ -1,9 +1,10 @@
 // Loading: the call that sets the tables to the content of a checkpoint.
 //
 // After CheckpointCall::Begin the master finds the checkpoint. Every rank reads the headers of the
-// files, compares them with the tables, and verifies its share of all blocks. Nothing changes unless
-// the whole checkpoint is intact. Then the ranks of each node divide the rows of the node among them
-// and read them into the tables, so the number of ranks that wrote the checkpoint does not matter.
+// files, compares them with the tables, and verifies its share of all blocks. Nothing changes
+// unless the whole checkpoint is intact. Then the ranks of each node divide the rows of the node
+// among them and read them into the tables, so the number of ranks that wrote the checkpoint does
+// not matter.
 #ifndef MULTIVERSO_SESSION_LOADING_H_
 #define MULTIVERSO_SESSION_LOADING_H_
 

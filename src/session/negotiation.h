@@ -1,6 +1,6 @@
-// Negotiation: the beginning of a save or a load. Every rank sends its request, which must be the same
-// on all ranks, and the list of its tables. Each rank releases tables at its own time, so the call
-// covers the tables that all ranks have.
+// Negotiation: the beginning of a save or a load. Every rank sends its request, which must be the
+// same on all ranks, and the list of its tables. Each rank releases tables at its own time, so the
+// call covers the tables that all ranks have.
 #ifndef MULTIVERSO_SESSION_NEGOTIATION_H_
 #define MULTIVERSO_SESSION_NEGOTIATION_H_
 
@@ -27,8 +27,8 @@ struct CheckpointRequest {
 
 using Tables = std::vector<std::shared_ptr<Table>>;
 
-// `tables` are those of this rank, out of `num_created` in the session so far. Returns the tables that
-// the call covers, in the order of their creation. MismatchError if the requests differ.
+// `tables` are those of this rank, out of `num_created` in the session so far. Returns the tables
+// that the call covers, in the order of their creation. MismatchError if the requests differ.
 Result<Tables> Negotiate(NodeGroup* group, CollectiveKind kind, const CheckpointRequest& request,
                          Tables tables, int64_t num_created, const WaitLimit& limit);
 

@@ -1,10 +1,10 @@
 // Saving: the call that writes a checkpoint.
 //
-// After CheckpointCall::Begin the master creates a folder to write in and announces it; from then on
-// no rank changes the tables. Then each rank's SaveJob writes the rows that the rank saves, straight
-// from the tables, and the call ends when the checkpoint is complete. In the background, each rank
-// copies its rows to memory instead; the call ends when all ranks have done so, while the jobs write
-// from the copies.
+// After CheckpointCall::Begin the master creates a folder to write in and announces it; from then
+// on no rank changes the tables. Then each rank's SaveJob writes the rows that the rank saves,
+// straight from the tables, and the call ends when the checkpoint is complete. In the background,
+// each rank copies its rows to memory instead; the call ends when all ranks have done so, while the
+// jobs write from the copies.
 #ifndef MULTIVERSO_SESSION_SAVING_H_
 #define MULTIVERSO_SESSION_SAVING_H_
 

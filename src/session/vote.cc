@@ -45,6 +45,8 @@ Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vect
   return Status::Ok();
 }
 
-LeaderMessage LeaderMessageOf(const Group& circle, int rank) { return Read(circle, rank).from_leader; }
+LeaderMessage LeaderMessageOf(const Group& circle, int rank) {
+  return Read(circle, rank).from_leader;
+}
 
 }  // namespace multiverso

@@ -1,5 +1,5 @@
-// Votes of a checkpoint call: each rank sends how it fared to the next allgather, so that a failure of
-// one rank is the result on every rank.
+// Votes of a checkpoint call: each rank sends how it fared to the next allgather, so that a failure
+// of one rank is the result on every rank.
 #ifndef MULTIVERSO_SESSION_VOTE_H_
 #define MULTIVERSO_SESSION_VOTE_H_
 
