@@ -1,5 +1,5 @@
-// Vote: how one rank fared in a step of a collective call. Each rank sends its vote to the others,
-// so that the first failure, in rank order, becomes the result on every rank.
+// Vote: how one rank fared in a step of a collective call. Each rank sends its vote to the others, so
+// that the first failure, in rank order, becomes the result on every rank.
 #ifndef MULTIVERSO_BASE_VOTE_H_
 #define MULTIVERSO_BASE_VOTE_H_
 
@@ -7,21 +7,25 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace multiverso {
 
-// Travels as bytes, which every rank of a job reads alike.
+// Travels as bytes.
 struct Vote {
   int32_t code = 0;
-  int32_t error_number = 0;
-  int64_t position = 0;
-  char path[160] = {};
-  char text[296] = {};
+  char text[300] = {};
 
-  // Paths in `folder`, which all ranks know, are sent without it: long ones would not fit.
-  static Vote Of(const Status& status, const std::string& folder = "");
-  // What the rank reported, with `context` in front of its text.
-  Status ToStatus(const std::string& context, const std::string& folder = "") const;
+  static Vote Of(const Status& status) {
+    Vote vote;
+    vote.code = static_cast<int32_t>(status.code());
+    CopyText(vote.text, status.text());
+    return vote;
+  }
+  // The rank's status, with `context` in front of the text of an error.
+  Status ToStatus(const std::string& context) const {
+    return code == 0 ? Status::Ok() : Status(static_cast<Code>(code), text).In(context);
+  }
 };
 
 }  // namespace multiverso

@@ -10,10 +10,26 @@ namespace {
 
 struct Message {
   Vote vote;
+  int32_t error_number = 0;
+  int32_t unused = 0;
+  int64_t position = 0;
   LeaderMessage from_leader;
+  char path[160] = {};
 };
 
 static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
+
+// Replaces the folder at the beginning of a text. No error's text contains it.
+constexpr char kHere = '\x01';
+
+std::string WithoutFolder(const std::string& text, const std::string& folder) {
+  if (folder.empty() || text.compare(0, folder.size(), folder) != 0) return text;
+  return kHere + text.substr(folder.size());
+}
+
+std::string WithFolder(const std::string& text, const std::string& folder) {
+  return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
+}
 
 Message Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Message>(); }
 
@@ -21,13 +37,25 @@ Message Read(const Group& circle, int rank) { return circle.deposit(rank).Read<M
 
 void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
               const LeaderMessage& from_leader) {
-  const Message message{Vote::Of(status, folder), from_leader};
+  Message message;
+  message.vote = Vote::Of(Status(status.code(), WithoutFolder(status.text(), folder)));
+  message.from_leader = from_leader;
+  if (const FileFault* fault = status.file()) {
+    message.error_number = fault->error_number;
+    message.position = fault->position;
+    CopyText(message.path, WithoutFolder(fault->path, folder));
+  }
   circle->Arrive(kind, &message, sizeof(message));
 }
 
 Status FirstFailure(const Group& circle, const std::string& folder) {
   for (const int rank : circle.present()) {
-    MV_RETURN_IF_NOT_OK(Read(circle, rank).vote.ToStatus(StrCat("rank ", rank), folder));
+    const Message message = Read(circle, rank);
+    if (message.vote.code == 0) continue;
+    return Status(
+        static_cast<Code>(message.vote.code),
+        StrCat("rank ", rank, ": ", WithFolder(message.vote.text, folder)),
+        FileFault{WithFolder(message.path, folder), message.error_number, message.position});
   }
   return Status::Ok();
 }

@@ -34,7 +34,7 @@ class ThreadHub {
   std::shared_ptr<MailRoom> mail_;
 };
 
-class ThreadTransport final : public Transport {
+class ThreadTransport : public Transport {
  public:
   ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
