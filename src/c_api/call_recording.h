@@ -1,4 +1,4 @@
-// Notes that calls of the C API leave in their rank's flight log.
+// Records of C API calls in the rank's flight recorder.
 #ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
@@ -14,13 +14,13 @@
 
 namespace multiverso::c_api {
 
-// A call that all ranks make together begins.
+// Begins the record of a collective call.
 inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind call,
                                          int64_t bytes = 0) {
   return session.session->group()->log()->Begin(call, /*table=*/-1, bytes);
 }
 
-// A call begins that moves `count` elements of a table, if it `gets`, `adds` or does both.
+// Begins the record of a call that moves `count` elements of a table.
 inline FlightRecorder::Entry* RecordCall(const Table& table, CallKind call, int64_t count,
                                          bool gets, bool adds) {
   FlightRecorder* const log = table.group()->log();
@@ -30,7 +30,7 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, CallKind call, int6
   return log->Begin(call, table.id(), bytes);
 }
 
-// Makes a collective call of the session, as `body` does it, and waits as RunCall does.
+// Runs `body`, a collective call of the session, with RunCall and records it.
 inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
                             std::function<Status(SessionEntry*, Interrupt*)> body) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
@@ -46,7 +46,7 @@ inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
   });
 }
 
-// The call has ended without having waited.
+// Ends the record of a call that did not wait.
 inline const Status& Ended(FlightRecorder::Entry* record, const Status& status) {
   record->EndAtOnce(status.code());
   return status;

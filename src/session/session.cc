@@ -130,7 +130,7 @@ void Session::Linger(const WaitLimit& limit) {
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
   SyncPointCheck fence = ComeToFence(CollectiveKind::kCreateTable);
-  // Counted when it has succeeded, as it does on all ranks or on none.
+  // KeepTable increments it after success, which all ranks share.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   TableCreation creation(spec, id, init_value, table_context());
