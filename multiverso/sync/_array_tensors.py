@@ -1,18 +1,14 @@
 """Arrays as tensors to be kept in step: in place where they can be, through a copy elsewhere."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native.arrays import CODES, address, table_dtype, view_of
+from multiverso._native.arrays import address, table_dtype, view_of
+from multiverso.sync._master_copy import TABLE_DTYPES, MasterCopy
 from multiverso.sync._tensor import Tensor
-
-#: Half precision, by its name (bfloat16 is a dtype of the package ml_dtypes): summed up in float32.
-HALVES: Final = ("float16", "bfloat16")
-
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 class PlainArray:
@@ -74,42 +70,35 @@ class CopiedArray:
 
 
 class HalfArray:
-    """An array of half precision: the pass works on a master copy of it in float32.
-
-    What rounding takes from the master copy is nothing that this worker has learned. So the copy
-    is given what the array has gained since it was last written, not the array's value.
-    """
+    """An array of half precision: the pass works on a master copy of it in float32."""
 
     is_fixed = False
-    dtype = _FLOAT32
 
     def __init__(self, array: NDArray[Any]) -> None:
+        self.dtype = TABLE_DTYPES[array.dtype.newbyteorder("=").name]
         self.shape = array.shape
         self.size = array.size
         self._array = array
-        self._master = np.empty(array.shape, _FLOAT32)
-        self._last = np.empty(array.shape, _FLOAT32)  # of the array
+        self._master = MasterCopy(np.empty(array.shape, self.dtype))
 
     def values(self) -> NDArray[Any]:
         """Return a copy in float32."""
-        return self._array.astype(_FLOAT32).reshape(-1)
+        return self._array.astype(self.dtype).reshape(-1)
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Keep `values` in the master copy, and set the array to what it can hold of them."""
-        np.copyto(self._master, values.reshape(self._array.shape))
+        """Keep `values` in the master copy, and set the array to them, rounded."""
+        np.copyto(self._master.values, values.reshape(self._array.shape))
         self.settle()
 
     def address(self) -> int:
-        """Return the address of the master copy, with what the array has gained."""
-        now = self._array.astype(_FLOAT32)
-        self._master += now - self._last
-        self._last = now
-        return address(self._master)
+        """Return the address of the master copy, with the array's delta added to it."""
+        self._master.add_delta(self._array.astype(self.dtype))
+        return address(self._master.values)
 
     def settle(self) -> None:
-        """Set the array to what it can hold of the master copy."""
-        np.copyto(self._array, self._master, casting="same_kind")
-        np.copyto(self._last, self._array)
+        """Set the array to the master copy, rounded."""
+        np.copyto(self._array, self._master.values, casting="same_kind")
+        self._master.record(self._array.astype(self.dtype))
 
 
 def tensor_of(array: NDArray[Any], what: str) -> Tensor:
@@ -123,10 +112,9 @@ def tensor_of(array: NDArray[Any], what: str) -> Tensor:
         If it cannot be written to, or has elements that share memory.
 
     """
-    native = array.dtype.newbyteorder("=")
-    is_half = native.name in HALVES
-    if not is_half and native not in CODES:
-        known = ", ".join([*HALVES, *(dtype.name for dtype in CODES)])
+    own = array.dtype.newbyteorder("=")
+    if own.name not in TABLE_DTYPES:
+        known = ", ".join(TABLE_DTYPES)
         msg = f"{what}: expected one of the dtypes {known}, received {array.dtype}"
         raise TypeError(msg)
     if not array.flags.writeable:
@@ -136,7 +124,7 @@ def tensor_of(array: NDArray[Any], what: str) -> Tensor:
     if array.size and any(stride == 0 and n > 1 for stride, n in pairs):
         msg = f"{what}: expected memory for each element, received strides {array.strides}"
         raise ValueError(msg)
-    if is_half:
+    if own != TABLE_DTYPES[own.name]:
         return HalfArray(array)
     if array.flags.carray and array.dtype.isnative:
         return PlainArray(array)
