@@ -1,4 +1,4 @@
-"""The programs of docs/tutorial.md print on several workers what they print on one."""
+"""The programs of docs/tutorial.md print the same on several workers as on one."""
 
 import ast
 import importlib.util
@@ -17,18 +17,18 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$\s*^```output\n(?P<output>.*?)^```$", re.DOTALL | re.MULTILINE
 )
-COMPILING = 400.0  # seconds that a job may take which compiles at first
+COMPILING = 400.0  # seconds for a job that compiles first
 
 pytestmark = pytest.mark.one_mpi
 
 
-# Set where other environments run the rest: "frameworks" for blocks that need one, or the names of
+# Set where other environments run the rest: "frameworks" for blocks that need one, or names of
 # modules, like "jax,flax", for blocks that import one of them.
 ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
 
 
 def why_not_here(code):
-    """Return why the code is not to be run in this environment, or None."""
+    """Return why the code cannot run in this environment, or None."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
@@ -43,7 +43,7 @@ def why_not_here(code):
 
 
 class TestTheTutorial(unittest.TestCase):
-    def test_three_workers_print_what_one_prints(self):
+    def test_three_workers_print_the_same_as_one(self):
         blocks = list(BLOCK.finditer(PAGE.read_text("utf-8")))
         parallel = [block for block in blocks if "mv.session" in block["code"]]
         self.assertGreater(len(parallel), 4)
@@ -54,7 +54,7 @@ class TestTheTutorial(unittest.TestCase):
                 script = Path(folder, "block.py")
                 script.write_text(block["code"], "utf-8")
                 job = run(script, np=3, limit=COMPILING).check()
-                # By the master alone; Theano adds what it does on the way.
+                # Only the master prints; Theano adds its own messages.
                 printed = job.output.splitlines()
                 for line in block["output"].splitlines():
                     self.assertEqual(printed.count(line), 1, job.output)
