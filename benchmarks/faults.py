@@ -34,7 +34,7 @@ from typing import Any, Self
 from environment import describe
 from fault_ranks import PEER_TIMEOUT, TIMEOUT
 from launcher import find_mpirun, mpi_environment, progress
-from multiverso._commands._launching import surviving
+from multiverso._mpi.mpirun import surviving
 
 _ROOT = Path(__file__).resolve().parents[1]
 _RANKS_PROGRAM = Path(__file__).with_name("fault_ranks.py")

@@ -27,7 +27,7 @@ from typing import Self
 
 import job_watchdog
 import multiverso
-from multiverso._commands._launching import surviving
+from multiverso._mpi.mpirun import surviving
 
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
