@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso._mpi.mpirun import environment, find_mpirun, without_job
+from multiverso._mpi.mpirun import find_mpirun, mpirun_vendor, without_rank
 from multiverso._native import capi, library
 from multiverso._version import __version__
 from multiverso.errors import LauncherError
@@ -96,7 +96,7 @@ def mpi() -> dict[str, Any]:
             text=True,
             errors="replace",
             timeout=_PATIENCE,
-            env=without_job(os.environ),
+            env=without_rank(os.environ),
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -116,32 +116,10 @@ def launcher(mpirun: str | None = None) -> dict[str, Any]:
     except LauncherError as error:
         return {"error": str(error)}
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            env=environment(1),
-            check=False,
-        )
+        vendor, version = mpirun_vendor(path)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"path": path, "error": f"{path} --version did not answer: {error}"}
-    return {"path": path, **_make_of(done.stdout + done.stderr)}
-
-
-def _make_of(text: str) -> dict[str, Any]:
-    """Return vendor and version from what an mpirun says about itself."""
-    vendor: str | None = None
-    if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text:
-        vendor = "Open MPI"
-    elif "Intel(R) MPI" in text:
-        vendor = "Intel MPI"
-    elif "HYDRA" in text or "MPICH" in text:
-        vendor = "MPICH"
-    words = text.replace("\n", " ").split()
-    version = next((w for w in words if w[:1].isdigit() and "." in w), None)
-    return {"vendor": vendor, "version": version}
+    return {"path": path, "vendor": vendor, "version": version}
 
 
 def machine() -> dict[str, Any]:

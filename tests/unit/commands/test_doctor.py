@@ -10,8 +10,7 @@ import unittest
 from unittest import mock
 
 import multiverso as mv
-from multiverso._commands import _checks, _system_info, doctor, info, main
-from multiverso._mpi import mpirun
+from multiverso._commands import _checks, _system_info, _trial, doctor, info, main
 
 #: A machine with nothing wrong.
 RIGHT = {
@@ -53,7 +52,7 @@ def facts(**changes):
 def ended(returncode=0, errors="", **changes):
     """Return how a trial of two ranks ended, whose hellos were changed so."""
     lines = [json.dumps({**HELLO, "rank": rank, **changes}) for rank in range(2)]
-    return mpirun.Ended(returncode, "\n".join(lines) + "\n", errors)
+    return _trial.TrialResult(returncode, "\n".join(lines) + "\n", errors)
 
 
 def run_command(*arguments):
@@ -103,8 +102,8 @@ class TestChecks(unittest.TestCase):
     def test_segments(self):
         self.check(_checks.check_segments(facts()), "ok")
         self.check(_checks.check_segments(facts(shared_memory__segments="file")), "ok", "files")
-        with mock.patch.object(_checks, "try_out") as trial:
-            trial.return_value = mpirun.Ended(1, "", "PermissionError: no\n")
+        with mock.patch.object(_checks, "run_trial") as trial:
+            trial.return_value = _trial.TrialResult(1, "", "PermissionError: no\n")
             self.check(
                 _checks.check_segments(facts()), "could be better", "no", "MULTIVERSO_SEGMENTS=file"
             )
@@ -142,7 +141,7 @@ class TestChecks(unittest.TestCase):
         self.check(judge(ended(size=1), 9), "broken", "do not see")
         self.check(judge(ended(right=False), 9), "broken", "do not see")
         self.check(judge(ended(num_nodes=2), 9), "could be better", "messages", "namespace")
-        quiet = mpirun.Ended(0, "", "")
+        quiet = _trial.TrialResult(0, "", "")
         self.check(judge(quiet, 9), "broken", "0 of 2 ranks", "nothing was printed")
 
     def test_complaint_of_a_plugin(self):
@@ -155,20 +154,6 @@ class TestChecks(unittest.TestCase):
         with mock.patch.object(_checks, "check_hello", side_effect=AssertionError):
             findings = list(_checks.check_all(broken, 2, 1.0))
         self.assertEqual(findings[-1].state, "broken")
-
-
-class TestMakes(unittest.TestCase):
-    def test_mpiruns_tell_their_make(self):
-        for text, vendor, version in (
-            ("HYDRA build details:\n    Version:    5.0.2\n", "MPICH", "5.0.2"),
-            ("mpirun (Open MPI) 5.0.11\n\nReport bugs", "Open MPI", "5.0.11"),
-            ("Intel(R) MPI Library for Linux* OS, Version 2021.10", "Intel MPI", "2021.10"),
-            ("something else", None, None),
-        ):
-            with self.subTest(text):
-                self.assertEqual(
-                    _system_info._make_of(text), {"vendor": vendor, "version": version}
-                )
 
 
 class TestCommands(unittest.TestCase):
