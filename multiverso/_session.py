@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
-from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
@@ -218,12 +217,7 @@ class Session:
         self._open_blocks += 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open_blocks -= 1
         if self._open_blocks or self.closed or self.forked:
             return

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso._mpi.mpirun import find_mpirun, mpirun_vendor, without_rank
+from multiverso._commands._trial import run_trial
+from multiverso._mpi.mpirun import find_mpirun, mpirun_vendor
 from multiverso._native import capi, library
 from multiverso._version import __version__
 from multiverso.errors import LauncherError
@@ -88,22 +89,14 @@ def distribution(name: str) -> str | None:
 
 def mpi() -> dict[str, Any]:
     """Return vendor, version and library of the MPI that mpi4py finds, or ``error``."""
+    probe = [sys.executable, "-m", "multiverso._commands._mpi_probe"]
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "multiverso._commands._mpi_probe"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_LIMIT,
-            env=without_rank(os.environ),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"error": f"the process that loads MPI failed: {error}"}
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+        ended = run_trial(probe, 1, _LIMIT)
+        found: dict[str, Any] = json.loads(ended.output.strip().rpartition("\n")[2])
+    except OSError as error:
+        return {"error": f"the process that loads MPI cannot be started: {error}"}
     except ValueError:
-        lines = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()
+        lines = (ended.errors.strip() or f"exit code {ended.returncode}").splitlines()
         return {"error": f"MPI could not be loaded: {lines[-1]}"}
     return found
 
