@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native.arrays import memory_at
-from multiverso.sync._master_copy import TABLE_DTYPES
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._staging import Staging
 
 

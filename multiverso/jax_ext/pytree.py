@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier
-from multiverso.sync._master_copy import TABLE_DTYPES
 from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import Access, variable_dtype
-from multiverso.sync._master_copy import TABLE_DTYPES
 from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
 

@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from multiverso._native.arrays import address, memory_at
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.keras_ext._variables import Access, variable_dtype
-from multiverso.sync._master_copy import TABLE_DTYPES
 from multiverso.sync._staging import Staging, Store, staged_tensors
 from multiverso.sync._tensor import Tensor
 

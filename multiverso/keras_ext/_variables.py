@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from multiverso.sync._master_copy import TABLE_DTYPES
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._tensor import Tensor
 

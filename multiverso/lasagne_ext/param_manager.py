@@ -3,8 +3,8 @@
 import warnings
 from typing import Any
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
-from multiverso.sync._master_copy import TABLE_DTYPES
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
 from multiverso.sync._tensor import Tensor, grouped
 from multiverso.sync._tensor_sync import taking_part

@@ -7,21 +7,10 @@ something that the worker has learned. So the delta is what the parameter has ga
 last written, not the difference between the parameter and the table.
 """
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-#: The dtype of the table for parameters of each dtype. Half precision is summed in float32.
-#: (bfloat16 is a dtype of the package ml_dtypes.)
-TABLE_DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "float32": np.dtype(np.float32),
-    "float64": np.dtype(np.float64),
-    "float16": np.dtype(np.float32),
-    "bfloat16": np.dtype(np.float32),
-    "int32": np.dtype(np.int32),
-    "int64": np.dtype(np.int64),
-}
 
 
 class MasterCopy:

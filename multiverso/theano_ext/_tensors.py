@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays
-from multiverso.sync._master_copy import TABLE_DTYPES, MasterCopy
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
 from multiverso.sync._tensor import Group
 from multiverso.theano_ext._backend import is_shared_variable
 

@@ -6,7 +6,8 @@ from typing import Any, Final
 import torch
 from numpy.typing import NDArray
 
-from multiverso.sync._master_copy import TABLE_DTYPES, MasterCopy
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
 from multiverso.sync._tensor import Group
 
 #: The dtypes of tensors that a table can hold.
