@@ -11,7 +11,7 @@ updater, which runs beside the parameters. Keras is imported when training begin
 """
 
 from multiverso.learn._environment import choose_backend
-from multiverso.learn._errors import InputError
+from multiverso.learn._input import InputError
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.h5data import H5Data

@@ -172,7 +172,7 @@ class TestTrainings(Outcomes):
             "loss": ("InputError", "'no loss'"),
             "metrics": ("InputError", "'no metric'"),
             "worker's optimiser": ("InputError", "'none'"),
-            "shapes": ("InputError", "the model and the data do not go together"),
+            "shapes": ("InputError", "the data do not fit the model"),
             "model": ("RuntimeError", "expected build_model() to be overridden"),
             "data": ("RuntimeError", "rank 2: OSError: the disk is gone"),
         }

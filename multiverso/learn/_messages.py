@@ -1,0 +1,152 @@
+"""The messages between the ranks of a training: one record type for each, sent as JSON.
+
+Messages carry progress and orders only; parameters travel through tables.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from multiverso.learn._input import InputError
+
+#: An activity (its index in `ACTIVITIES`), when it began (Unix time), how long it took (seconds).
+Event = tuple[int, float, float]
+
+
+class StoppedError(Exception):
+    """The training was ended because another rank failed; the message is that rank's error."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """To the master: this rank has made its model."""
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """From the master: all ranks are ready. Sub-masters, which have no model, need the sizes.
+
+    Attributes
+    ----------
+    weights, state : int
+        Number of trainable parameters, and of other floats such as running means.
+    dtype : str
+        "float32" or "float64".
+
+    """
+
+    weights: int
+    state: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """To or from the master: a rank failed, and the training ends."""
+
+    text: str
+    is_input_error: bool
+
+    def error(self) -> Exception:
+        """Return the exception that the receiver raises."""
+        return InputError(self.text) if self.is_input_error else StoppedError(self.text)
+
+
+@dataclass(frozen=True)
+class Report:
+    """To the master: what a worker did since its last report.
+
+    Attributes
+    ----------
+    metrics : dict of str to float
+        Mean loss and metrics over these samples.
+    ended_epoch : bool
+        Whether the worker has reached the end of its files.
+
+    """
+
+    samples: int
+    updates: int
+    metrics: dict[str, float]
+    ended_epoch: bool
+
+
+@dataclass(frozen=True)
+class WorkerDone:
+    """To the sub-master or the master: a worker has finished, with the totals of its training."""
+
+    rank: int
+    samples: int
+    updates: int
+    seconds: dict[str, float]
+    events: list[Event]
+    staleness: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class GroupDone:
+    """To the master: all workers of a group have finished."""
+
+    rank: int
+    workers: list[int]
+    exchanges: int
+    seconds: dict[str, float]
+    events: list[Event]
+
+
+@dataclass(frozen=True)
+class StartEpoch:
+    """From the master: train."""
+
+
+@dataclass(frozen=True)
+class StopTraining:
+    """From the master: do not start another epoch."""
+
+
+@dataclass(frozen=True)
+class SetLearningRate:
+    """From the master: use this learning rate in the worker's own optimiser."""
+
+    rate: float
+
+
+@dataclass(frozen=True)
+class SaveCheckpoint:
+    """From the master: take part in saving a checkpoint, which is collective."""
+
+    epochs: int
+
+
+@dataclass(frozen=True)
+class EndTraining:
+    """From the master: it needs the tables no longer, so the session may end."""
+
+
+Message = (
+    Ready
+    | ModelSize
+    | Failure
+    | Report
+    | WorkerDone
+    | GroupDone
+    | StartEpoch
+    | StopTraining
+    | SetLearningRate
+    | SaveCheckpoint
+    | EndTraining
+)
+
+_TYPES: Final = {each.__name__: each for each in Message.__args__}
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as JSON: the name of its type, and its fields."""
+    return json.dumps([type(message).__name__, vars(message)]).encode()
+
+
+def decode(data: bytes | bytearray) -> Message:
+    """Return the message that `encode` made `data` of."""
+    name, fields = json.loads(data)
+    message: Any = _TYPES[name](**fields)
+    return message  # type: ignore[no-any-return]

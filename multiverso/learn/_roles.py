@@ -1,0 +1,349 @@
+"""The roles of ranks in a training: master, sub-master and worker.
+
+Every rank first prepares: it checks its input, makes its model, and tells the master. So all ranks
+learn of an error before training begins, and all raise it.
+"""
+
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from multiverso import api
+from multiverso.learn import _messages as messages
+from multiverso.learn._activity import ActivityTimer, chrome_trace
+from multiverso.learn._exchange import GroupExchange, ParameterExchange
+from multiverso.learn._history import History, write_json
+from multiverso.learn._input import InputError, first_line
+from multiverso.learn._layout import Layout
+from multiverso.learn._messages import Failure, Message, ModelSize, StoppedError, WorkerDone
+from multiverso.learn._mpi import Channel, LocalChannel
+from multiverso.learn._training import RankContext, Training
+from multiverso.learn._training_loop import TrainingLoop
+from multiverso.learn._training_tables import TrainingTables
+from multiverso.learn.data import Data
+
+_log = logging.getLogger("multiverso")
+
+
+class Role:
+    """What a rank does in a training. The subclasses are the roles.
+
+    Attributes
+    ----------
+    model : keras.Model or None
+        On the master, after `train`: the trained model.
+    outcome : History or None
+        On the master, after `train`: the history.
+
+    """
+
+    model: Any = None
+    outcome: History | None = None
+
+    def __init__(self, training: Training, channel: Channel, layout: Layout) -> None:
+        self.training = training
+        self.channel = channel
+        self.layout = layout
+        self.timer = ActivityTimer(training.profile is not None)
+        self.context = RankContext(training, channel, layout, self.timer)
+
+    def prepare(self) -> None:
+        """Check the input and make what training needs. All ranks call it."""
+        raise NotImplementedError
+
+    def train(self, session: Any) -> dict[str, list[float | None]] | None:
+        """Play the role until training is over; return the metrics on the master."""
+        raise NotImplementedError
+
+    def data_of(self, files: Sequence[str]) -> Data:
+        """Return a copy of the data with these files."""
+        data = copy.copy(self.training.data)
+        data.set_file_names(files)
+        return data
+
+    def training_replica(self, worker: int) -> tuple[Any, Data]:
+        """Return the replica and the data of the worker with this number."""
+        from multiverso.learn.replicas import training_replica
+
+        training = self.training
+        workers = len(self.layout.workers)
+        data = self.data_of(files_of_worker(training.train_list, worker, workers))
+        batch = _first_batch(data, f"worker {worker}: ")
+        _seed(training.seed, worker)
+        return training_replica(training.model_builder.build_model(), training.algo, batch), data
+
+    def tables(self, model: ModelSize, replica: Any = None) -> tuple[TrainingTables, range]:
+        """Create or restore the tables; return them and the epochs to train. Collective.
+
+        Raises
+        ------
+        InputError
+            On all ranks, if the checkpoint cannot be restored.
+
+        """
+        training = self.training
+        initial = (None, None) if replica is None else (replica.weights, replica.state)
+        tables = TrainingTables(training.algo, model, self.layout, *initial)
+        done = 0 if training.restore is None else tables.load(training.restore)
+        if done >= training.num_epochs:
+            raise InputError(
+                f"cannot restore {training.restore}: expected a checkpoint before epoch "
+                f"{training.num_epochs}, the last one, received one after epoch {done}"
+            )
+        return tables, range(done, training.num_epochs)
+
+    def exchange(self, replica: Any) -> tuple[ParameterExchange, range]:
+        """Create the tables; return the exchange of `replica` and the epochs to train. Collective.
+
+        With groups it waits until the parameters of every group are set.
+        """
+        training = self.training
+        tables, epochs = self.tables(_size_of(replica), replica)
+        if training.restore is not None and not training.algo.local_steps:
+            replica.set_learning_rate(tables.optimised.options["learning_rate"])
+        if self.layout.groups:
+            api.barrier()
+        return ParameterExchange(self.context, replica, tables), epochs
+
+    def report_failure(self, error: Exception) -> None:
+        """Tell the master that this rank has failed, unless the master has ended the training."""
+        if not isinstance(error, StoppedError):
+            self.channel.send(_failure(error), 0)
+
+    def wait_for_all(self) -> ModelSize:
+        """Wait until all ranks have made their models; return the size of the model."""
+        order = self.channel.wait("all ranks to make their models")[1]
+        if isinstance(order, Failure):
+            raise order.error()
+        assert isinstance(order, ModelSize)
+        return order
+
+
+class WorkerRole(Role):
+    """A rank that only trains."""
+
+    def prepare(self) -> None:
+        """Make the replica, and wait until all ranks have one."""
+        try:
+            self.replica, self.data = self.training_replica(self.layout.number(self.channel.rank))
+        except Exception as error:
+            self.report_failure(error)
+        else:
+            self.channel.send(messages.Ready(), 0)
+        self.wait_for_all()
+
+    def train(self, session: Any) -> None:
+        """Train until the master ends the training."""
+        try:
+            exchange, epochs = self.exchange(self.replica)
+            loop = TrainingLoop(self.context, self.replica, exchange, self.data)
+            loop.train(epochs)
+            session.finish()
+            loop.wait_for_end()
+        except Exception as error:
+            self.report_failure(error)
+            raise
+
+
+class SubMasterRole(Role):
+    """A rank that exchanges its group's parameters with those of all. It needs no model.
+
+    It exchanges after every `sync_every` updates of the group and after the last one. The workers
+    tell it when they are done. It tells the master only after the exchange of their last updates,
+    so that the master saves complete parameters.
+    """
+
+    def prepare(self) -> None:
+        """Get the size of the model from the master."""
+        self.channel.send(messages.Ready(), 0)
+        self.size = self.wait_for_all()
+
+    def train(self, session: Any) -> None:
+        """Serve the group until the master ends the training."""
+        group = self.context.group
+        assert group is not None
+        try:
+            self.shared, _ = self.tables(self.size)
+            self.top = GroupExchange(self.context, self.shared)
+            self.done: list[WorkerDone] = []
+            self.top.begin()
+            api.barrier()
+            self._serve(group.workers)
+        except Exception as error:
+            self.report_failure(error)
+            raise
+
+    def _serve(self, workers: Sequence[int]) -> None:
+        ranks = ", ".join(map(str, workers))
+        waiting = self.channel.backoff(f"its workers, the ranks {ranks}", first=1e-4)
+        before = 0
+        while True:
+            received = self.channel.poll()
+            if received is not None and not self._handle(received[1], workers):
+                return
+            pending = self.top.pending()
+            if received is not None or pending != before:
+                waiting.restart()
+            if pending >= self.training.algo.sync_every:
+                self.top.pass_on()
+                pending = 0
+            before = pending
+            if received is None:
+                with self.timer.measure("waiting"):
+                    waiting.pause()
+
+    def _handle(self, message: Message, workers: Sequence[int]) -> bool:
+        """Handle a message of the master or of a worker; return whether training continues."""
+        match message:
+            case WorkerDone():
+                self.done.append(message)
+                if len(self.done) == len(workers):
+                    self._report_done(workers)
+            case Failure():
+                raise message.error()
+            case messages.SaveCheckpoint() if self.training.checkpoint is not None:
+                self.top.pass_on()
+                with self.timer.measure("waiting"):
+                    self.shared.save(self.training.checkpoint, message.epochs)
+        return not isinstance(message, messages.EndTraining)
+
+    def _report_done(self, workers: Sequence[int]) -> None:
+        self.top.pass_on()
+        rank, timer = self.channel.rank, self.timer
+        report = messages.GroupDone(
+            rank, list(workers), self.top.exchanges, timer.seconds, timer.events
+        )
+        self.channel.send(report, 0)
+        for done in self.done:
+            self.channel.send(done, 0)
+
+
+class MasterRole(Role):
+    """The rank that validates and coordinates the workers; it also trains if it is alone."""
+
+    def prepare(self) -> None:
+        """Check all input, make the model, and wait until all ranks have prepared."""
+        failure: Failure | None = None
+        raised: Exception | None = None
+        try:
+            self._prepare()
+        except Exception as error:
+            failure, raised = _failure(error), error
+        for _ in range(self.channel.size - 1):
+            rank, message = self.channel.wait("all workers to make their models")
+            if isinstance(message, Failure) and failure is None:
+                failure = Failure(f"rank {rank}: {message.text}", message.is_input_error)
+        if failure is None:
+            self.channel.send_to_workers(_size_of(self.replica))
+            return
+        self.channel.send_to_workers(failure)
+        raise failure.error() if raised is None else raised
+
+    def _prepare(self) -> None:
+        from multiverso.learn.replicas import validation_replica
+
+        training = self.training
+        files, workers = len(training.train_list), len(self.layout.workers)
+        if files < workers:
+            raise InputError(
+                f"expected a file or more for each of the {workers} workers, received {files} "
+                f"{'file' if files == 1 else 'files'} for training"
+            )
+        training.data.check([*training.train_list, *training.val_list])
+        train_data = self.data_of(training.train_list)
+        self.samples = train_data.count_data()
+        self.validation = self.data_of(training.val_list) if training.val_list else None
+        _seed(training.seed, 0)
+        model = training.model_builder.build_model()
+        batch = _first_batch(train_data if self.validation is None else self.validation)
+        self.replica = validation_replica(model, training.algo, batch)
+        if self.channel.size == 1:
+            self.trained, self.data = self.training_replica(0)
+
+    def train(self, session: Any) -> dict[str, list[float | None]]:
+        """Coordinate the workers, and train if this rank is alone; return the metrics."""
+        from multiverso.learn._coordinator import Coordinator
+
+        training, channel = self.training, self.channel
+        try:
+            exchange, epochs = self.exchange(self.replica)
+            coordinator = Coordinator(
+                self.context, self.replica, exchange, self.validation, self.samples, epochs
+            )
+            if isinstance(channel, LocalChannel):
+                self._train_alone(channel, coordinator, exchange, epochs)
+            else:
+                session.finish()  # only the workers take part in the rounds of lock-step
+                self._coordinate(coordinator)
+            metrics: dict[str, list[float | None]] = coordinator.end()
+        except Exception as error:
+            channel.send_to_workers(_failure(error))
+            raise
+        self.model, self.outcome = self.replica.model, coordinator.history
+        if training.profile is not None:
+            write_json(training.profile, chrome_trace(coordinator.events))
+        channel.send_to_workers(messages.EndTraining())
+        return metrics
+
+    def _coordinate(self, coordinator: Any) -> None:
+        coordinator.begin()
+        while not coordinator.over:
+            rank, message = self.channel.wait("a report of the workers")
+            if isinstance(message, Failure):
+                raise Failure(f"rank {rank}: {message.text}", message.is_input_error).error()
+            coordinator.receive(rank, message)
+
+    def _train_alone(
+        self, channel: LocalChannel, coordinator: Any, exchange: ParameterExchange, epochs: range
+    ) -> None:
+        channel.deliver = lambda message: coordinator.receive(0, message)
+        coordinator.begin()
+        own = exchange.for_replica(self.trained)
+        TrainingLoop(self.context, self.trained, own, self.data).train(epochs)
+        self.trained.finish()
+
+
+def role_of(training: Training, channel: Channel, layout: Layout) -> Role:
+    """Return the role of this rank."""
+    if channel.rank == 0:
+        return MasterRole(training, channel, layout)
+    group = layout.group_of(channel.rank)
+    if group is not None and group.submaster == channel.rank:
+        return SubMasterRole(training, channel, layout)
+    return WorkerRole(training, channel, layout)
+
+
+def files_of_worker(files: Sequence[str], worker: int, workers: int) -> list[str]:
+    """Return a worker's contiguous share of the files; shares differ by one file at most."""
+    each, more = divmod(len(files), workers)
+    begin = worker * each + min(worker, more)
+    return list(files[begin : begin + each + (worker < more)])
+
+
+def _first_batch(data: Data, who: str = "") -> Any:
+    batch = next(iter(data.generate_data()), None)
+    if batch is None:
+        raise InputError(f"{who}expected a batch from {data.file_names}, received none")
+    return batch
+
+
+def _size_of(replica: Any) -> ModelSize:
+    return ModelSize(replica.weights.size, replica.state.size, replica.dtype.name)
+
+
+def _failure(error: Exception) -> Failure:
+    is_input_error = isinstance(error, InputError)
+    if not is_input_error:
+        _log.debug("this rank failed", exc_info=error)
+    text = first_line(error)
+    if not isinstance(error, InputError | StoppedError):
+        text = f"{type(error).__name__}: {text}"
+    return Failure(text, is_input_error)
+
+
+def _seed(seed: int | None, worker: int) -> None:
+    if seed is not None:
+        import keras
+
+        keras.utils.set_random_seed((seed + worker) % 2**32)
