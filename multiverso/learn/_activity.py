@@ -12,21 +12,7 @@ ACTIVITIES: Final = ("computing", "waiting", "communicating")
 
 
 class ActivityTimer:
-    """Adds up the seconds of each activity.
-
-    Parameters
-    ----------
-    trace : bool
-        Whether to keep an event for every measured interval.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        Total for each of `ACTIVITIES`.
-    events : list of Event
-        Empty without `trace`.
-
-    """
+    """Adds up the `seconds` of each activity; with `trace` it keeps an event for each interval."""
 
     def __init__(self, trace: bool = False) -> None:
         self.seconds = dict.fromkeys(ACTIVITIES, 0.0)

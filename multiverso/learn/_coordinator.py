@@ -28,24 +28,15 @@ class Coordinator:
     Parameters
     ----------
     context : RankContext
-        Of the master.
-    replica : Replica
-        The master's own copy of the model, used for validation and callbacks.
-    exchange : ParameterExchange
-        Of this replica.
+        The master's.
+    replica, exchange : Replica, ParameterExchange
+        The master's copy of the model, used for validation and callbacks, and its exchange.
     validation : Data or None
         With the files for validation, if there are any.
     samples : int or None
         Number of samples in all training files, if it is known.
     epochs : range
         The epochs to train, counted from 0.
-
-    Attributes
-    ----------
-    history : History
-        What has happened so far.
-    events : dict of int to list of Event
-        The trace of each rank that is done.
 
     """
 

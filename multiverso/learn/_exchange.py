@@ -24,15 +24,6 @@ class ParameterExchange:
     The counter then tells all of them how many workers the mean is over. If it has not changed, the
     epoch is over for all.
 
-    Parameters
-    ----------
-    context : RankContext
-        Of this rank.
-    replica : Replica
-        This rank's copy of the model.
-    tables : TrainingTables
-        All tables.
-
     Attributes
     ----------
     staleness : dict of int to int

@@ -1,8 +1,10 @@
 """Checks of what a user gives, and the error that they raise."""
 
+import contextlib
 import math
 import numbers
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,17 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message, or its type if the message is empty."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next(filter(None, lines), "") or type(error).__name__
+
+
+@contextlib.contextmanager
+def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
+    """Turn exceptions of these types in the block into an InputError that begins with `problem`."""
+    types = types or (Exception,)
+    try:
+        yield
+    except types as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise InputError(f"{problem}: {reason}") from error
 
 
 def checked_integer(name: str, value: Any, least: int) -> int:
@@ -39,9 +52,9 @@ def checked_number(name: str, value: Any, most: float = math.inf) -> float:
 
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the content of a UTF-8 text file; InputError if it cannot be read."""
+    with as_input_error(f"cannot read {path}", OSError):
+        data = Path(path).read_bytes()
     try:
-        return Path(path).read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or first_line(error)}") from error
+        return data.decode()
     except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path}: it is not a text file in UTF-8") from error

@@ -52,10 +52,6 @@ class Layout:
             return tuple(sorted(rank for group in self.groups for rank in group.workers))
         return tuple(range(1, self.size)) or (0,)
 
-    def number(self, rank: int) -> int:
-        """Return the number of a worker, from 0 in rank order."""
-        return self.workers.index(rank)
-
     def group_of(self, rank: int) -> Group | None:
         """Return the group of a sub-master or a worker; None for the master or without groups."""
         for group in self.groups:

@@ -63,17 +63,9 @@ def _host(comm: Any) -> Iterator[Any]:
 
 
 class Backoff:
-    """Pauses between polls, each twice as long as the last, up to 2 ms; with a deadline.
+    """Pauses between polls, each twice as long as the last, up to 2 ms.
 
-    Parameters
-    ----------
-    first : float
-        Seconds of the first pause.
-    timeout : float
-        Seconds after `restart` at which `pause` raises OperationTimeout.
-    message : str
-        The message of that error.
-
+    `timeout` seconds after `restart`, `pause` raises OperationTimeout with `message`.
     """
 
     def __init__(self, first: float, timeout: float, message: str) -> None:
@@ -98,15 +90,9 @@ class Backoff:
 class Channel:
     """Sends messages to other ranks without blocking, and receives them by polling.
 
-    A blocking receive of MPI would keep a core busy, so a rank that waits sleeps between polls.
-
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Intracomm
-        The ranks. It is duplicated, so that no other code can receive these messages. Collective.
-    timeout : float
-        Longest wait for a message, in seconds.
-
+    A blocking receive of MPI would keep a core busy, so a rank that waits sleeps between polls, for
+    `timeout` seconds at most. Making one is collective: the communicator is duplicated, so that no
+    other code can receive these messages.
     """
 
     def __init__(self, comm: Any, timeout: float) -> None:
@@ -143,11 +129,7 @@ class Channel:
     def wait(self, reason: str) -> tuple[int, Message]:
         """Wait for the next message; return its sender and the message.
 
-        Raises
-        ------
-        OperationTimeout
-            If no message arrives within the timeout; its message contains `reason`.
-
+        Raises OperationTimeout, with `reason` in its message, if none arrives in time.
         """
         waiting = self.backoff(reason)
         while (message := self.poll()) is None:
@@ -173,11 +155,7 @@ class Channel:
 class LocalChannel(Channel):
     """The channel of one rank that is both master and worker: messages stay in the process.
 
-    Attributes
-    ----------
-    deliver : callable
-        Receives each message of the worker; the worker polls for those of the master.
-
+    `deliver` receives each message of the worker, which polls for those of the master.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -186,15 +164,12 @@ class LocalChannel(Channel):
         self.deliver: Callable[[Message], None] = lambda message: None
 
     def send(self, message: Message, rank: int) -> None:
-        """Give a message of the worker to the master."""
         self.deliver(message)
 
     def send_to_workers(self, message: Message) -> None:
-        """Keep a message of the master until the worker polls."""
         self._orders.append(message)
 
     def poll(self) -> tuple[int, Message] | None:
-        """Return the next message of the master."""
         return (0, self._orders.popleft()) if self._orders else None
 
     def close(self) -> None:

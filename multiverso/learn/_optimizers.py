@@ -59,11 +59,6 @@ class ServerOptimizer:
     updater: str
     options: dict[str, float]
 
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate at the start."""
-        return self.options["learning_rate"]
-
     def keras_twin(self) -> Any:
         """Return an optimiser of Keras with the same name and options."""
         import keras

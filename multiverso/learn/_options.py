@@ -1,11 +1,15 @@
 """The options of ``multiverso-learn train``, and how their values are read."""
 
 import argparse
+import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from multiverso.learn._input import InputError
+
+#: Metrics that Keras 3 has renamed.
+_METRICS: Final = {"acc": "accuracy", "val_acc": "val_accuracy"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,14 +95,7 @@ def _add(group: Any, words: str, text: str, default: Any = None, **given: Any) -
 
 
 def options_of(words: list[str]) -> dict[str, float | bool]:
-    """Return the options in words like ``learning_rate=0.1`` or ``momentum=0.9,nesterov=true``.
-
-    Raises
-    ------
-    InputError
-        If a word does not have this form.
-
-    """
+    """Return the options in words like ``learning_rate=0.1`` or ``momentum=0.9,nesterov=true``."""
     options: dict[str, float | bool] = {}
     for word in ",".join(words).split(","):
         name, _, value = word.strip().partition("=")
@@ -117,44 +114,23 @@ def options_of(words: list[str]) -> dict[str, float | bool]:
 
 
 def patience(text: str) -> tuple[str, str, int]:
-    """Return metric, "<" or ">", and number of epochs of ``val_loss,<,4`` or of ``4``.
-
-    Raises
-    ------
-    InputError
-        If `text` has another form.
-
-    """
+    """Return metric, "<" or ">", and number of epochs of ``val_loss,<,4`` or of ``4``."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 1:
         parts = ["val_loss", "<", parts[0]]
     # In mpi_learn ~< means "less than before, on average".
     if len(parts) == 3 and parts[1].lstrip("~") in ("<", ">") and parts[2].isdigit():
-        return _metric(parts[0]), parts[1].lstrip("~"), int(parts[2])
+        return _METRICS.get(parts[0], parts[0]), parts[1].lstrip("~"), int(parts[2])
     raise InputError(f"--early-stopping: expected N or METRIC,<,N or METRIC,>,N, received {text!r}")
 
 
 def limit(text: str) -> tuple[str, str, float]:
-    """Return metric, "<" or ">", and value of ``val_accuracy,>,0.97``.
-
-    Raises
-    ------
-    InputError
-        If `text` has another form.
-
-    """
+    """Return metric, "<" or ">", and value of ``val_accuracy,>,0.97``."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) == 3 and parts[1] in ("<", ">"):
-        try:
-            return _metric(parts[0]), parts[1], float(parts[2])
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            return _METRICS.get(parts[0], parts[0]), parts[1], float(parts[2])
     raise InputError(f"--target-metric: expected METRIC,<,X or METRIC,>,X, received {text!r}")
-
-
-def _metric(name: str) -> str:
-    """Return the name of a metric in Keras 3."""
-    return {"acc": "accuracy", "val_acc": "val_accuracy"}.get(name, name)
 
 
 def _at_least(least: int) -> Callable[[str], int]:

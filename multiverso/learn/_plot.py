@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiverso.learn._input import InputError, read_text
+from multiverso.learn._input import InputError, as_input_error, read_text
 
 
 def plot(histories: Sequence[str], output: str) -> list[Path]:
@@ -31,10 +31,8 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
     from matplotlib.figure import Figure
 
     folder = Path(output)
-    try:
+    with as_input_error(f"cannot create the folder {folder}", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot create the folder {folder}: {error.strerror}") from error
     quantity = _quantity(found.values())
     drawings: dict[str, tuple[Callable[[Any], Sequence[float]] | None, str, str]] = {
         "accuracy_by_epoch": (lambda history: _column(history, "epoch"), "epoch", quantity),
@@ -115,12 +113,9 @@ def _labelled(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(name: str) -> Any:
-    try:
-        history = json.loads(read_text(name))
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot use {name}: it is not JSON") from error
+    text = read_text(name)
+    with as_input_error(f"cannot use {name}", ValueError):
+        history = json.loads(text)
     try:
         kinds = [type(history[key]) for key in ("history", "epochs", "staleness")]
         is_history = kinds == [dict, list, dict] and all(

@@ -11,14 +11,13 @@ from typing import Any
 
 from multiverso import api
 from multiverso.learn import _messages as messages
-from multiverso.learn._activity import ActivityTimer, chrome_trace
+from multiverso.learn._activity import chrome_trace
 from multiverso.learn._exchange import GroupExchange, ParameterExchange
 from multiverso.learn._history import History, write_json
 from multiverso.learn._input import InputError, first_line
-from multiverso.learn._layout import Layout
 from multiverso.learn._messages import Failure, Message, ModelSize, StoppedError, WorkerDone
-from multiverso.learn._mpi import Channel, LocalChannel
-from multiverso.learn._training import RankContext, Training
+from multiverso.learn._mpi import LocalChannel
+from multiverso.learn._training import RankContext
 from multiverso.learn._training_loop import TrainingLoop
 from multiverso.learn._training_tables import TrainingTables
 from multiverso.learn.data import Data
@@ -27,26 +26,16 @@ _log = logging.getLogger("multiverso")
 
 
 class Role:
-    """What a rank does in a training. The subclasses are the roles.
-
-    Attributes
-    ----------
-    model : keras.Model or None
-        On the master, after `train`: the trained model.
-    outcome : History or None
-        On the master, after `train`: the history.
-
-    """
+    """What a rank does in a training. The master has a model and an outcome afterwards."""
 
     model: Any = None
     outcome: History | None = None
 
-    def __init__(self, training: Training, channel: Channel, layout: Layout) -> None:
-        self.training = training
-        self.channel = channel
-        self.layout = layout
-        self.timer = ActivityTimer(training.profile is not None)
-        self.context = RankContext(training, channel, layout, self.timer)
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self.training = context.training
+        self.channel = context.channel
+        self.timer = context.timer
 
     def prepare(self) -> None:
         """Check the input and make what training needs. All ranks call it."""
@@ -67,7 +56,7 @@ class Role:
         from multiverso.learn.replicas import training_replica
 
         training = self.training
-        workers = len(self.layout.workers)
+        workers = len(self.context.layout.workers)
         data = self.data_of(files_of_worker(training.train_list, worker, workers))
         batch = _first_batch(data, f"worker {worker}: ")
         _seed(training.seed, worker)
@@ -76,15 +65,11 @@ class Role:
     def tables(self, model: ModelSize, replica: Any = None) -> tuple[TrainingTables, range]:
         """Create or restore the tables; return them and the epochs to train. Collective.
 
-        Raises
-        ------
-        InputError
-            On all ranks, if the checkpoint cannot be restored.
-
+        Raises InputError on all ranks if the checkpoint cannot be restored.
         """
         training = self.training
         initial = (None, None) if replica is None else (replica.weights, replica.state)
-        tables = TrainingTables(training.algo, model, self.layout, *initial)
+        tables = TrainingTables(training.algo, model, self.context.layout, *initial)
         done = 0 if training.restore is None else tables.load(training.restore)
         if done >= training.num_epochs:
             raise InputError(
@@ -102,7 +87,7 @@ class Role:
         tables, epochs = self.tables(_size_of(replica), replica)
         if training.restore is not None and not training.algo.local_steps:
             replica.set_learning_rate(tables.optimised.options["learning_rate"])
-        if self.layout.groups:
+        if self.context.layout.groups:
             api.barrier()
         return ParameterExchange(self.context, replica, tables), epochs
 
@@ -124,9 +109,9 @@ class WorkerRole(Role):
     """A rank that only trains."""
 
     def prepare(self) -> None:
-        """Make the replica, and wait until all ranks have one."""
         try:
-            self.replica, self.data = self.training_replica(self.layout.number(self.channel.rank))
+            worker = self.context.layout.workers.index(self.channel.rank)
+            self.replica, self.data = self.training_replica(worker)
         except Exception as error:
             self.report_failure(error)
         else:
@@ -134,7 +119,6 @@ class WorkerRole(Role):
         self.wait_for_all()
 
     def train(self, session: Any) -> None:
-        """Train until the master ends the training."""
         try:
             exchange, epochs = self.exchange(self.replica)
             loop = TrainingLoop(self.context, self.replica, exchange, self.data)
@@ -155,12 +139,10 @@ class SubMasterRole(Role):
     """
 
     def prepare(self) -> None:
-        """Get the size of the model from the master."""
         self.channel.send(messages.Ready(), 0)
         self.size = self.wait_for_all()
 
     def train(self, session: Any) -> None:
-        """Serve the group until the master ends the training."""
         group = self.context.group
         assert group is not None
         try:
@@ -223,7 +205,6 @@ class MasterRole(Role):
     """The rank that validates and coordinates the workers; it also trains if it is alone."""
 
     def prepare(self) -> None:
-        """Check all input, make the model, and wait until all ranks have prepared."""
         failure: Failure | None = None
         raised: Exception | None = None
         try:
@@ -244,7 +225,7 @@ class MasterRole(Role):
         from multiverso.learn.replicas import validation_replica
 
         training = self.training
-        files, workers = len(training.train_list), len(self.layout.workers)
+        files, workers = len(training.train_list), len(self.context.layout.workers)
         if files < workers:
             raise InputError(
                 f"expected a file or more for each of the {workers} workers, received {files} "
@@ -262,7 +243,6 @@ class MasterRole(Role):
             self.trained, self.data = self.training_replica(0)
 
     def train(self, session: Any) -> dict[str, list[float | None]]:
-        """Coordinate the workers, and train if this rank is alone; return the metrics."""
         from multiverso.learn._coordinator import Coordinator
 
         training, channel = self.training, self.channel
@@ -304,14 +284,13 @@ class MasterRole(Role):
         self.trained.finish()
 
 
-def role_of(training: Training, channel: Channel, layout: Layout) -> Role:
+def role_of(context: RankContext) -> Role:
     """Return the role of this rank."""
-    if channel.rank == 0:
-        return MasterRole(training, channel, layout)
-    group = layout.group_of(channel.rank)
-    if group is not None and group.submaster == channel.rank:
-        return SubMasterRole(training, channel, layout)
-    return WorkerRole(training, channel, layout)
+    rank, group = context.channel.rank, context.group
+    if rank == 0:
+        return MasterRole(context)
+    is_submaster = group is not None and group.submaster == rank
+    return SubMasterRole(context) if is_submaster else WorkerRole(context)
 
 
 def files_of_worker(files: Sequence[str], worker: int, workers: int) -> list[str]:

@@ -20,20 +20,7 @@ _REPORT_INTERVAL: Final = 0.5
 
 
 class TrainingLoop:
-    """Trains a replica on the files of this rank.
-
-    Parameters
-    ----------
-    context : RankContext
-        Of this rank.
-    replica : Replica
-        This rank's copy of the model.
-    exchange : ParameterExchange
-        Of this replica.
-    data : Data
-        With this rank's files.
-
-    """
+    """Trains a replica on the files of this rank, which `data` has."""
 
     def __init__(
         self, context: RankContext, replica: "Replica", exchange: ParameterExchange, data: Data
@@ -60,13 +47,7 @@ class TrainingLoop:
     def train(self, epochs: range) -> None:
         """Go over the files once for each of `epochs`, unless the master orders to stop.
 
-        Raises
-        ------
-        StoppedError
-            If another rank has failed.
-        InputError
-            If a file cannot be used any more, or a batch has another shape.
-
+        Raises StoppedError or InputError if another rank has failed.
         """
         self._wait_for_start()
         self._exchange.fetch()

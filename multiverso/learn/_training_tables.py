@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from multiverso import api
 from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
-from multiverso.learn._input import InputError, first_line
+from multiverso.learn._input import as_input_error
 from multiverso.learn._layout import Group, Layout
 from multiverso.learn._messages import ModelSize
 from multiverso.learn.algo import Algo
@@ -23,16 +23,7 @@ _KEEP: Final = 2
 class TrainingTables:
     """Parameters, other state of the model, and update counters. Collective.
 
-    Parameters
-    ----------
-    algo : Algo
-        Decides which updater the tables have.
-    model : ModelSize
-        Decides their sizes.
-    layout : Layout
-        Decides whether there are tables for groups.
-    weights, state : ndarray or None
-        Initial values; those of the master are used.
+    The initial values of the master are used.
 
     Attributes
     ----------
@@ -100,23 +91,16 @@ class TrainingTables:
     def load(self, folder: Path) -> int:
         """Load the last checkpoint of a folder; return after how many epochs it was saved.
 
-        Collective.
-
-        Raises
-        ------
-        InputError
-            On all ranks, if there is no checkpoint, or it is of another model or optimiser.
-
+        Collective. Raises InputError on all ranks if there is no checkpoint, or it is of another
+        model or optimiser.
         """
-        try:
-            epochs = api.load(folder)
-        except (CheckpointCorruptError, CheckpointIOError, MismatchError) as error:
-            raise InputError(f"cannot restore {folder}: {first_line(error)}") from error
-        return int(epochs or 0)
+        errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
+        with as_input_error(f"cannot restore {folder}", *errors):
+            return int(api.load(folder) or 0)
 
 
 class SharedParameters:
-    """The parameters that a worker exchanges with: here those of all workers."""
+    """The parameters that a worker exchanges with, here those of all workers."""
 
     def __init__(self, tables: TrainingTables) -> None:
         self._table, self._counter = tables.parameters, tables.counter
@@ -154,23 +138,18 @@ class GroupParameters(SharedParameters):
         self._buffer: Array = np.empty((1, tables.rows.num_col), tables.rows.dtype)
 
     def get(self, out: Array) -> None:
-        """Get the parameters."""
         self._rows.get(self._row, out=out[None])
         if self._steps is not None:
             self._steps.get(self._row, out=self._buffer)
             out += self._buffer[0]
 
     def add(self, delta: Array) -> None:
-        """Add `delta`, so that the sub-master sees it before it hears that the worker is done."""
+        # On return the sub-master sees it, even before it hears that the worker is done.
         self._rows.add(delta[None], self._row, sync=True)
 
     def step(self, gradient: Array, out: Array) -> None:
-        """Let the optimiser make a step; get the parameters. May change `gradient`.
-
-        Without an optimiser of gradients the group takes the mean of its workers' steps, so this
-        worker adds its share.
-        """
         if self._steps is None:
+            # The group takes the mean of its workers' local steps.
             gradient *= -self._share
             self.add(gradient)
         else:
@@ -178,13 +157,9 @@ class GroupParameters(SharedParameters):
         self.get(out)
 
     def count(self, out: Array) -> None:
-        """Get the number of updates in the group."""
         self._counter.get(self._row, out=out[None])
 
     def add_to_count(self, number: Array, out: Array) -> None:
-        """Add to the number of updates in the group, and get it.
-
-        These are two calls, so each of two simultaneous updates may count itself as the later one.
-        """
+        # Between the two calls another worker may count an update, so both see the larger number.
         self._counter.add(number[None], self._row)
         self.count(out)

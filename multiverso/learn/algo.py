@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from multiverso.learn._input import InputError, checked_integer, checked_number, first_line
+from multiverso.learn._input import InputError, as_input_error, checked_integer, checked_number
 from multiverso.learn._optimizers import server_optimizer, worker_optimizer
 
 __all__ = ["Algo"]
@@ -153,19 +153,15 @@ class Algo:
                     raise InputError(
                         f"{what}: expected a name that Keras knows, received {name!r}"
                     ) from error
-        if optimizer is None:
-            optimizer = self._keras_optimizer()
-        try:
+        if optimizer is None and self.optimizer is not None and not self.local_steps:
+            optimizer = self.optimizer.keras_twin()
+        elif optimizer is None:
+            momentum = self.elastic_momentum
+            optimizer = worker_optimizer(self.worker_optimizer, self.elastic_lr, momentum)
+        with as_input_error("cannot compile the model", ValueError, TypeError):
             model.compile(
                 optimizer=optimizer, loss=self.loss, metrics=self.metrics, auto_scale_loss=False
             )
-        except (ValueError, TypeError) as error:
-            raise InputError(f"cannot compile the model: {first_line(error)}") from error
-
-    def _keras_optimizer(self) -> Any:
-        if self.local_steps or self.optimizer is None:
-            return worker_optimizer(self.worker_optimizer, self.elastic_lr, self.elastic_momentum)
-        return self.optimizer.keras_twin()
 
     def __repr__(self) -> str:
         """Return the mode, the optimisers, the loss and `sync_every`."""

@@ -2,23 +2,21 @@
 
 import hashlib
 import os
-import queue
 import shutil
-import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import h5py
 import numpy as np
 
-from multiverso.learn._input import InputError, checked_integer, first_line
+from multiverso.learn._input import InputError, as_input_error, checked_integer, first_line
 from multiverso.learn.data import Data, Nested
 
 __all__ = ["H5Data"]
-
-#: Seconds after which the preloading thread checks whether its reader has stopped.
-_CHECK_INTERVAL: Final = 0.2
 
 
 class H5Data(Data):
@@ -104,8 +102,21 @@ class H5Data(Data):
                 )
 
     def _loaded(self) -> Iterator[tuple[Nested, Nested]]:
-        loaded = super()._loaded()
-        return _read_ahead(loaded, self.preloading) if self.preloading else loaded
+        if not self.preloading:
+            yield from super()._loaded()
+            return
+        names = iter(self.file_names)
+        reader = ThreadPoolExecutor(1, "multiverso-preloading")
+        try:
+            ahead = deque(
+                reader.submit(self.load_data, name) for name in islice(names, self.preloading)
+            )
+            while ahead:
+                loaded = ahead.popleft().result()
+                ahead.extend(reader.submit(self.load_data, name) for name in islice(names, 1))
+                yield loaded
+        finally:
+            reader.shutdown(cancel_futures=True)
 
     def _length(self, name: str) -> tuple[int, list[tuple[int, ...]]]:
         """Return the number of samples in a file, and the shapes of a sample."""
@@ -177,7 +188,7 @@ def _unreadable(name: str, error: OSError) -> InputError:
 def _cached(name: str, folder: Path) -> Path:
     """Return the path of an up-to-date copy of the file, and make it if needed."""
     source = Path(name).absolute()
-    try:
+    with as_input_error(f"cannot copy {name} to the cache {folder}", OSError):
         state = source.stat()
         key = f"{source} {state.st_size} {state.st_mtime_ns}"
         copy = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}-{source.name}"
@@ -190,46 +201,4 @@ def _cached(name: str, folder: Path) -> Path:
                 unfinished.replace(copy)
             finally:
                 unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise InputError(f"cannot copy {name} to the cache {folder}: {reason}") from error
     return copy
-
-
-def _read_ahead(
-    items: Iterator[tuple[Nested, Nested]], count: int
-) -> Iterator[tuple[Nested, Nested]]:
-    """Yield the items, which a thread reads up to `count` ahead."""
-    ready: queue.Queue[Any] = queue.Queue(count)
-    closed = threading.Event()
-    end = object()
-
-    def put(item: object) -> bool:
-        while not closed.is_set():
-            try:
-                ready.put(item, timeout=_CHECK_INTERVAL)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def read() -> None:
-        try:
-            if all(put((item, None)) for item in items):
-                put((end, None))
-        except Exception as error:
-            put((end, error))
-
-    thread = threading.Thread(target=read, name="multiverso-preloading", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is end:
-                return
-            yield item
-    finally:
-        closed.set()
-        thread.join()

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from multiverso.api import session
+from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._history import History
 from multiverso.learn._input import InputError, checked_integer
 from multiverso.learn._layout import find_layout
 from multiverso.learn._messages import StoppedError
 from multiverso.learn._mpi import job_communicator, open_channel
 from multiverso.learn._roles import role_of
-from multiverso.learn._training import Training
+from multiverso.learn._training import RankContext, Training
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
@@ -169,7 +170,8 @@ class MPIManager:
         channel = open_channel(comm, self.timeout)
         # Read now: the user may have changed attributes since this object was created.
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
-        role = role_of(Training(**settings), channel, layout)
+        timer = ActivityTimer(trace=self.profile is not None)
+        role = role_of(RankContext(Training(**settings), channel, layout, timer))
         try:
             role.prepare()
             with session(

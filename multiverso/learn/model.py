@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from multiverso.learn._input import InputError, first_line, read_text
+from multiverso.learn._input import InputError, as_input_error, read_text
 
 __all__ = ["ModelBuilder", "ModelFromJson", "ModelFromKeras"]
 
@@ -96,19 +96,14 @@ class ModelFromJson(ModelBuilder):
 
         text = self.json_str if self.filename is None else read_text(self.filename)
         source = "json_str" if self.filename is None else str(self.filename)
-        try:
+        # Keras raises errors of many types for invalid input.
+        with as_input_error(f"cannot make a model of {source}"):
             model = keras.models.model_from_json(text, custom_objects=self.custom_objects)
             if not isinstance(model, keras.Model):
                 raise TypeError(f"it describes a {type(model).__name__}")
-        except Exception as error:  # Keras raises errors of many types for invalid JSON
-            raise InputError(f"cannot make a model of {source}: {first_line(error)}") from error
         if self.weights is not None:
-            try:
+            with as_input_error(f"cannot load the weights {self.weights}"):
                 model.load_weights(self.weights)
-            except Exception as error:
-                raise InputError(
-                    f"cannot load the weights {self.weights}: {first_line(error)}"
-                ) from error
         return model
 
 
@@ -135,11 +130,7 @@ class ModelFromKeras(ModelBuilder):
         """Return the model; InputError if the file contains no model, or code."""
         import keras
 
-        try:
+        with as_input_error(f"cannot load a model from {self.filename}"):
             return keras.models.load_model(
                 self.filename, custom_objects=self.custom_objects, compile=False, safe_mode=True
             )
-        except Exception as error:  # Keras raises errors of many types for invalid files
-            raise InputError(
-                f"cannot load a model from {self.filename}: {first_line(error)}"
-            ) from error

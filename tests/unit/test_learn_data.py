@@ -89,7 +89,8 @@ class TestFiles(unittest.TestCase):
         batches = ahead.generate_data()
         next(batches)
         batches.close()  # before the end
-        self.assertNotIn("multiverso-preloading", [each.name for each in threading.enumerate()])
+        names = [each.name for each in threading.enumerate()]
+        self.assertFalse([name for name in names if name.startswith("multiverso-preloading")])
 
     def test_error_in_the_preloading_thread_reaches_the_reader(self):
         data = H5Data(5, preloading=1)

@@ -142,10 +142,9 @@ class TestLayout(unittest.TestCase):
         groups, rows = self.members(5, 3, [1, 0, 0, 1, 1])
         self.assertEqual((groups, rows), ([[1, 2], [3, 4]], [0, 2]))
 
-    def test_layout_tells_number_group_and_role_of_ranks(self):
+    def test_layout_tells_group_and_role_of_ranks(self):
         layout = layout_of(6, 3, [0] * 6)
         self.assertEqual(layout.workers, (2, 4, 5))
-        self.assertEqual([layout.number(rank) for rank in layout.workers], [0, 1, 2])
         roles = [layout.role(rank) for rank in range(6)]
         self.assertEqual(roles, ["all", "all", "worker", "all", "worker", "worker"])
         self.assertIsNone(layout.group_of(0))

@@ -7,7 +7,7 @@ from typing import Any, Final
 import keras
 import numpy as np
 
-from multiverso.learn._input import InputError, first_line
+from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
 from multiverso.learn.replicas._base import Batch, Replica, unpack
 from multiverso.learn.replicas._gradients import DifferenceReplica, GradientCapture
@@ -72,19 +72,10 @@ def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
 
 
 def _tested(model: Any, sample: Batch) -> Any:
-    """Evaluate the compiled model on a batch, which builds it; return the model.
-
-    Raises
-    ------
-    InputError
-        If the batch does not fit the model or its loss.
-
-    """
+    """Evaluate the compiled model on a batch, which builds it; return the model."""
     features, labels, weights = unpack(sample)
-    try:
+    with as_input_error("the data do not fit the model"):  # frameworks raise errors of many types
         model.test_on_batch(features, labels, sample_weight=weights)
-    except Exception as error:  # each framework has its own errors for wrong shapes
-        raise InputError(f"the data do not fit the model: {first_line(error)}") from error
     model.reset_metrics()
     return model
 
