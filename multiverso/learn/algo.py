@@ -36,7 +36,7 @@ class Algo:
         worker sends gradients, the optimiser applies them, and the worker continues with the new
         parameters. "easgd" (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD",
         NIPS 2015): each worker trains its own parameters x with its own optimiser, and at every
-        exchange x and the center c move towards each other by elastic_force * (x - c). "diloco"
+        exchange x and the centre c move towards each other by elastic_force * (x - c). "diloco"
         (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
         arXiv:2311.08105): each worker trains with its own optimiser, and sends the change of its
         parameters since the last exchange, negated, as a gradient; the paper uses "nesterov" with a

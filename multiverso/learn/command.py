@@ -152,7 +152,7 @@ def _train(given: argparse.Namespace) -> None:
 
 
 def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
-    # The largest number of workers, or of groups, that share the force of one elastic center.
+    # The largest number of workers, or of groups, that share the force of one elastic centre.
     workers = max(
         len(layout.groups) or len(layout.workers), *(len(each.workers) for each in layout.groups), 1
     )

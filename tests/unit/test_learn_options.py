@@ -13,6 +13,7 @@ from unittest import mock
 MISSING = [name for name in ("h5py", "tqdm") if importlib.util.find_spec(name) is None]
 
 if not MISSING:
+    from multiverso.errors import OperationTimeout
     from multiverso.learn import (
         Algo,
         Data,
@@ -23,8 +24,10 @@ if not MISSING:
         command,
     )
     from multiverso.learn import _environment as environment
+    from multiverso.learn import _messages as messages
     from multiverso.learn import _options as options
     from multiverso.learn._layout import layout_of
+    from multiverso.learn._mpi import LocalChannel
     from multiverso.learn._roles import files_of_worker
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -154,6 +157,37 @@ class TestLayout(unittest.TestCase):
         for size in range(1, 5):
             with self.assertRaisesRegex(InputError, f"expected 5 ranks or more .*received {size}"):
                 layout_of(size, 3, [0] * size)
+
+
+@needs_extra
+class TestMessages(unittest.TestCase):
+    def test_messages_survive_encoding(self):
+        seconds = {"computing": 0.5}
+        for message in (
+            messages.Ready(),
+            messages.ModelSize(10, 2, "float32"),
+            messages.Failure("no such file", True),
+            messages.Report(5, 1, {"loss": 0.5}, False),
+            messages.WorkerDone(1, 5, 1, seconds, [[0, 1.0, 2.0]], [[0, 3]]),
+            messages.GroupDone(1, [2, 3], 4, seconds, []),
+            messages.StartEpoch(),
+            messages.StopTraining(),
+            messages.SetLearningRate(0.25),
+            messages.SaveCheckpoint(3),
+            messages.EndTraining(),
+        ):
+            self.assertEqual(messages.decode(messages.encode(message)), message)
+
+    def test_local_channel_connects_master_and_worker_in_one_process(self):
+        channel, reports = LocalChannel(1.0), []
+        channel.deliver = reports.append
+        channel.send(messages.Ready(), 0)
+        self.assertEqual(reports, [messages.Ready()])
+        self.assertIsNone(channel.poll())
+        channel.send_to_workers(messages.StartEpoch())
+        self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
+        with self.assertRaisesRegex(OperationTimeout, "rank 0 waited 0.01 s for an order"):
+            LocalChannel(0.01).wait("an order")
 
 
 @needs_extra
