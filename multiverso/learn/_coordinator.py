@@ -64,13 +64,7 @@ class Coordinator:
         self.history.first_epoch = epochs.start
         self.events: dict[int, list[messages.Event]] = {}
         self._callbacks = keras.callbacks.CallbackList(
-            training.callbacks,
-            add_history=False,
-            add_progbar=False,
-            model=replica.model,
-            verbose=0,
-            epochs=epochs.stop,
-            steps=None,
+            training.callbacks, model=replica.model, verbose=0, epochs=epochs.stop, steps=None
         )
         replica.model.stop_training = False
         self._learning_rate = self._model_learning_rate()
@@ -87,7 +81,7 @@ class Coordinator:
         self._stopped = False
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all workers are done."""
         return len(self._done) == self._workers
 
@@ -141,7 +135,7 @@ class Coordinator:
     def _epoch_is_over(self) -> bool:
         if self._synchronous:
             return len(self._ended) == self._workers
-        if self.over:
+        if self.is_over:
             return True
         if self._samples_per_epoch is None or self._epoch == self._epochs.stop - 1:
             return False

@@ -61,13 +61,10 @@ def _configured() -> str | None:
 
 def choose_threads(local_workers: int) -> None:
     """Give each worker of this host its share of the cores, unless the user has chosen."""
-    if hasattr(os, "sched_getaffinity"):
-        allowed = len(os.sched_getaffinity(0))
-    else:
-        allowed = os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     # A launcher that binds ranks to cores has divided them already.
-    bound = allowed < (os.cpu_count() or 1)
-    threads = allowed if bound else max(1, allowed // max(1, local_workers))
+    threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
     for name in _THREADS:
         os.environ.setdefault(name, str(threads))
 

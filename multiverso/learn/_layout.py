@@ -59,7 +59,7 @@ class Layout:
                 return group
         return None
 
-    def role(self, rank: int) -> str:
+    def session_role(self, rank: int) -> str:
         """Return a rank's role in the session: with groups, workers hold no part of the tables."""
         return "worker" if self.groups and rank in self.workers else "all"
 

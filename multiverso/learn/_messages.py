@@ -5,7 +5,7 @@ Messages carry progress and orders only; parameters travel through tables.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from multiverso.learn._input import InputError
 
@@ -17,13 +17,17 @@ class StoppedError(Exception):
     """The training was ended because another rank failed; the message is that rank's error."""
 
 
+class Message:
+    """Base class of all messages."""
+
+
 @dataclass(frozen=True)
-class Ready:
+class Ready(Message):
     """To the master: this rank has made its model."""
 
 
 @dataclass(frozen=True)
-class ModelSize:
+class ModelSize(Message):
     """From the master: all ranks are ready. Sub-masters, which have no model, need the sizes.
 
     Attributes
@@ -41,7 +45,7 @@ class ModelSize:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Message):
     """To or from the master: a rank failed, and the training ends."""
 
     text: str
@@ -53,7 +57,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Message):
     """To the master: what a worker did since its last report.
 
     Attributes
@@ -72,7 +76,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class WorkerDone:
+class WorkerDone(Message):
     """To the sub-master or the master: a worker has finished, with the totals of its training."""
 
     rank: int
@@ -84,7 +88,7 @@ class WorkerDone:
 
 
 @dataclass(frozen=True)
-class GroupDone:
+class GroupDone(Message):
     """To the master: all workers of a group have finished."""
 
     rank: int
@@ -95,49 +99,32 @@ class GroupDone:
 
 
 @dataclass(frozen=True)
-class StartEpoch:
+class StartEpoch(Message):
     """From the master: train."""
 
 
 @dataclass(frozen=True)
-class StopTraining:
+class StopTraining(Message):
     """From the master: do not start another epoch."""
 
 
 @dataclass(frozen=True)
-class SetLearningRate:
+class SetLearningRate(Message):
     """From the master: use this learning rate in the worker's own optimiser."""
 
     rate: float
 
 
 @dataclass(frozen=True)
-class SaveCheckpoint:
+class SaveCheckpoint(Message):
     """From the master: take part in saving a checkpoint, which is collective."""
 
     epochs: int
 
 
 @dataclass(frozen=True)
-class EndTraining:
+class EndTraining(Message):
     """From the master: it needs the tables no longer, so the session may end."""
-
-
-Message = (
-    Ready
-    | ModelSize
-    | Failure
-    | Report
-    | WorkerDone
-    | GroupDone
-    | StartEpoch
-    | StopTraining
-    | SetLearningRate
-    | SaveCheckpoint
-    | EndTraining
-)
-
-_TYPES: Final = {each.__name__: each for each in Message.__args__}
 
 
 def encode(message: Message) -> bytes:
@@ -148,5 +135,6 @@ def encode(message: Message) -> bytes:
 def decode(data: bytes | bytearray) -> Message:
     """Return the message that `encode` made `data` of."""
     name, fields = json.loads(data)
-    message: Any = _TYPES[name](**fields)
-    return message  # type: ignore[no-any-return]
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in Message.__subclasses__()}
+    message: Message = kinds[name](**fields)
+    return message

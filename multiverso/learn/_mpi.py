@@ -40,8 +40,7 @@ def host_of_each_rank(comm: Any) -> list[int]:
         return [0]
     with _host(comm) as host:
         lowest = host.bcast(rank)
-    found: list[int] = comm.allgather(lowest)
-    return found
+    return list(comm.allgather(lowest))
 
 
 def once_per_host(comm: Any, function: Callable[[], T]) -> T:

@@ -108,20 +108,8 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
 def worker_optimizer(name: str, learning_rate: float | None, momentum: float) -> Any:
     """Return the optimiser of Keras with which a worker trains its own parameters.
 
-    Parameters
-    ----------
-    name : str
-        Any name that Keras knows.
-    learning_rate : float or None
-        None: 0.05 for SGD, and Keras' default for the others.
-    momentum : float
-        For SGD: Nesterov's momentum, as in the paper's EAMSGD.
-
-    Raises
-    ------
-    InputError
-        If Keras has no such optimiser.
-
+    By default the learning rate is 0.05 for SGD, and Keras' default for others. The momentum is
+    Nesterov's, only for SGD, as in EAMSGD (Zhang et al. 2015).
     """
     import keras
 

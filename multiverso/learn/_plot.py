@@ -1,7 +1,7 @@
 """``multiverso-learn plot``: draws histories of trainings as PNG files."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,22 +34,25 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
     with as_input_error(f"cannot create the folder {folder}", OSError):
         folder.mkdir(parents=True, exist_ok=True)
     quantity = _quantity(found.values())
-    drawings: dict[str, tuple[Callable[[Any], Sequence[float]] | None, str, str]] = {
-        "accuracy_by_epoch": (lambda history: _column(history, "epoch"), "epoch", quantity),
-        "accuracy_by_time": (lambda history: _column(history, "time"), "seconds", quantity),
-        "time_by_epoch": (None, "epoch", "seconds per epoch"),
-        "staleness": (None, "updates of others in between", "share of updates"),
-    }
     written = []
-    for name, (x_of, x_label, y_label) in drawings.items():
+    for name, x_label, y_label in (
+        ("accuracy_by_epoch", "epoch", quantity),
+        ("accuracy_by_time", "seconds", quantity),
+        ("time_by_epoch", "epoch", "seconds per epoch"),
+        ("staleness", "updates of others in between", "share of updates"),
+    ):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.add_subplot()
         for place, (label, history) in enumerate(_labelled(found).items()):
             color = f"C{place % 10}"
-            if x_of is not None:
-                _draw_curves(axes, label, history["history"], quantity, x_of(history), color)
+            if name.startswith("accuracy"):
+                x = _column(history, name.removeprefix("accuracy_by_"))
+                _draw_curves(axes, label, history["history"], quantity, x, color)
                 continue
-            x, heights = _times(history) if name == "time_by_epoch" else _staleness(history)
+            if name == "staleness":
+                x, heights = _staleness(history)
+            else:
+                x, heights = _column(history, "epoch"), _column(history, "seconds")
             width = 0.8 / len(found)
             shift = (place - (len(found) - 1) / 2) * width
             axes.bar([each + shift for each in x], heights, width, color=color, label=label)
@@ -88,10 +91,6 @@ def _draw_curves(
 
 def _column(history: Any, key: str) -> list[float]:
     return [epoch[key] for epoch in history["epochs"]]
-
-
-def _times(history: Any) -> tuple[list[float], list[float]]:
-    return _column(history, "epoch"), _column(history, "seconds")
 
 
 def _staleness(history: Any) -> tuple[list[float], list[float]]:

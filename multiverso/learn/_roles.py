@@ -22,6 +22,8 @@ from multiverso.learn._training_loop import TrainingLoop
 from multiverso.learn._training_tables import TrainingTables
 from multiverso.learn.data import Data
 
+Metrics = dict[str, list[float | None]]
+
 _log = logging.getLogger("multiverso")
 
 
@@ -41,8 +43,15 @@ class Role:
         """Check the input and make what training needs. All ranks call it."""
         raise NotImplementedError
 
-    def train(self, session: Any) -> dict[str, list[float | None]] | None:
+    def train(self, session: Any) -> Metrics | None:
         """Play the role until training is over; return the metrics on the master."""
+        try:
+            return self._train(session)
+        except Exception as error:
+            self.report_failure(error)
+            raise
+
+    def _train(self, session: Any) -> Metrics | None:
         raise NotImplementedError
 
     def data_of(self, files: Sequence[str]) -> Data:
@@ -62,7 +71,7 @@ class Role:
         _seed(training.seed, worker)
         return training_replica(training.model_builder.build_model(), training.algo, batch), data
 
-    def tables(self, model: ModelSize, replica: Any = None) -> tuple[TrainingTables, range]:
+    def make_tables(self, model: ModelSize, replica: Any = None) -> tuple[TrainingTables, range]:
         """Create or restore the tables; return them and the epochs to train. Collective.
 
         Raises InputError on all ranks if the checkpoint cannot be restored.
@@ -78,13 +87,13 @@ class Role:
             )
         return tables, range(done, training.num_epochs)
 
-    def exchange(self, replica: Any) -> tuple[ParameterExchange, range]:
+    def make_exchange(self, replica: Any) -> tuple[ParameterExchange, range]:
         """Create the tables; return the exchange of `replica` and the epochs to train. Collective.
 
         With groups it waits until the parameters of every group are set.
         """
         training = self.training
-        tables, epochs = self.tables(_size_of(replica), replica)
+        tables, epochs = self.make_tables(_size_of(replica), replica)
         if training.restore is not None and not training.algo.local_steps:
             replica.set_learning_rate(tables.optimised.options["learning_rate"])
         if self.context.layout.groups:
@@ -118,16 +127,12 @@ class WorkerRole(Role):
             self.channel.send(messages.Ready(), 0)
         self.wait_for_all()
 
-    def train(self, session: Any) -> None:
-        try:
-            exchange, epochs = self.exchange(self.replica)
-            loop = TrainingLoop(self.context, self.replica, exchange, self.data)
-            loop.train(epochs)
-            session.finish()
-            loop.wait_for_end()
-        except Exception as error:
-            self.report_failure(error)
-            raise
+    def _train(self, session: Any) -> None:
+        exchange, epochs = self.make_exchange(self.replica)
+        loop = TrainingLoop(self.context, self.replica, exchange, self.data)
+        loop.train(epochs)
+        session.finish()
+        loop.wait_for_end()
 
 
 class SubMasterRole(Role):
@@ -142,19 +147,15 @@ class SubMasterRole(Role):
         self.channel.send(messages.Ready(), 0)
         self.size = self.wait_for_all()
 
-    def train(self, session: Any) -> None:
+    def _train(self, session: Any) -> None:
         group = self.context.group
         assert group is not None
-        try:
-            self.shared, _ = self.tables(self.size)
-            self.top = GroupExchange(self.context, self.shared)
-            self.done: list[WorkerDone] = []
-            self.top.begin()
-            api.barrier()
-            self._serve(group.workers)
-        except Exception as error:
-            self.report_failure(error)
-            raise
+        self.tables, _ = self.make_tables(self.size)
+        self.exchange = GroupExchange(self.context, self.tables)
+        self.done: list[WorkerDone] = []
+        self.exchange.begin()
+        api.barrier()
+        self._serve(group.workers)
 
     def _serve(self, workers: Sequence[int]) -> None:
         ranks = ", ".join(map(str, workers))
@@ -164,11 +165,11 @@ class SubMasterRole(Role):
             received = self.channel.poll()
             if received is not None and not self._handle(received[1], workers):
                 return
-            pending = self.top.pending()
+            pending = self.exchange.pending()
             if received is not None or pending != before:
                 waiting.restart()
             if pending >= self.training.algo.sync_every:
-                self.top.pass_on()
+                self.exchange.pass_on()
                 pending = 0
             before = pending
             if received is None:
@@ -185,16 +186,16 @@ class SubMasterRole(Role):
             case Failure():
                 raise message.error()
             case messages.SaveCheckpoint() if self.training.checkpoint is not None:
-                self.top.pass_on()
+                self.exchange.pass_on()
                 with self.timer.measure("waiting"):
-                    self.shared.save(self.training.checkpoint, message.epochs)
+                    self.tables.save(self.training.checkpoint, message.epochs)
         return not isinstance(message, messages.EndTraining)
 
     def _report_done(self, workers: Sequence[int]) -> None:
-        self.top.pass_on()
+        self.exchange.pass_on()
         rank, timer = self.channel.rank, self.timer
         report = messages.GroupDone(
-            rank, list(workers), self.top.exchanges, timer.seconds, timer.events
+            rank, list(workers), self.exchange.exchanges, timer.seconds, timer.events
         )
         self.channel.send(report, 0)
         for done in self.done:
@@ -242,33 +243,32 @@ class MasterRole(Role):
         if self.channel.size == 1:
             self.trained, self.data = self.training_replica(0)
 
-    def train(self, session: Any) -> dict[str, list[float | None]]:
+    def _train(self, session: Any) -> Metrics:
         from multiverso.learn._coordinator import Coordinator
 
-        training, channel = self.training, self.channel
-        try:
-            exchange, epochs = self.exchange(self.replica)
-            coordinator = Coordinator(
-                self.context, self.replica, exchange, self.validation, self.samples, epochs
-            )
-            if isinstance(channel, LocalChannel):
-                self._train_alone(channel, coordinator, exchange, epochs)
-            else:
-                session.finish()  # only the workers take part in the rounds of lock-step
-                self._coordinate(coordinator)
-            metrics: dict[str, list[float | None]] = coordinator.end()
-        except Exception as error:
-            channel.send_to_workers(_failure(error))
-            raise
+        exchange, epochs = self.make_exchange(self.replica)
+        coordinator = Coordinator(
+            self.context, self.replica, exchange, self.validation, self.samples, epochs
+        )
+        if isinstance(self.channel, LocalChannel):
+            self._train_alone(self.channel, coordinator, exchange, epochs)
+        else:
+            session.finish()  # only the workers take part in the rounds of lock-step
+            self._coordinate(coordinator)
+        metrics: Metrics = coordinator.end()
         self.model, self.outcome = self.replica.model, coordinator.history
-        if training.profile is not None:
-            write_json(training.profile, chrome_trace(coordinator.events))
-        channel.send_to_workers(messages.EndTraining())
+        if self.training.profile is not None:
+            write_json(self.training.profile, chrome_trace(coordinator.events))
+        self.channel.send_to_workers(messages.EndTraining())
         return metrics
+
+    def report_failure(self, error: Exception) -> None:
+        """Tell all ranks to end the training."""
+        self.channel.send_to_workers(_failure(error))
 
     def _coordinate(self, coordinator: Any) -> None:
         coordinator.begin()
-        while not coordinator.over:
+        while not coordinator.is_over:
             rank, message = self.channel.wait("a report of the workers")
             if isinstance(message, Failure):
                 raise Failure(f"rank {rank}: {message.text}", message.is_input_error).error()

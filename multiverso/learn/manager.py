@@ -176,7 +176,7 @@ class MPIManager:
             role.prepare()
             with session(
                 sync=self.synchronous,
-                role=layout.role(channel.rank),
+                role=layout.session_role(channel.rank),
                 comm=comm,
                 timeout=self.timeout,
             ) as joined:

@@ -119,7 +119,7 @@ class TestLayout(unittest.TestCase):
         for size, workers in ((1, (0,)), (2, (1,)), (4, (1, 2, 3))):
             layout = layout_of(size, 1, [0] * size)
             self.assertEqual((layout.workers, layout.groups), (workers, ()))
-            self.assertEqual({layout.role(rank) for rank in range(size)}, {"all"})
+            self.assertEqual({layout.session_role(rank) for rank in range(size)}, {"all"})
 
     def test_groups_on_one_node_are_contiguous_and_differ_by_one_at_most(self):
         for size in range(3, 14):
@@ -145,10 +145,10 @@ class TestLayout(unittest.TestCase):
         groups, rows = self.members(5, 3, [1, 0, 0, 1, 1])
         self.assertEqual((groups, rows), ([[1, 2], [3, 4]], [0, 2]))
 
-    def test_layout_tells_group_and_role_of_ranks(self):
+    def test_layout_tells_group_and_session_role_of_ranks(self):
         layout = layout_of(6, 3, [0] * 6)
         self.assertEqual(layout.workers, (2, 4, 5))
-        roles = [layout.role(rank) for rank in range(6)]
+        roles = [layout.session_role(rank) for rank in range(6)]
         self.assertEqual(roles, ["all", "all", "worker", "all", "worker", "worker"])
         self.assertIsNone(layout.group_of(0))
         self.assertEqual(layout.group_of(5), layout.group_of(3))
