@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from multiverso.learn._messages import Event
 
-#: What a rank does. It waits for data, for other workers, and for orders of the master.
+#: A rank computes, waits (for data, other ranks or orders of the master), or communicates.
 ACTIVITIES: Final = ("computing", "waiting", "communicating")
 
 

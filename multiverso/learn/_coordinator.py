@@ -69,8 +69,10 @@ class Coordinator:
         replica.model.stop_training = False
         self._learning_rate = self._model_learning_rate()
         self._progress = _ProgressBar(epochs, samples)
-        self._metrics: list[tuple[int, dict[str, float]]] = []  # of the reports of this epoch
-        self._samples = self._updates = 0  # of this epoch
+        #: Number of samples, and metrics, for each report of this epoch.
+        self._metrics: list[tuple[int, dict[str, float]]] = []
+        # Both are counted in this epoch, and in total.
+        self._samples = self._updates = 0
         self._total_samples = self._total_updates = 0
         self._passes: dict[int, int] = {}
         self._first_pass_samples = 0
@@ -99,7 +101,7 @@ class Coordinator:
             case messages.GroupDone():
                 self.history.add_group(message)
                 self.events[message.rank] = message.events
-            case messages.WorkerDone():  # a sub-master may have passed it on
+            case messages.WorkerDone():  # A sub-master may have forwarded it.
                 self._done.add(message.rank)
                 self.history.add_worker(message)
                 self.events[message.rank] = message.events
@@ -246,7 +248,7 @@ class _ProgressBar:
                 total=self._samples,
                 desc=f"epoch {self._next + 1}/{self._epochs.stop}",
                 unit=" samples",
-                disable=None,  # silent without a terminal
+                disable=None,  # It is silent without a terminal.
             )
         self._bar.set_postfix({**_rounded(metrics), "workers": workers}, refresh=False)
         self._bar.update(samples)

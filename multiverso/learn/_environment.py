@@ -19,7 +19,7 @@ _BACKENDS: Final = ("torch", "jax", "tensorflow")
 #: Longest run of nvidia-smi, in seconds.
 _TIMEOUT: Final = 30.0
 
-#: The number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
+#: They set the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
 _THREADS: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
 
 
@@ -60,7 +60,7 @@ def _configured() -> str | None:
 
 
 def choose_threads(local_workers: int) -> None:
-    """Give each worker of this host its share of the cores, unless the user has chosen."""
+    """Give each worker of this host its share of the cores, unless the user has set these."""
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
     # A launcher that binds ranks to cores has divided them already.

@@ -14,7 +14,7 @@ from multiverso.learn._training_tables import (
 )
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Replica  # imports Keras
+    from multiverso.learn.replicas import Replica  # It imports Keras.
 
 
 class ParameterExchange:
@@ -73,11 +73,11 @@ class ParameterExchange:
         self.tables.optimised.set_option(learning_rate=rate)
 
     def fetch_count(self) -> None:
-        """Count the staleness of the next update from here on."""
+        """Start to count the staleness of the next update."""
         self._shared.count(self._count)
 
     def exchange(self, batches: int, gradient: Array | None) -> bool:
-        """Give what this worker has learned, and take what others have learned.
+        """Send the changes of this worker, and receive those of others.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class ParameterExchange:
         """Count an update, if there is one; return how many workers make it together."""
         if not self._synchronous and not batches:
             return 0
-        # In lock-step fast workers wait for slow ones here.
+        # This is where fast workers wait for slow ones in lock-step.
         with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
             self._shared.add_to_count(np.array([batches > 0], np.int64), self._count)
@@ -196,7 +196,7 @@ class GroupExchange:
         return int(self._count[0]) - self._passed_on
 
     def pass_on(self) -> None:
-        """Pass on what the group has learned since the last call; take what others have learned.
+        """Send the changes of the group since the last call, and receive those of other groups.
 
         A worker counts an update before it applies it, so an update that is no longer pending may
         not have been passed on. Call this after the last update in any case.
@@ -212,7 +212,7 @@ class GroupExchange:
                 self._all.add(last, sync=True)
                 self._group.add(-last)
             else:
-                # With local steps the optimiser of all takes the change, negated, for a gradient.
+                # With local steps the shared optimiser uses the negated change as a gradient.
                 delta = last - now if self._algo.local_steps else now - last
                 self._all.add_get(delta, out=last)
                 self._group.add(last - now)

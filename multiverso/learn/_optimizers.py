@@ -64,7 +64,7 @@ class ServerOptimizer:
         import keras
 
         options: dict[str, Any] = {**self.options}
-        options.pop("variance_control", None)  # of dcasgd, which Keras lacks
+        options.pop("variance_control", None)  # Keras has no dcasgd.
         if self.updater == "nesterov":
             options["nesterov"] = True
         return getattr(keras.optimizers, _KINDS[self.updater][0])(**options)

@@ -57,7 +57,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
             shift = (place - (len(found) - 1) / 2) * width
             axes.bar([each + shift for each in x], heights, width, color=color, label=label)
         if name == "time_by_epoch":
-            axes.margins(y=0.25)  # leaves room for the legend
+            axes.margins(y=0.25)  # This leaves room for the legend.
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(visible=True, alpha=0.3)

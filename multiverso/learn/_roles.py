@@ -28,7 +28,7 @@ _log = logging.getLogger("multiverso")
 
 
 class Role:
-    """What a rank does in a training. The master has a model and an outcome afterwards."""
+    """The part of one rank in a training; `model` and `outcome` are set on the master."""
 
     model: Any = None
     outcome: History | None = None
@@ -54,7 +54,7 @@ class Role:
     def _train(self, session: Any) -> Metrics | None:
         raise NotImplementedError
 
-    def data_of(self, files: Sequence[str]) -> Data:
+    def data_with(self, files: Sequence[str]) -> Data:
         """Return a copy of the data with these files."""
         data = copy.copy(self.training.data)
         data.set_file_names(files)
@@ -66,7 +66,7 @@ class Role:
 
         training = self.training
         workers = len(self.context.layout.workers)
-        data = self.data_of(files_of_worker(training.train_list, worker, workers))
+        data = self.data_with(files_of_worker(training.train_list, worker, workers))
         batch = _first_batch(data, f"worker {worker}: ")
         _seed(training.seed, worker)
         return training_replica(training.model_builder.build_model(), training.algo, batch), data
@@ -233,9 +233,9 @@ class MasterRole(Role):
                 f"{'file' if files == 1 else 'files'} for training"
             )
         training.data.check([*training.train_list, *training.val_list])
-        train_data = self.data_of(training.train_list)
+        train_data = self.data_with(training.train_list)
         self.samples = train_data.count_data()
-        self.validation = self.data_of(training.val_list) if training.val_list else None
+        self.validation = self.data_with(training.val_list) if training.val_list else None
         _seed(training.seed, 0)
         model = training.model_builder.build_model()
         batch = _first_batch(train_data if self.validation is None else self.validation)
@@ -253,7 +253,7 @@ class MasterRole(Role):
         if isinstance(self.channel, LocalChannel):
             self._train_alone(self.channel, coordinator, exchange, epochs)
         else:
-            session.finish()  # only the workers take part in the rounds of lock-step
+            session.finish()  # Only the workers take part in lock-step rounds.
             self._coordinate(coordinator)
         metrics: Metrics = coordinator.end()
         self.model, self.outcome = self.replica.model, coordinator.history

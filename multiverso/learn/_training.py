@@ -34,7 +34,7 @@ class Training:
 
 @dataclass(frozen=True)
 class RankContext:
-    """The settings, the connection to other ranks, the roles, and the timer of a rank."""
+    """The settings, the channel to other ranks, the roles of all ranks, and the timer of a rank."""
 
     training: Training
     channel: Channel

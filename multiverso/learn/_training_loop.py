@@ -13,14 +13,14 @@ from multiverso.learn._training import RankContext
 from multiverso.learn.data import Data, length_of
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Batch, Replica  # imports Keras
+    from multiverso.learn.replicas import Batch, Replica  # It imports Keras.
 
 #: Seconds between two reports within an epoch.
 _REPORT_INTERVAL: Final = 0.5
 
 
 class TrainingLoop:
-    """Trains a replica on the files of this rank, which `data` has."""
+    """Trains a replica on this rank's files, of which `data` makes batches."""
 
     def __init__(
         self, context: RankContext, replica: "Replica", exchange: ParameterExchange, data: Data
@@ -40,7 +40,8 @@ class TrainingLoop:
         self._sum: NDArray[Any] | None = None
         if self._sync_every > 1 and not self._local_steps:
             self._sum = np.empty_like(replica.gradient)
-        self._samples = self._updates = 0  # since the last report
+        # Both are counted since the last report, and in total.
+        self._samples = self._updates = 0
         self._total_samples = self._total_updates = 0
         self._reported = time.monotonic()
 

@@ -109,7 +109,7 @@ class Algo:
 
     @property
     def elastic(self) -> bool:
-        """Whether the parameters of workers and the shared ones move towards each other."""
+        """Whether the mode is elastic averaging."""
         return self.mode == "easgd"
 
     @property

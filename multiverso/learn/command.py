@@ -162,7 +162,7 @@ def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
     elastic = given.mode == "easgd"
     if given.optimizer is None:
         given.optimizer = "adam"
-        if given.mode == "diloco":  # as in the paper
+        if given.mode == "diloco":  # These are the choices of the paper.
             given.optimizer = "nesterov"
             options.setdefault("learning_rate", 0.7)
     if not 0 <= given.elastic_force <= workers:
@@ -188,7 +188,7 @@ def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
 
 
 def _stopping(given: argparse.Namespace) -> Callable[[], list[Any]]:
-    """Check the options that stop a training; return what makes callbacks of them, with Keras."""
+    """Check the options that stop a training; return a function that makes their callbacks."""
     patience = _options.patience(given.early_stopping) if given.early_stopping is not None else None
     target = _options.limit(given.target_metric) if given.target_metric is not None else None
 
@@ -221,7 +221,7 @@ def _target_callback(metric: str, relation: str, target: float) -> Any:
 
 
 def _files_in(path: str) -> list[str]:
-    """Return the names in a list of files; relative to the list's folder if they exist only there.
+    """Return the files that a list names, in the current folder or in the folder of the list.
 
     Raises
     ------

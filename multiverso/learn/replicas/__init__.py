@@ -74,7 +74,7 @@ def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
 def _tested(model: Any, sample: Batch) -> Any:
     """Evaluate the compiled model on a batch, which builds it; return the model."""
     features, labels, weights = unpack(sample)
-    with as_input_error("the data do not fit the model"):  # frameworks raise errors of many types
+    with as_input_error("the data do not fit the model"):  # Frameworks raise many types.
         model.test_on_batch(features, labels, sample_weight=weights)
     model.reset_metrics()
     return model
@@ -87,7 +87,7 @@ def _gives_gradients(replica: Replica, sample: Batch) -> bool:
     try:
         replica.step(sample)
         gives = replica.model.optimizer.gradients is not None
-    except Exception as error:  # the user's code may need an optimiser that makes steps
+    except Exception as error:  # It may need an optimiser that makes steps.
         _log.debug("the model's train_step failed: %s", error)
         gives = False
     replica.results()

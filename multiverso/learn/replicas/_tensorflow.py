@@ -50,7 +50,7 @@ class TensorFlowReplica(Replica):
         np.copyto(self.weights, _flat(self._variables).numpy())
 
     def push(self) -> None:
-        if not self._captures:  # else the next step does it
+        if not self._captures:  # A step that captures gradients assigns the weights itself.
             self._assign(tf.constant(self.weights))
 
     def finish(self) -> None:
