@@ -20,10 +20,14 @@ BATCH = (
 
 
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class TestReplicas(unittest.TestCase):
+class KerasTestCase(unittest.TestCase):
     def setUp(self):
         self.keras = import_keras()
 
+
+class TestReplicas(KerasTestCase):
+    def setUp(self):
+        super().setUp()
         from multiverso.learn import Algo, replicas
 
         self.replicas = replicas
@@ -89,10 +93,9 @@ class TestReplicas(unittest.TestCase):
             self.replicas.validation_replica(model, self.algo, (np.ones((2, 2)), np.ones(2)))
 
 
-@unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class TestModelsFromFiles(unittest.TestCase):
+class TestModelsFromFiles(KerasTestCase):
     def setUp(self):
-        self.keras = import_keras()
+        super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import os
@@ -59,7 +60,6 @@ class TestAlgo(unittest.TestCase):
             ({"optimizer": "adam", "learning_rate": "fast"}, "learning_rate: .*'fast'"),
             ({"optimizer": "adam", "learning_rate": float("nan")}, "finite"),
             ({"optimizer": "adam", "mode": "other"}, "mode: .*'other'"),
-            ({"optimizer": "adam", "sync_every": 0}, "sync_every: .*0"),
             ({"optimizer": "adam", "validate_every": -1}, "validate_every: .*-1"),
             ({"optimizer": None, "mode": "easgd", "elastic_force": 2}, "elastic_force: .*2"),
             ({"optimizer": None, "mode": "easgd", "elastic_lr": -1}, "elastic_lr: .*-1"),
@@ -82,10 +82,21 @@ class TestManager(unittest.TestCase):
         builder.build_model.assert_not_called()
         self.assertIsNone(manager.model)
 
-    def test_manager_rejects_num_epochs_that_is_not_a_positive_integer(self):
-        for wrong in (0, -1, 1.5, "1", True):
-            with self.subTest(wrong=wrong), self.assertRaisesRegex(InputError, "num_epochs"):
-                MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), wrong, [])
+    def manager(self, num_epochs=1, **given):
+        return MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), num_epochs, [], **given)
+
+    def test_rejects_arguments_that_are_not_positive_integers(self):
+        for name, make in (
+            ("batch_size", Data),
+            ("sync_every", lambda value: Algo("sgd", sync_every=value)),
+            ("num_epochs", self.manager),
+            ("num_masters", lambda value: self.manager(num_masters=value, synchronous=True)),
+            ("checkpoint_interval", lambda value: self.manager(checkpoint_interval=value)),
+        ):
+            for wrong in (0, -1, 2.5, "3", True, None):
+                words = f"^{name}: expected an integer >= 1, received {wrong!r}$"
+                with self.subTest(name, wrong=wrong), self.assertRaisesRegex(InputError, words):
+                    make(wrong)
 
     def test_workers_get_contiguous_shares_of_files_that_differ_by_one_at_most(self):
         for files in range(1, 12):
@@ -96,10 +107,8 @@ class TestManager(unittest.TestCase):
                 self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
 
     def test_manager_rejects_groups_in_lock_step(self):
-        for masters, words in ((0, "num_masters: .*>= 1"), (2, "num_masters: .*lock-step")):
-            given = {"num_masters": masters, "synchronous": True}
-            with self.subTest(masters), self.assertRaisesRegex(InputError, words):
-                MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), 1, [], **given)
+        with self.assertRaisesRegex(InputError, "num_masters: .*lock-step"):
+            self.manager(num_masters=2, synchronous=True)
 
     def test_model_needs_either_a_file_or_a_json_string(self):
         self.assertEqual(ModelFromJson("a.json").filename, "a.json")
@@ -162,21 +171,11 @@ class TestLayout(unittest.TestCase):
 @needs_extra
 class TestMessages(unittest.TestCase):
     def test_messages_survive_encoding(self):
-        seconds = {"computing": 0.5}
-        for message in (
-            messages.Ready(),
-            messages.ModelSize(10, 2, "float32"),
-            messages.Failure("no such file", True),
-            messages.Report(5, 1, {"loss": 0.5}, False),
-            messages.WorkerDone(1, 5, 1, seconds, [[0, 1.0, 2.0]], [[0, 3]]),
-            messages.GroupDone(1, [2, 3], 4, seconds, []),
-            messages.StartEpoch(),
-            messages.StopTraining(),
-            messages.SetLearningRate(0.25),
-            messages.SaveCheckpoint(3),
-            messages.EndTraining(),
-        ):
-            self.assertEqual(messages.decode(messages.encode(message)), message)
+        for kind in messages.Message.__subclasses__():
+            # Any JSON values serve as fields.
+            message = kind(*([number, "a"] for number, _ in enumerate(dataclasses.fields(kind))))
+            with self.subTest(kind.__name__):
+                self.assertEqual(messages.decode(messages.encode(message)), message)
 
     def test_local_channel_connects_master_and_worker_in_one_process(self):
         channel, reports = LocalChannel(1.0), []

@@ -46,6 +46,11 @@ OPTIMIZERS = {
     "dcasgd": {"learning_rate": 0.25},
 }
 
+MODES = {
+    "easgd": {"elastic_lr": 0.1, "sync_every": 2},
+    "diloco": {"elastic_lr": 0.25, "sync_every": 3},
+}
+
 _place = {"comm": MPI.COMM_WORLD}  # of the ranks of the current scenario
 
 
@@ -94,22 +99,11 @@ def manager_of(algo, **options):
     return MPIManager(algo=algo, **{**given, **options})
 
 
-def algo_of(name, **options):
-    """Return an algorithm with the options in OPTIMIZERS."""
-    options = {**OPTIMIZERS.get(name, {}), **options}
-    return Algo(name, loss="sparse_categorical_crossentropy", **options)
-
-
-def elastic(**options):
-    """Return an algorithm with elastic averaging."""
-    given = {"mode": "easgd", "elastic_lr": 0.1, "sync_every": 2, **options}
-    return Algo(None, loss="sparse_categorical_crossentropy", **given)
-
-
-def local(name, **options):
-    """Return an algorithm with local steps."""
-    given = {"mode": "diloco", "sync_every": 3, "elastic_lr": 0.25, **options}
-    return Algo(name, loss="sparse_categorical_crossentropy", **given)
+def algo_of(name, mode="sgd", **options):
+    """Return an algorithm with the options of its mode, or of its optimiser."""
+    given = MODES[mode] if mode in MODES else OPTIMIZERS[name]
+    given = {"loss": "sparse_categorical_crossentropy", "mode": mode, **given, **options}
+    return Algo(name, **given)
 
 
 def comm_of(size):
@@ -140,8 +134,8 @@ def modes():
     found = {}
     for synchronous in (False, True):
         algos = {name: algo_of(name) for name in OPTIMIZERS} | {
-            "easgd": elastic(),
-            "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+            "easgd": algo_of(None, "easgd"),
+            "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
         }
         for name, algo in algos.items():
             outcome = outcome_of(manager_of(algo, synchronous=synchronous))
@@ -153,7 +147,7 @@ def few():
     """Train with a few of these, for backends that are slow to compile."""
     runs = {
         "adam asynchronous": (algo_of("adam"), False, Dense()),
-        "easgd synchronous": (elastic(), True, Dense()),
+        "easgd synchronous": (algo_of(None, "easgd"), True, Dense()),
         "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*NORM_AND_RANDOM)),
     }
     return {
@@ -166,7 +160,7 @@ def twice():
     """Train in lock-step twice, with layers that draw random numbers and have running means."""
     found = {}
     given = {"synchronous": True, "num_epochs": 2}
-    for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", elastic())):
+    for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", algo_of(None, "easgd"))):
         found[name] = [
             outcome_of(manager_of(algo, model_builder=Dense(*NORM_AND_RANDOM), **given))
             for _ in range(2)
@@ -174,7 +168,7 @@ def twice():
     # The mean of one local step of each worker is a step with the mean gradient.
     found["diloco"] = [
         outcome_of(manager_of(algo, **given))
-        for algo in (local("sgd", learning_rate=1.0, sync_every=1), algo_of("sgd"))
+        for algo in (algo_of("sgd", "diloco", learning_rate=1.0, sync_every=1), algo_of("sgd"))
     ]
     return found
 
@@ -184,7 +178,7 @@ def like_keras(optimizers=tuple(OPTIMIZERS), **options):
     found = {}
     algos = {name: algo_of(name) for name in optimizers}
     # This outer optimiser applies the local steps unchanged.
-    algos["diloco"] = local("sgd", learning_rate=1.0, worker_optimizer="adam")
+    algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
     given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
     for name, algo in algos.items():
         manager = manager_of(algo, **given)
@@ -208,8 +202,8 @@ def groups():
     found = {}
     algos = {
         "adam": algo_of("adam", sync_every=2),
-        "easgd": elastic(),
-        "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+        "easgd": algo_of(None, "easgd"),
+        "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
     }
     five, four, three = map(comm_of, (5, 4, 3))
     for comm, masters in ((five, 3), (four, 2)):
@@ -267,7 +261,7 @@ def restored():
     for name, algo, synchronous in (
         ("adam synchronous", algo_of("adam"), True),
         ("adam asynchronous", algo_of("adam"), False),
-        ("easgd synchronous", elastic(), True),
+        ("easgd synchronous", algo_of(None, "easgd"), True),
     ):
         folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/{name}"
         given = {"synchronous": synchronous, "model_builder": Dense(NORM)}
@@ -280,7 +274,7 @@ def restored():
     for name, algo, options in (
         ("nothing", algo_of("adam"), {"restore": "no such folder"}),
         ("another optimiser", algo_of("sgd"), {"restore": folder}),
-        ("all epochs", elastic(), {"restore": folder, "synchronous": True}),
+        ("all epochs", algo_of(None, "easgd"), {"restore": folder, "synchronous": True}),
     ):
         try:
             manager_of(algo, model_builder=Dense(NORM), **options).train()
@@ -309,7 +303,7 @@ def wrong():
         "files": {"train_list": FILES[:1]},
         "loss": {"algo": Algo("adam", loss="no loss")},
         "metrics": {"algo": Algo("adam", loss="mse", metrics=["no metric"])},
-        "worker's optimiser": {"algo": elastic(worker_optimizer="none")},
+        "worker's optimiser": {"algo": algo_of(None, "easgd", worker_optimizer="none")},
         "shapes": {"algo": Algo("adam", loss="categorical_crossentropy")},
         "model": {"model_builder": ModelBuilder()},
         "data": {"data": Failing()},
