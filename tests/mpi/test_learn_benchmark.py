@@ -1,4 +1,4 @@
-"""The benchmark of multiverso.learn runs with three ranks, and its reference optimiser is Adam."""
+"""The benchmark of multiverso.learn runs in a job of three ranks and judges itself."""
 
 import importlib.util
 import json
@@ -17,8 +17,8 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
-class TestLearnBenchmark(unittest.TestCase):
-    def test_measures_steps_and_updates_next_to_their_references(self):
+class TestTheBenchmarkOfLearn(unittest.TestCase):
+    def test_steps_and_updates_are_measured_beside_their_references(self):
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
             words = ["--quick", "--sample", "0.02", "--silent", "--backend", "torch"]
@@ -42,8 +42,8 @@ class TestLearnBenchmark(unittest.TestCase):
         self.assertEqual(bars, ["plain Keras", "mpi_learn's protocol", "one worker"])
 
 
-class TestReferenceOptimizer(unittest.TestCase):
-    def test_numpy_adam_makes_the_steps_of_adam(self):
+class TestItsStandIn(unittest.TestCase):
+    def test_its_optimiser_is_adam(self):
         sys.path.insert(0, str(LEARN.parent))
         try:
             from mpi_learn_protocol import NumPyAdam
@@ -51,7 +51,7 @@ class TestReferenceOptimizer(unittest.TestCase):
             sys.path.remove(str(LEARN.parent))
         optimizer = NumPyAdam([2], learning_rate=0.5)
         (weights,) = optimizer.apply([np.zeros(2, np.float32)], [np.float32([2.0, -3.0])])
-        # The length of the first step is the learning rate, for any gradient.
+        # The first step is the learning rate, whatever the gradient.
         np.testing.assert_allclose(weights, [-0.5, 0.5], rtol=1e-5)
         again, other = optimizer.apply([weights], [np.float32([2.0, -3.0])])[0]
         np.testing.assert_allclose([again, other], [-1.0, 1.0], rtol=1e-5)
