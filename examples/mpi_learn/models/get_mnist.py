@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Write images of handwritten digits to HDF5 files, with lists of them for MPIDriver.py.
+"""Write images of handwritten digits to HDF5 files, and lists of these files for MPIDriver.py.
 
     python models/get_mnist.py                        # scikit-learn's digits, in 24 and 4 files
     python models/get_mnist.py --data mnist.npz       # MNIST: the archive, or a folder of IDX files
-    python models/get_mnist.py 8 2                    # so many files for training and for test
+    python models/get_mnist.py 8 2                    # number of files for training and test
 
-Each file has `features`, n x 28 x 28 x 1 from 0 to 1, and `labels`, n x 10, one of them 1.
+Each file has `features` (n x 28 x 28 x 1, from 0 to 1) and one-hot `labels` (n x 10).
 """
 
 import argparse
@@ -24,7 +24,7 @@ SHIFTS = (0, -1, 1, -2, 2)
 
 
 def stretched(images, side):
-    """Return square images enlarged to `side` pixels a side, with values in between."""
+    """Return square images enlarged to `side` x `side` pixels by linear interpolation."""
     old = images.shape[1]
     places = np.linspace(0, old - 1, side)
     low = np.minimum(places.astype(int), old - 2)
@@ -34,7 +34,7 @@ def stretched(images, side):
 
 
 def like_mnist(part):
-    """Return images of 28 x 28 pixels and labels of a part of the data."""
+    """Return a part of the data as images of 28 x 28 pixels, and its labels."""
     side = round(part.images.shape[1] ** 0.5)
     if side * side != part.images.shape[1]:
         raise DataError(f"expected square images, found {part.images.shape[1]} pixels")
@@ -46,9 +46,9 @@ def like_mnist(part):
 
 
 def shifted(images, labels):
-    """Return all images as they are and shifted in all directions, shuffled."""
+    """Return the images and their shifts in all directions, shuffled."""
     every = [np.roll(images, (down, right), (1, 2)) for down in SHIFTS for right in SHIFTS]
-    # Each worker gets files of its own, which shall not have one kind of images only.
+    # Each worker gets its own files, and each file should contain all kinds of images.
     order = np.random.default_rng(0).permutation(len(every) * len(labels))
     return np.concatenate(every)[order], np.tile(labels, len(every))[order]
 
@@ -96,9 +96,9 @@ def main():
         return 2
     if args.data is None:
         print(
-            f"no MNIST was given (--data PATH): taking the {len(train[1]) + len(test[1])} digits "
-            f"that come with scikit-learn, enlarged from 8 x 8 to {PIXELS} x {PIXELS} pixels; as "
-            f"they are few, those for training are also shifted by up to {max(SHIFTS)} pixels"
+            f"without --data PATH: {len(train[1]) + len(test[1])} digits of scikit-learn, enlarged "
+            f"from 8 x 8 to {PIXELS} x {PIXELS} pixels, those for training also shifted by up to "
+            f"{max(SHIFTS)} pixels"
         )
         train = shifted(*train)
     write("train", *train, args.train_files)
