@@ -147,7 +147,7 @@ class TestWrongUse(UsesExample):
         path = self.folder / "mnist.npz"
         path.write_bytes(b"PK\x03\x04 but no more")
         job = run(EXAMPLE, "--data", str(path), np=3).check_clean()
-        self.assert_one_sentence(job.returncode, job.output, f"cannot use {path}: it is no .npz")
+        self.assert_one_sentence(job.returncode, job.output, f"cannot use {path}: it is not an .npz")
 
     def test_all_ranks_leave_when_one_has_no_data(self):
         # Each process opens its own working folder's file: only the second has none.
