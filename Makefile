@@ -30,19 +30,19 @@ DOCS_ENV := .venv-docs
 ENVS := $(BUILT_IN) $(DOCS_ENV)
 
 # Which files of tests/ run in those two.
-LEARN_TESTS := unit/test_learn_data.py unit/test_learn_models.py unit/test_learn_options.py \
-               unit/test_learn_plot.py mpi/test_learn.py
-FRAMEWORKS_TESTS := unit/test_torch.py mpi/test_torch.py unit/test_docs.py unit/test_adapters.py \
-                    unit/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
-                    unit/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
-                    unit/test_updaters_keras.py mpi/test_tutorial.py unit/test_experiment.py \
+LEARN_TESTS := unit/learn/test_learn_data.py unit/learn/test_learn_models.py unit/learn/test_learn_options.py \
+               unit/learn/test_learn_plot.py mpi/test_learn.py
+FRAMEWORKS_TESTS := unit/adapters/test_torch.py mpi/test_torch.py unit/docs/test_docs.py unit/adapters/test_adapters.py \
+                    unit/adapters/test_lasagne.py mpi/test_lasagne.py mpi/test_lasagne_example.py \
+                    unit/adapters/test_theano_sharedvar.py mpi/test_theano_sharedvar.py \
+                    unit/adapters/test_updaters_keras.py mpi/test_tutorial.py unit/benchmarks/test_experiment.py \
                     mpi/test_keras.py mpi/test_adapter_suite.py mpi/test_diloco_example.py \
                     mpi/test_framework_examples.py mpi/test_adapter_benchmark.py \
                     mpi/test_learn_benchmark.py $(LEARN_TESTS)
 # Once for each backend of Keras there.
-KERAS_TESTS := unit/test_keras.py unit/test_keras_manager.py
-JAX_TESTS := unit/test_docs.py unit/test_adapters.py unit/test_updaters_keras.py unit/test_jax.py \
-             $(KERAS_TESTS) unit/test_keras_jax.py mpi/test_keras.py mpi/test_adapter_suite.py \
+KERAS_TESTS := unit/adapters/test_keras.py unit/adapters/test_keras_manager.py
+JAX_TESTS := unit/docs/test_docs.py unit/adapters/test_adapters.py unit/adapters/test_updaters_keras.py unit/adapters/test_jax.py \
+             $(KERAS_TESTS) unit/adapters/test_keras_jax.py mpi/test_keras.py mpi/test_adapter_suite.py \
              mpi/test_framework_examples.py mpi/test_tutorial.py $(LEARN_TESTS)
 
 BUILD := build/cmake
@@ -182,7 +182,7 @@ test-frameworks: $(FRAMEWORKS_ENV)/.installed $(JAX_ENV)/.installed $(LIBRARY)
 	@echo 'With the frameworks of NumPy 1:'
 	$(call run,$(FRAMEWORKS_ENV),$(for-theano) $(for-frameworks) $(pytest) $(FRAMEWORKS_TESTS:%=tests/%))
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=tensorflow $(pytest) \
-	  $(KERAS_TESTS:%=tests/%) tests/unit/test_keras_tensorflow.py)
+	  $(KERAS_TESTS:%=tests/%) tests/unit/adapters/test_keras_tensorflow.py)
 	$(call run,$(FRAMEWORKS_ENV),KERAS_BACKEND=torch $(pytest) $(KERAS_TESTS:%=tests/%))
 	@echo 'With JAX:'
 	$(call run,$(JAX_ENV),KERAS_BACKEND=jax $(for-jax) $(pytest) $(JAX_TESTS:%=tests/%))

@@ -16,9 +16,11 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from multiverso import _arrays, _capi, _launch, _library, _options, _saving
-from multiverso._library import lib
-from multiverso._reasons import describe
+from multiverso import _session_options
+from multiverso._mpi.communicator import expect_no_end_of_mpi, find_communicator
+from multiverso._native import arrays, capi, checkpoint_calls, library
+from multiverso._native.exception_text import describe
+from multiverso._native.library import lib
 from multiverso.errors import ForkedError, StateError
 
 _log = logging.getLogger("multiverso")
@@ -26,8 +28,8 @@ _log = logging.getLogger("multiverso")
 #: Longest stretch of a wait without a look at pending signals.
 _WAIT_SLICE_MS: Final = 100
 
-_aggregate_right: Final = _library.undeclared("MV_SessionAggregate")
-_ARGUMENT_OF: Final = {dtype: c_int32(code) for dtype, code in _arrays.CODES.items()}
+_aggregate_right: Final = library.undeclared("MV_SessionAggregate")
+_ARGUMENT_OF: Final = {dtype: c_int32(code) for dtype, code in arrays.CODES.items()}
 
 
 class BackgroundExchange(Protocol):
@@ -67,19 +69,19 @@ class Session:
 
     """
 
-    def __init__(self, options: _options.Options) -> None:
-        communicator = _launch.find_communicator(options.comm)
-        raw = _capi.MV_SessionOptions()
-        _library.call(lib.MV_SessionOptionsInit, byref(raw))
+    def __init__(self, options: _session_options.Options) -> None:
+        communicator = find_communicator(options.comm)
+        raw = capi.MV_SessionOptions()
+        library.call(lib.MV_SessionOptionsInit, byref(raw))
         raw.mode = options.mode
         raw.staleness = options.staleness
-        raw.role = _options.ROLES[options.role]
-        raw.on_loss = _options.LOSSES[options.on_peer_lost]
+        raw.role = _session_options.ROLES[options.role]
+        raw.on_loss = _session_options.LOSSES[options.on_peer_lost]
         raw.timeout_ms = math.ceil(options.timeout * 1000)
         raw.wait_slice_ms = _WAIT_SLICE_MS
         raw.peer_timeout_ms = math.ceil(options.peer_timeout * 1000)
         if communicator is not None:
-            raw.transport = _capi.MV_TRANSPORT_MPI
+            raw.transport = capi.MV_TRANSPORT_MPI
             raw.mpi_comm = communicator.address
         self.options = options
         self.closed = False
@@ -88,9 +90,9 @@ class Session:
         self.exchanges: set[BackgroundExchange] = set()
         self._communicator = communicator  # the library uses it until the session is closed
         self._blocks = 0
-        self.handle = _capi.MV_Session()
+        self.handle = capi.MV_Session()
         try:
-            _library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
+            library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
             self._describe()
         except BaseException as error:
             if self.handle:  # interrupted just after it was opened
@@ -98,9 +100,9 @@ class Session:
             raise
         _log.debug("opened %r", self)
 
-    def _description(self) -> _capi.MV_SessionDescription:
-        raw = _capi.MV_SessionDescription(struct_size=sizeof(_capi.MV_SessionDescription))
-        _library.call(lib.MV_SessionDescribe, self.handle, byref(raw))
+    def _description(self) -> capi.MV_SessionDescription:
+        raw = capi.MV_SessionDescription(struct_size=sizeof(capi.MV_SessionDescription))
+        library.call(lib.MV_SessionDescribe, self.handle, byref(raw))
         return raw
 
     def _describe(self) -> None:
@@ -126,60 +128,60 @@ class Session:
         """Return the ranks that it goes on without; see `multiverso.lost_ranks`."""
         ranks = (c_int64 * self.size)()
         count = c_int64()
-        _library.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
+        library.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
         return tuple(ranks[: count.value])
 
     def barrier(self) -> None:
         """Wait for all ranks; see `multiverso.barrier`."""
         self.settle()
-        _library.call(lib.MV_SessionBarrier, self.handle)
+        library.call(lib.MV_SessionBarrier, self.handle)
 
     def finish(self) -> None:
         """Join no further rounds; see `multiverso.finish`."""
         self.settle()
-        _library.call(lib.MV_SessionFinish, self.handle)
+        library.call(lib.MV_SessionFinish, self.handle)
 
     def aggregate(self, array: Any) -> Any:
         """Sum over the workers, in place; see `multiverso.aggregate`."""
         self.settle()
         if self.options.is_checked:
-            _arrays.require_finite(_arrays.view_of(array, "array"), "array")
+            arrays.require_finite(arrays.view_of(array, "array"), "array")
         if type(array) is np.ndarray and array.flags.carray:
             code = _ARGUMENT_OF.get(array.dtype)
             if code is not None:
-                pinned = _arrays.pin(array)
-                _library.call(_aggregate_right, self.handle, code, pinned, c_int64(array.size))
+                pinned = arrays.pin(array)
+                library.call(_aggregate_right, self.handle, code, pinned, c_int64(array.size))
                 return array
-        view = _arrays.view_of(array, "array")
-        number, known = _arrays.table_dtype(view.dtype.newbyteorder("="))
-        buffer, target = _arrays.as_output(view, known, view.shape, "array")
+        view = arrays.view_of(array, "array")
+        number, known = arrays.table_dtype(view.dtype.newbyteorder("="))
+        buffer, target = arrays.as_output(view, known, view.shape, "array")
         if buffer is not target:
             np.copyto(buffer, target)
-        _library.call(
-            lib.MV_SessionAggregate, self.handle, number, _arrays.pin(buffer), buffer.size
-        )
+        library.call(lib.MV_SessionAggregate, self.handle, number, arrays.pin(buffer), buffer.size)
         if buffer is not target:
             np.copyto(target, buffer)
         return array
 
-    def save(self, directory: _saving.Directory, step: Any, keep: Any, background: Any) -> None:
+    def save(
+        self, directory: checkpoint_calls.Directory, step: Any, keep: Any, background: Any
+    ) -> None:
         """Save all tables; see `multiverso.save`."""
-        raw = _saving.save_options(directory, step, keep, background)
-        _library.call(lib.MV_SessionSave, self.handle, byref(raw))
+        raw = checkpoint_calls.save_options(directory, step, keep, background)
+        library.call(lib.MV_SessionSave, self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the save in the background; see `multiverso.wait_for_save`."""
-        _library.call(lib.MV_SessionSaveWait, self.handle)
+        library.call(lib.MV_SessionSaveWait, self.handle)
 
-    def load(self, directory: _saving.Directory, missing_ok: bool) -> Any:
+    def load(self, directory: checkpoint_calls.Directory, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
-        return _saving.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
+        return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
 
     def close(self) -> None:
         """Wait for all ranks to close, and end the session, also if that fails."""
         try:
             self.settle()
-            _library.call(lib.MV_SessionClose, self.handle)
+            library.call(lib.MV_SessionClose, self.handle)
         except BaseException as error:
             self._stop_exchanges()
             # Interrupted, it is still open; else this is a stale handle, which does no harm.
@@ -206,7 +208,7 @@ class Session:
     def _end(self) -> None:
         self.closed = True
         if lib.MV_HasLostRanks():
-            _launch.expect_no_end_of_mpi()
+            expect_no_end_of_mpi()
         self._stop_exchanges()
         self.companions.clear()
         self._communicator = None
@@ -270,7 +272,7 @@ def is_over() -> bool:
     return session is None or session.closed
 
 
-def open_session(options: _options.Options) -> tuple[Session, bool]:
+def open_session(options: _session_options.Options) -> tuple[Session, bool]:
     """Return the session with these options, and whether it is new.
 
     Raises

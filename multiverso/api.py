@@ -5,7 +5,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from multiverso import _options, _saving, _session
+from multiverso import _session, _session_options
+from multiverso._native import checkpoint_calls
 from multiverso._session import Session, current
 
 __all__ = [
@@ -109,7 +110,7 @@ def init(
     (0, 1)
 
     """
-    options = _options.checked(
+    options = _session_options.checked(
         sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout
     )
     return _session.open_session(options)[0]
@@ -143,7 +144,7 @@ def session(
     array([1., 2., 3.], dtype=float32)
 
     """
-    options = _options.checked(
+    options = _session_options.checked(
         sync, staleness, role, comm, timeout, nan_policy, on_peer_lost, peer_timeout
     )
     opened, new = _session.open_session(options)
@@ -214,7 +215,7 @@ def aggregate(array: Any) -> Any:
 
 
 def save(
-    directory: _saving.Directory,
+    directory: checkpoint_calls.Directory,
     *,
     step: int | None = None,
     keep: int | None = None,
@@ -279,7 +280,7 @@ def wait_for_save() -> None:
     current().wait_for_save()
 
 
-def load(directory: _saving.Directory, *, missing_ok: bool = False) -> int | None:
+def load(directory: checkpoint_calls.Directory, *, missing_ok: bool = False) -> int | None:
     """Set all tables to what a checkpoint holds. Collective over all ranks.
 
     The tables must have been created before, as they were when it was saved: they are found by

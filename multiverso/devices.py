@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from multiverso._launch import find_launcher
+from multiverso._mpi.launcher import find_launcher
 from multiverso.errors import LauncherError
 
 __all__ = ["assign_device", "local_rank"]

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from multiverso import _script
-from multiverso._commands import doctor, info, run, top, verify
+from multiverso._commands import _script, doctor, info, run, top, verify
 from multiverso._version import __version__
 from multiverso.errors import MultiversoError
 

@@ -1,7 +1,7 @@
 """What can be wrong with an environment or a machine, and what to do about it.
 
-Each check takes the facts of `_facts` and returns findings. Whatever costs a process of its own has
-been asked before, but for the trial, which is the last.
+Each check takes the facts of `_system_info` and returns findings. What costs a process of its own
+has been asked before, except for the trial, which is the last.
 """
 
 import json
@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from multiverso._commands import _launching, info
+from multiverso._commands import info
+from multiverso._commands._trial import TrialResult, run_trial
+from multiverso._mpi.mpirun import mpirun_command
 
 #: A container of Docker has so much in /dev/shm, and MPI itself needs some for each rank.
 _LITTLE_SHARED_MEMORY: Final = 64 << 20
@@ -146,7 +148,7 @@ def check_segments(facts: dict[str, Any]) -> Iterator[Finding]:
         os.truncate(fd, 4096)
         # A child is to its parent what one rank is to another: another process of the same user.
         code = f"import os; os.close(os.open('/proc/{os.getpid()}/fd/{fd}', os.O_RDWR))"
-        ended = _launching.try_out([sys.executable, "-c", code], 1, 30.0)
+        ended = run_trial([sys.executable, "-c", code], 1, 30.0)
     finally:
         os.close(fd)
     if ended.returncode == 0:
@@ -254,17 +256,17 @@ def check_limits(facts: dict[str, Any]) -> Iterator[Finding]:
 
 def check_hello(mpirun: str, limit: float) -> Iterator[Finding]:
     """Start two ranks that add to a table, and find whether they meet in memory."""
-    command = [mpirun, "-np", str(_TRIAL_RANKS), sys.executable, "-m"]
-    command += ["multiverso._commands._hello", str(max(1.0, limit / 2))]
+    hello = [sys.executable, "-m", "multiverso._commands._hello", str(max(1.0, limit / 2))]
+    command = mpirun_command(hello, _TRIAL_RANKS, mpirun=mpirun)
     try:
-        ended = _launching.try_out(command, _TRIAL_RANKS, limit)
+        ended = run_trial(command, _TRIAL_RANKS, limit)
     except OSError as error:
         yield Finding("hello", "broken", f"{mpirun} cannot be started: {error}", _INSTALL_MPI)
         return
     yield from judge_hello(ended, limit)
 
 
-def judge_hello(ended: _launching.Ended, limit: float) -> Iterator[Finding]:
+def judge_hello(ended: TrialResult, limit: float) -> Iterator[Finding]:
     """Find what came of the trial."""
     said = [line for line in (ended.errors + "\n" + ended.output).splitlines() if line.strip()]
     ranks = [json.loads(line) for line in said if line.startswith(_HELLO)]

@@ -14,7 +14,7 @@ def main() -> int:
     except (ImportError, RuntimeError, OSError) as error:
         sys.stdout.write(json.dumps({"error": f"mpi4py finds no MPI: {error}"}) + "\n")
         return 0
-    from multiverso._launch import library_of
+    from multiverso._mpi.communicator import library_of
 
     vendor, version = MPI.get_vendor()
     found = {

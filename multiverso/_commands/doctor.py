@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from multiverso._commands import _checks, _facts
+from multiverso._commands import _checks, _system_info
 from multiverso._commands._checks import Finding
-from multiverso._launch import find_launcher
+from multiverso._mpi.launcher import find_launcher
 
 
 def add_parser(commands: Any) -> None:
@@ -39,7 +39,9 @@ def run(options: argparse.Namespace) -> int:
     if find_launcher() is not None:
         sys.stderr.write("multiverso doctor: start it by itself, not as a rank of a job\n")
         return 2
-    findings = list(_checks.check_all(_facts.collect(options.mpirun), options.np, options.limit))
+    findings = list(
+        _checks.check_all(_system_info.collect(options.mpirun), options.np, options.limit)
+    )
     if options.json:
         lines = [dataclasses.asdict(finding) for finding in findings]
         sys.stdout.write(json.dumps(lines, indent=2) + "\n")

@@ -5,7 +5,7 @@ import json
 import sys
 from typing import Any
 
-from multiverso._commands import _facts
+from multiverso._commands import _system_info
 
 
 def add_parser(commands: Any) -> None:
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print it; return 0."""
-    facts = _facts.collect()
+    facts = _system_info.collect()
     if options.json:
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     else:

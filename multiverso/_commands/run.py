@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso._commands import _launching
+from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
 
 #: Seconds that mpirun has to tear the job down after each signal.
 _PATIENCE: Final = 10.0
@@ -47,13 +47,11 @@ def run(options: argparse.Namespace) -> int:
     if not Path(options.script).is_file():
         sys.stderr.write(f"multiverso run: {options.script}: there is no such file\n")
         return 2
-    mpirun = options.mpirun or _launching.find_mpirun()
-    script = [options.script, *options.arguments]
-    if options.survive:
-        command = _launching.surviving(mpirun, options.np, [sys.executable, *script])
-    else:
-        command = [mpirun, "-np", str(options.np), sys.executable, "-m", "multiverso", *script]
-    environ = _launching.environment(options.np)
+    # With `-m multiverso` the first rank that fails ends the job.
+    runner = [] if options.survive else ["-m", "multiverso"]
+    program = [sys.executable, *runner, options.script, *options.arguments]
+    command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
+    environ = mpirun_environment(options.np)
     for left in range(options.restarts, -1, -1):
         code, stopped = _run_once(command, environ)
         if code == 0 or stopped or left == 0:

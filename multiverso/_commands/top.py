@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from multiverso import _jobs
+from multiverso._commands import _node_jobs
 
 _MODES: Final = ("async", "sync", "staleness")
 
@@ -49,12 +49,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _look(options: argparse.Namespace, drawing: "_Drawing | None") -> None:
-    before = {node.key: node for node in _jobs.find_nodes()}
+    before = {node.key: node for node in _node_jobs.find_nodes()}
     with drawing.live() if drawing and not options.once else contextlib.nullcontext() as live:
         while True:
             time.sleep(options.interval)
-            nodes = _jobs.find_nodes()
-            jobs = [_jobs.summarize(node, before.get(node.key)) for node in nodes]
+            nodes = _node_jobs.find_nodes()
+            jobs = [_node_jobs.summarize(node, before.get(node.key)) for node in nodes]
             before = {node.key: node for node in nodes}
             if drawing is None:
                 sys.stdout.write(f"{json.dumps(jobs)}\n")

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._arrays import memory_at
-from multiverso._staging import Staging
+from multiverso._native.arrays import memory_at
+from multiverso.sync._staging import Staging
 
 #: The dtype of an array, and of its table: half precision is summed up in single precision.
 DTYPES: Final[dict[str, np.dtype[Any]]] = {

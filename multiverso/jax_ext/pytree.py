@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from multiverso._staging import StagedGroup, Staging
-from multiverso._tensor_sync import TensorSync
-from multiverso._tensors import Tensor
 from multiverso.jax_ext._arrays import DTYPES, ArrayCopier
+from multiverso.sync._staging import StagedGroup, Staging
+from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTableHandler
 
 __all__ = ["PytreeSync"]

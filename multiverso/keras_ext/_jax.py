@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso._staging import StagedGroup, Staging
-from multiverso._tensors import Tensor
 from multiverso.jax_ext._arrays import DTYPES, ArrayCopier, buffers_of, memory_of
 from multiverso.keras_ext._variables import Access, grouped
+from multiverso.sync._staging import StagedGroup, Staging
+from multiverso.sync._tensor import Tensor
 
 #: By which names the trainer keeps its state: weights, and what else steps change.
 _WEIGHTS: Final = ("trainable_variables", "non_trainable_variables")

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from multiverso._arrays import address, memory_at
-from multiverso._staging import StagedGroup, Staging, Store
-from multiverso._tensors import Tensor
+from multiverso._native.arrays import address, memory_at
 from multiverso.keras_ext._variables import Access, grouped
+from multiverso.sync._staging import StagedGroup, Staging, Store
+from multiverso.sync._tensor import Tensor
 
 _DTYPES = {
     "float32": "float32",

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from multiverso._tensors import Tensor
 from multiverso.keras_ext._variables import Access
+from multiverso.sync._tensor import Tensor
 from multiverso.torch_ext._tensors import TorchTensor, grouped
 
 

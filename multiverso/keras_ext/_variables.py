@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from multiverso._param_manager import Shares
-from multiverso._tensors import Tensor
+from multiverso.sync._param_manager import Shares
+from multiverso.sync._tensor import Tensor
 
 #: Of a table; half precision is summed up in single precision.
 _KNOWN = ("float32", "float64", "float16", "bfloat16", "int32", "int64")

@@ -6,11 +6,11 @@ from typing import Any
 
 import keras
 
-from multiverso._param_manager import SyncStatistics
-from multiverso._tensor_sync import taking_part
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
 from multiverso.keras_ext.param_manager import KerasParamManager
+from multiverso.sync._param_manager import SyncStatistics
+from multiverso.sync._tensor_sync import taking_part
 
 __all__ = ["MVCallback"]
 

@@ -3,7 +3,7 @@
 import numbers
 from typing import Any
 
-from multiverso import _capi
+from multiverso._native import capi
 from multiverso.api import current_session
 from multiverso.errors import StateError
 
@@ -60,7 +60,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
         msg = f"shard: expected arrays of one length, received the lengths {lengths}"
         raise ValueError(msg)
     if equal is None:
-        equal = session.options.mode != _capi.MV_MODE_ASYNC
+        equal = session.options.mode != capi.MV_MODE_ASYNC
     end = None
     if lengths:
         if lengths[0] < workers:

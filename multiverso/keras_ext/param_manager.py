@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
-from multiverso._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso._tensors import Tensor
 from multiverso.keras_ext import _variables
+from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso.sync._tensor import Tensor
 
 __all__ = ["KerasParamManager"]
 

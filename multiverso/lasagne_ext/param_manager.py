@@ -3,10 +3,10 @@
 import warnings
 from typing import Any
 
-from multiverso._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso._tensor_sync import taking_part
-from multiverso._tensors import Tensor
 from multiverso.api import current_session
+from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor_sync import taking_part
 from multiverso.theano_ext._tensors import DTYPES, SharedTensor, grouped, name_of
 
 __all__ = ["LasagneParamManager", "MVNetParamManager"]

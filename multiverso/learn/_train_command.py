@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from multiverso import _launch
+from multiverso._mpi import communicator
 from multiverso.learn import _options
 from multiverso.learn._environment import choose_backend, choose_gpu, choose_threads
 from multiverso.learn._errors import InputError
@@ -33,7 +33,7 @@ def run(given: argparse.Namespace) -> None:
     logging.basicConfig(level=given.log_level.upper(), format="%(name)s: %(message)s")
     files = _files_of(given.train_data)
     validation = _files_of(given.val_data)
-    found = _launch.find_communicator()
+    found = communicator.find_communicator()
     comm: Any = None if found is None else found.handle
     rank, ranks = (0, 1) if comm is None else (comm.Get_rank(), comm.Get_size())
     layout = find_layout(comm, given.masters)

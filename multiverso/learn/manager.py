@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiverso import _launch
+from multiverso._mpi import communicator
 from multiverso.api import session
 from multiverso.learn._channel import Channel
 from multiverso.learn._errors import InputError
@@ -175,7 +175,7 @@ class MPIManager:
         """
         comm = self.comm
         if comm is None:
-            found = _launch.find_communicator()
+            found = communicator.find_communicator()
             comm = None if found is None else found.handle
         layout = find_layout(comm, self.num_masters)
         channel = Channel(comm, self.timeout)

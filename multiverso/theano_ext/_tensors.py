@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso import _arrays
-from multiverso._tensors import Group, Tensor
+from multiverso._native import arrays
+from multiverso.sync._tensor import Group, Tensor
 from multiverso.theano_ext._backend import is_shared_variable
 
 #: The dtype of a variable, and of its table: half precision is summed up in single precision.
@@ -96,7 +96,7 @@ class SharedTensor:
             if self._last is not None:
                 copy += (now.astype(self.dtype) - self._last) * self.dtype.type(self._share)
             self._last = now.astype(self.dtype)
-        return _arrays.address(copy)
+        return arrays.address(copy)
 
     def settle(self) -> None:
         """Set the variable to what it can hold of the copy, if there is one."""
@@ -216,7 +216,7 @@ def grouped(tensors: list[SharedTensor]) -> list[Tensor]:
 
 def _address(value: NDArray[Any]) -> int:
     """Return where an array that is C-contiguous and can be written to begins."""
-    return ctypes.addressof(_arrays.pin(value))  # sooner than array.ctypes.data
+    return ctypes.addressof(arrays.pin(value))  # sooner than array.ctypes.data
 
 
 def checked_value(variable: Any) -> NDArray[Any]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._tensor_sync import taking_part
 from multiverso.api import current_session
 from multiverso.sync import ParamSync
+from multiverso.sync._tensor_sync import taking_part
 from multiverso.tables import ArrayTableHandler
 
 __all__ = ["MVModelParamManager"]

@@ -35,8 +35,8 @@ import functools
 from typing import Any
 
 import multiverso as mv
-from multiverso._tensor_sync import TensorSync, taking_part
 from multiverso.api import current_session
+from multiverso.sync._tensor_sync import TensorSync, taking_part
 from multiverso.theano_ext._backend import choose_backend
 from multiverso.theano_ext._tensors import SharedTensor, name_of
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multiverso._tensors import Group, Tensor
+from multiverso.sync._tensor import Group, Tensor
 
 #: The dtype of a tensor, and that of the table and of the copy: half precision is summed in single.
 DTYPES: Final[dict[torch.dtype, tuple[np.dtype[Any], torch.dtype]]] = {

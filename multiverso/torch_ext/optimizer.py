@@ -5,9 +5,9 @@ from typing import Any, NoReturn, SupportsIndex
 
 import torch
 
-from multiverso._param_manager import SyncStatistics
-from multiverso._tensor_sync import taking_part
 from multiverso.api import current_session
+from multiverso.sync._param_manager import SyncStatistics
+from multiverso.sync._tensor_sync import taking_part
 from multiverso.torch_ext.param_manager import TorchParamManager
 
 __all__ = ["DistributedOptimizer"]

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import torch
 
-from multiverso import _array_tensors
-from multiverso._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso._tensors import Tensor
+from multiverso.sync import _array_tensors
+from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
+from multiverso.sync._tensor import Tensor
 from multiverso.torch_ext._tensors import DTYPES, TorchTensor, grouped
 
 __all__ = ["TorchParamManager"]

@@ -24,20 +24,15 @@ CORE_LAYERS = (
 # The public header belongs to the layer that implements it.
 PUBLIC = "include"
 
-# From low to high; modules of one line are peers. `__init__` is the public face: the adapters
-# above it are users of the package like any other.
+# From low to high: the modules and packages of multiverso/; those of one line are peers. `__init__`
+# is the public face, and the adapters above it use the package like any other program.
 PACKAGE_LAYERS = (
-    ("_capi", "_reasons", "_version", "errors"),
-    ("_launch", "_library"),
-    ("_arrays", "_options", "_saving", "devices"),
-    ("_row_ids", "_session", "_updaters"),
-    ("_jobs", "_script", "_table"),
-    ("api", "tables", "_checkpoint_files"),
-    ("_overlap", "_safetensors", "_tensors"),
-    ("_table_part", "checkpoint"),
-    ("_tensor_sync",),
-    ("_array_tensors", "_param_manager", "_staging"),
-    ("sync",),
+    ("_version", "errors"),
+    ("_mpi", "_native"),
+    ("_session_options", "devices"),
+    ("_session",),
+    ("api", "tables"),
+    ("checkpoint", "sync"),
     ("__init__",),
     ("_commands",),
     ("__main__",),
@@ -115,8 +110,7 @@ def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imported_modules(path: Path, package: Path) -> Iterator[str]:
-    """Yield the top-level modules of `package` that the file at `path` imports."""
-    children = {p.stem if p.suffix == ".py" else p.name for p in package.iterdir()}
+    """Yield the modules of `package` that the file at `path` imports, as dotted names within it."""
     # The package that a relative import of one dot starts from.
     here = [package.name, *path.relative_to(package).parent.parts]
     for node in runtime_nodes(ast.parse(path.read_text("utf-8"))):
@@ -130,24 +124,60 @@ def imported_modules(path: Path, package: Path) -> Iterator[str]:
             continue
         for target in targets:
             if target[0] == package.name:
-                child = target[1] if len(target) > 1 else "__init__"
-                yield child if child in children else "__init__"
+                yield module_of(target[1:], package)
+
+
+def module_of(names: list[str], package: Path) -> str:
+    """Return the module that `names` lead to; the last may be of something in the module."""
+    for end in range(len(names), 0, -1):
+        path = package.joinpath(*names[:end])
+        if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
+            return ".".join(names[:end])
+    return "__init__"
+
+
+def module_graph(package: Path) -> dict[str, set[str]]:
+    """Return what each module of `package` imports from it, itself left out."""
+    graph = {}
+    for path in sorted(package.rglob("*.py")):
+        names = path.relative_to(package).with_suffix("").parts
+        module = ".".join(names[:-1] if len(names) > 1 and names[-1] == "__init__" else names)
+        graph[module] = set(imported_modules(path, package)) - {module}
+    return graph
 
 
 def import_faults(package: Path) -> list[str]:
     """Return one line for each import that points up, and for each module without a rank."""
     rank = {module: index for index, modules in enumerate(PACKAGE_LAYERS) for module in modules}
     faults = []
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package)
-        module = name.parts[0].removesuffix(".py")
-        if module not in rank:
-            faults.append(f"{name}: expected a module of {PACKAGE_LAYERS}, received {module}")
+    for module, imported in module_graph(package).items():
+        layer = module.partition(".")[0]
+        if layer not in rank:
+            faults.append(f"{module}: expected a module of {PACKAGE_LAYERS}, received {layer}")
             continue
-        for other in imported_modules(path, package):
-            if other != module and rank.get(other, -1) > rank[module]:
-                faults.append(f"{name}: {module} imports {other} above it")
+        for other in sorted(imported):
+            above = other.partition(".")[0]
+            if above != layer and rank.get(above, -1) > rank[layer]:
+                faults.append(f"{module}: {layer} imports {other} above it")
     return faults
+
+
+def cycles(graph: dict[str, set[str]]) -> list[str]:
+    """Return one line for each cycle that a walk through `graph` finds; none if it has none."""
+    found, finished, trail = [], set(), []
+
+    def visit(node: str) -> None:
+        if node in trail:
+            found.append(" -> ".join([*trail[trail.index(node) :], node]))
+        elif node not in finished:
+            trail.append(node)
+            for other in sorted(graph.get(node, ())):
+                visit(other)
+            finished.add(trail.pop())
+
+    for node in graph:
+        visit(node)
+    return found
 
 
 class TestTheTree(unittest.TestCase):
@@ -159,6 +189,9 @@ class TestTheTree(unittest.TestCase):
 
     def test_no_module_imports_one_above_it(self):
         self.assertEqual(import_faults(ROOT / "multiverso"), [])
+
+    def test_no_modules_import_each_other_in_a_cycle(self):
+        self.assertEqual(cycles(module_graph(ROOT / "multiverso")), [])
 
     def test_something_was_read(self):
         self.assertGreater(len(list(core_files(ROOT / "src"))), 20)
@@ -238,10 +271,10 @@ class TestTheChecks(unittest.TestCase):
             "multiverso/__init__.py", "from multiverso.api import init\nfrom . import errors\n"
         )
         self.write("multiverso/errors.py", "")
-        self.write(
-            "multiverso/_capi.py", "import ctypes\nfrom multiverso.errors import StateError\n"
-        )
-        self.write("multiverso/api.py", "from multiverso import _capi, errors\n")
+        self.write("multiverso/_native/__init__.py", "")
+        self.write("multiverso/_native/capi.py", "from multiverso.errors import StateError\n")
+        self.write("multiverso/_native/library.py", "from multiverso._native import capi\n")
+        self.write("multiverso/api.py", "from multiverso import _native, errors\n")
         self.write("multiverso/theano_ext/__init__.py", "")
         self.write(
             "multiverso/theano_ext/sharedvar.py", "import multiverso as mv\nfrom .. import api\n"
@@ -249,7 +282,9 @@ class TestTheChecks(unittest.TestCase):
         return self.top / "multiverso"
 
     def test_a_sound_package_passes(self):
-        self.assertEqual(import_faults(self.sound_package()), [])
+        package = self.sound_package()
+        self.assertEqual(import_faults(package), [])
+        self.assertEqual(cycles(module_graph(package)), [])
 
     def test_an_import_that_points_up_is_found_however_it_is_written(self):
         package = self.sound_package()
@@ -267,7 +302,14 @@ class TestTheChecks(unittest.TestCase):
                 self.write("multiverso/errors.py", code + "\n")
                 faults = import_faults(package)
                 self.assertEqual(len(faults), 1, faults)
-                self.assertIn("errors.py: errors imports ", faults[0])
+                self.assertIn("errors: errors imports ", faults[0])
+
+    def test_a_cycle_inside_a_package_is_found(self):
+        package = self.sound_package()
+        self.write("multiverso/_native/capi.py", "def f():\n    from . import library\n")
+        self.assertEqual(import_faults(package), [])
+        expected = ["_native.capi -> _native.library -> _native.capi"]
+        self.assertEqual(cycles(module_graph(package)), expected)
 
     def test_an_import_for_the_type_checker_is_none(self):
         package = self.sound_package()

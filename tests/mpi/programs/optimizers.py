@@ -4,7 +4,7 @@ import functools
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "unit"))
+sys.path.append(str(Path(__file__).parents[2] / "unit" / "support"))
 
 import numpy as np  # noqa: E402
 from cases import SEED, equal, raises, registrar, run_all  # noqa: E402

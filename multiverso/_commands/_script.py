@@ -1,0 +1,74 @@
+"""Runs a script as ``python -m multiverso SCRIPT`` does: the first exception ends the whole job.
+
+When a script ends with an exception, the other ranks go on until they wait for it, and MPI waits
+for all of them at its end. Here the rank prints its traceback, tells the others, and ends the job
+with its exit code, as ``python -m mpi4py`` does.
+"""
+
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from multiverso import _session
+from multiverso._mpi import communicator
+from multiverso._native.exception_text import describe
+
+#: The exit codes of Python after an exception, and of shells after Ctrl-C.
+_FAILED: Final = 1
+_INTERRUPTED: Final = 130
+#: Whose lines above the script's own mean nothing to its author.
+_RUNNERS: Final = (__file__, runpy.run_path.__code__.co_filename)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run ``SCRIPT ARGUMENT...`` as the main program; return its exit code.
+
+    Does not return if it fails in a job of several ranks.
+    """
+    sys.argv[:] = arguments
+    # As Python does for a script: its folder, instead of that of this program.
+    sys.path[0] = str(Path(arguments[0]).resolve().parent)
+    try:
+        runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as error:
+        return _end(_code_of(error), error)
+    except KeyboardInterrupt as error:
+        return _end(_INTERRUPTED, error)
+    except BaseException as error:
+        return _end(_FAILED, error)
+    return 0
+
+
+def _code_of(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    return _FAILED
+
+
+def _end(code: int, error: BaseException) -> int:
+    """Print what Python would print, and end the job, if there is one and the code is not 0."""
+    if not isinstance(error, SystemExit):
+        trace = _of_script(error.__traceback__)
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    elif error.code is not None and not isinstance(error.code, int):
+        sys.stderr.write(f"{error.code}\n")
+    if code == 0:
+        return code
+    session = _session.find()
+    if session is not None:
+        session.leave(f"its script ended: {describe(error)}")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    communicator.abort(code)
+    return code
+
+
+def _of_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return the part of a traceback from the script's own first line on."""
+    at = trace
+    while at is not None and at.tb_frame.f_code.co_filename in _RUNNERS:
+        at = at.tb_next
+    return at or trace

@@ -1,0 +1,59 @@
+"""Finds out what started this process as one of an MPI job, by the environment alone."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What started this process as one of several.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    variable : str
+        The environment variable that shows it.
+    size : int or None
+        Number of processes in the job, where the launcher tells.
+
+    """
+
+    name: str
+    variable: str
+    size: int | None
+
+
+def find_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
+    """Return what started this process as part of an MPI job, or None."""
+    if "OMPI_COMM_WORLD_SIZE" in environ:
+        return _launcher(environ, "the mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE")
+    if "SLURM_STEP_ID" in environ and (_number(environ, "SLURM_STEP_NUM_TASKS") or 0) > 1:
+        return _launcher(environ, "srun", "SLURM_STEP_NUM_TASKS")
+    if "MPI_LOCALNRANKS" in environ and "PMI_SIZE" in environ:
+        return _launcher(environ, "the mpirun of MPICH", "PMI_SIZE")
+    for variable in ("PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MPI_LOCALNRANKS"):
+        if variable in environ:
+            return _launcher(environ, "an MPI launcher", variable)
+    return None
+
+
+def _launcher(environ: Mapping[str, str], name: str, variable: str) -> Launcher:
+    size = None if variable.endswith(("_RANK", "_LOCALNRANKS")) else _number(environ, variable)
+    return Launcher(name, variable, size)
+
+
+def _number(environ: Mapping[str, str], variable: str) -> int | None:
+    try:
+        return int(environ.get(variable, ""))
+    except ValueError:
+        return None
+
+
+def started_by(launcher: Launcher | None) -> str:
+    """Return who started this process, for messages."""
+    if launcher is None:
+        return "this process is to join an MPI job"
+    value = os.environ.get(launcher.variable, "")
+    return f"{launcher.name} started this process ({launcher.variable}={value})"

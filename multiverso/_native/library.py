@@ -1,0 +1,201 @@
+"""The C library: finds it, loads it, calls it, and turns its statuses into exceptions."""
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable
+from ctypes import byref, sizeof
+from pathlib import Path
+from typing import Final
+
+from multiverso import errors
+from multiverso._native.capi import (
+    MV_ABI_VERSION,
+    MV_ERR_ABORTED,
+    MV_ERR_CHECKPOINT_CORRUPT,
+    MV_ERR_CHECKPOINT_IO,
+    MV_ERR_FORKED,
+    MV_ERR_HANDLE,
+    MV_ERR_INDEX,
+    MV_ERR_INTERNAL,
+    MV_ERR_LAUNCHER,
+    MV_ERR_MEMORY,
+    MV_ERR_MISMATCH,
+    MV_ERR_PEER_LOST,
+    MV_ERR_STATE,
+    MV_ERR_TIMEOUT,
+    MV_ERR_TRANSPORT,
+    MV_ERR_TYPE,
+    MV_ERR_UNSUPPORTED,
+    MV_ERR_VALUE,
+    MV_OK,
+    MV_PENDING,
+    PROTOTYPES,
+    MV_FileError,
+    MV_PeerError,
+)
+from multiverso._native.exception_text import describe
+from multiverso._version import __version__
+
+_PACKAGE: Final = Path(__file__).parents[1]
+
+ERRORS: Final[dict[int, type[Exception]]] = {
+    MV_ERR_VALUE: ValueError,
+    MV_ERR_TYPE: TypeError,
+    MV_ERR_INDEX: IndexError,
+    MV_ERR_MEMORY: MemoryError,
+    MV_ERR_STATE: errors.StateError,
+    MV_ERR_HANDLE: errors.StateError,
+    MV_ERR_FORKED: errors.ForkedError,
+    MV_ERR_MISMATCH: errors.MismatchError,
+    MV_ERR_TIMEOUT: errors.OperationTimeout,
+    MV_ERR_PEER_LOST: errors.PeerLostError,
+    MV_ERR_ABORTED: errors.AbortedError,
+    MV_ERR_TRANSPORT: errors.TransportError,
+    MV_ERR_LAUNCHER: errors.LauncherError,
+    MV_ERR_UNSUPPORTED: errors.UnsupportedError,
+    MV_ERR_INTERNAL: errors.InternalError,
+    MV_ERR_CHECKPOINT_IO: errors.CheckpointIOError,
+    MV_ERR_CHECKPOINT_CORRUPT: errors.CheckpointCorruptError,
+}
+
+
+def library_path() -> Path:
+    """Return where the library is expected: ``MULTIVERSO_LIBRARY``, or inside the package."""
+    override = os.environ.get("MULTIVERSO_LIBRARY")
+    if override:
+        return Path(override)
+    names = {"win32": "Multiverso.dll", "darwin": "libmultiverso.dylib"}
+    return _PACKAGE / "_lib" / names.get(sys.platform, "libmultiverso.so")
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Load the library at `path`, check that it belongs to this package, declare its functions.
+
+    Raises
+    ------
+    ImportError
+        If the file is missing, is no Multiverso library, or has another version.
+
+    """
+    if not path.exists():
+        source = "MULTIVERSO_LIBRARY names" if "MULTIVERSO_LIBRARY" in os.environ else "expected at"
+        msg = (
+            f"the Multiverso library is missing ({source} {path}). 'pip install .' builds it, "
+            f"'pip install -e .' builds it in place; the environment variable MULTIVERSO_LIBRARY "
+            f"names one that lies elsewhere."
+        )
+        raise ImportError(msg, name="multiverso", path=str(path))
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        msg = f"the Multiverso library {path} cannot be loaded: {error}"
+        raise ImportError(msg, name="multiverso", path=str(path)) from error
+    for name in ("MV_AbiVersion", "MV_VersionString"):  # first, since they explain the rest
+        _declare(library, name, path)
+    version = library.MV_VersionString().decode()
+    abi = library.MV_AbiVersion()
+    if version != __version__ or abi != MV_ABI_VERSION:
+        msg = (
+            f"the package and the library of Multiverso do not belong together: the package in "
+            f"{_PACKAGE} is version {__version__} (ABI {MV_ABI_VERSION}), the library "
+            f"{path} is version {version} (ABI {abi}). Install Multiverso anew, or correct "
+            f"MULTIVERSO_LIBRARY."
+        )
+        raise ImportError(msg, name="multiverso", path=str(path))
+    for name in PROTOTYPES:
+        _declare(library, name, path)
+    return library
+
+
+def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
+    try:
+        function = getattr(library, name)
+    except AttributeError:
+        msg = f"the Multiverso library {path} is not one that fits: it has no function {name}"
+        raise ImportError(msg, name="multiverso", path=str(path)) from None
+    function.restype, function.argtypes = PROTOTYPES[name]
+
+
+lib: Final = load(library_path())
+
+_wait = lib.MV_Wait
+
+
+def undeclared(name: str) -> Callable[..., int]:
+    """Return a function of the library without the declared types of its arguments.
+
+    It takes ctypes objects of just these types, and nothing else: a Python int would lose its upper
+    half. For calls on small arrays, a third of whose time goes into checking such objects anew.
+    """
+    function: Callable[..., int] = lib[name]  # a new object, which shares nothing with lib.NAME
+    function.restype = PROTOTYPES[name][0]  # type: ignore[attr-defined]
+    return function
+
+
+def call(function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the library to its end and raise what its status stands for.
+
+    A call that has to wait comes back every slice, so that a signal's handler runs and Ctrl-C
+    arrives. Whatever it raises gives the call up, for all ranks that take part in it.
+    """
+    try:
+        status = function(*arguments)
+        while status == MV_PENDING:
+            status = _wait()
+    except BaseException as error:
+        reason = type(error).__name__
+        try:
+            reason = describe(error)
+        finally:  # also when Ctrl-C comes once more
+            lib.MV_Cancel(reason.encode(errors="replace"))
+        raise
+    if status:
+        raise exception(status)
+
+
+def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
+    """Call a function as `call` does, in a thread that no signal reaches, until `stop` is set.
+
+    Then the call is given up within a slice, and AbortedError raised.
+    """
+    status = function(*arguments)
+    while status == MV_PENDING:
+        if stop.is_set():
+            msg = "the session was left"
+            lib.MV_Cancel(msg.encode())
+            raise errors.AbortedError(msg)
+        status = _wait()
+    if status:
+        raise exception(status)
+
+
+def exception(status: int) -> Exception:
+    """Return the exception that the calling thread's last failing call stands for."""
+    message = lib.MV_LastError().decode(errors="replace")
+    error = ERRORS.get(status, errors.InternalError)(message)
+    if isinstance(error, errors.MultiversoError):
+        error.status = status
+    if isinstance(error, errors.CheckpointIOError | errors.CheckpointCorruptError):
+        raw = MV_FileError(struct_size=sizeof(MV_FileError))
+        if lib.MV_LastErrorFile(byref(raw)) == MV_OK and raw.path is not None:
+            error.set_file(os.fsdecode(raw.path), raw.position, raw.error_number)
+    if isinstance(error, errors.PeerError):
+        _set_peer(error)
+    return error
+
+
+def _set_peer(error: errors.PeerError) -> None:
+    """Note what the library knows about the rank that the calling thread's last error is about."""
+    raw = MV_PeerError(struct_size=sizeof(MV_PeerError))
+    if lib.MV_LastErrorPeer(byref(raw)) != MV_OK or raw.rank < 0:
+        return
+    error.rank = raw.rank
+    error.silent_for = raw.silent_for if raw.silent_for >= 0 else None
+    error.host, error.last_call, error.table = map(_text, (raw.host, raw.last_call, raw.table))
+    error.last_checkpoint = None if raw.checkpoint is None else os.fsdecode(raw.checkpoint)
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode(errors="replace")

@@ -1,0 +1,264 @@
+"""Checkpoints: finding, checking and reading them, without a session."""
+
+import os
+import re
+from collections.abc import Mapping
+from ctypes import byref, c_int64, sizeof
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import capi, checkpoint_calls
+from multiverso._native.arrays import DTYPES
+from multiverso._native.library import call, lib
+from multiverso.tables._updaters import UPDATERS
+
+_NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
+_MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
+_UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
+
+#: Checked between two looks at pending signals.
+_VERIFIED_AT_ONCE: Final = 64 << 20
+
+
+def saved_in(directory: checkpoint_calls.Directory) -> list[Path]:
+    """Return the checkpoints in a folder, in the order of saving; empty if it is not there."""
+    folder = Path(directory)
+    found = []
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if match := _NAME.fullmatch(path.name):
+                found.append((int(match["number"]), path))
+    return [path for _, path in sorted(found)]
+
+
+def latest(directory: checkpoint_calls.Directory) -> Path | None:
+    """Return the checkpoint that was saved last in a folder, or None.
+
+    It is found by its name alone: that it is whole is checked when it is loaded.
+    """
+    found = saved_in(directory)
+    return found[-1] if found else None
+
+
+@dataclass(frozen=True)
+class SavedTable:
+    """What a checkpoint says of one table.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+        (size,) or (num_row, num_col).
+    dtype : numpy.dtype
+    updater : str
+        Its name; ``"updater 17"`` if this version does not know it.
+    options : dict of str to float
+        The updater's options.
+    slots : int
+        How many arrays of the table's size the updater's state has.
+    counts : int
+        Whether updates are counted: 0 not, 1 for each row, 2 for the table.
+    steps : int
+        How many updates the table has had, if `counts` is 2.
+    clocks : tuple of int
+        The adds of each worker, in sync mode and with bounded staleness.
+
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    updater: str
+    options: Mapping[str, float]
+    slots: int
+    counts: int
+    steps: int
+    clocks: tuple[int, ...]
+
+
+class Checkpoint:
+    """A checkpoint, open for reading. A context manager; not for several threads at a time.
+
+    Parameters
+    ----------
+    directory : path
+        A checkpoint, or a folder of them, of which the one saved last is taken.
+
+    Raises
+    ------
+    CheckpointIOError
+        If there is none, or it cannot be read.
+    CheckpointCorruptError
+        If a file is not what was written. The data itself is checked by `verify` and `read`.
+
+    Attributes
+    ----------
+    path : Path
+        Of the checkpoint itself.
+    step, number : int
+        What the user counts, and the place in the order of saving.
+    created : datetime.datetime
+        When it was saved, in UTC.
+    mode : str
+        Of the session: "async", "sync" or "stale".
+    library : str
+        The version of Multiverso that wrote it.
+    num_files, num_bytes : int
+        Files of data, and bytes of all files.
+    tables : tuple of SavedTable
+    records : list of MV_CheckpointTable
+        The same as the library has it.
+
+    """
+
+    def __init__(self, directory: checkpoint_calls.Directory) -> None:
+        self._handle = capi.MV_Checkpoint()
+        call(lib.MV_CheckpointOpen, checkpoint_calls.path_bytes(directory), byref(self._handle))
+        try:
+            self._describe()
+        except BaseException:
+            self.close()
+            raise
+
+    def _describe(self) -> None:
+        size = sizeof(capi.MV_CheckpointDescription)
+        raw = capi.MV_CheckpointDescription(struct_size=size)
+        call(lib.MV_CheckpointDescribe, self._handle, byref(raw))
+        self.path = Path(os.fsdecode(raw.path))
+        self.step: int = raw.step
+        self.number: int = raw.number
+        # A number from a file: not every one is a date.
+        self.created = datetime.fromtimestamp(min(max(raw.created, 0), 2**37), UTC)
+        self.mode = _MODES.get(raw.mode, "stale")
+        self.library = raw.library.decode(errors="replace")
+        self.num_files: int = raw.num_files
+        self.num_bytes: int = raw.bytes
+        self.records = [self._describe_table(i) for i in range(raw.num_tables)]
+        self.tables = tuple(
+            self._table(i, table, raw.num_workers) for i, table in enumerate(self.records)
+        )
+
+    def _describe_table(self, number: int) -> capi.MV_CheckpointTable:
+        raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))
+        call(lib.MV_CheckpointDescribeTable, self._handle, number, byref(raw))
+        return raw
+
+    def _table(self, number: int, raw: capi.MV_CheckpointTable, workers: int) -> SavedTable:
+        clocks = (c_int64 * workers)()
+        call(lib.MV_CheckpointClocks, self._handle, number, clocks, workers)
+        updater = _UPDATER_NAMES.get(raw.updater, f"updater {raw.updater}")
+        options = UPDATERS[updater][1] if updater in UPDATERS else {}
+        is_array = raw.kind == capi.MV_TABLE_ARRAY
+        return SavedTable(
+            name=raw.name.decode(errors="replace"),
+            shape=(raw.num_row,) if is_array else (raw.num_row, raw.num_col),
+            dtype=DTYPES[raw.dtype],
+            updater=updater,
+            options={name: raw.hyper[place] for name, place in options.items()},
+            slots=raw.slots,
+            counts=raw.counting,
+            steps=raw.steps,
+            clocks=tuple(clocks),
+        )
+
+    def verify(self) -> None:
+        """Read all of it and compare the checksums.
+
+        Raises
+        ------
+        CheckpointCorruptError
+            If a file is not what was written; with its path and the byte.
+        CheckpointIOError
+            If a file cannot be read.
+
+        """
+        left = c_int64(1)
+        while left.value:
+            call(lib.MV_CheckpointVerify, self._handle, _VERIFIED_AT_ONCE, byref(left))
+
+    def read(self, table: str | int, slot: int | None = None) -> NDArray[Any]:
+        """Return a table's parameters, or the updater's state.
+
+        Parameters
+        ----------
+        table : str or int
+            Its name, or its place in `tables`.
+        slot : int, optional
+            Which array of the updater's state, from 0.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the table's shape and dtype, new.
+
+        Raises
+        ------
+        KeyError, IndexError
+            If there is no such table or slot.
+        CheckpointCorruptError, CheckpointIOError
+            As `verify`, for what is read.
+
+        """
+        number = self._number(table)
+        saved = self.tables[number]
+        if slot is not None and not 0 <= slot < saved.slots:
+            msg = (
+                f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
+            )
+            raise IndexError(msg)
+        out = np.empty(saved.shape, saved.dtype)
+        self._read(number, 0 if slot is None else 1 + slot, out)
+        return out
+
+    def read_steps(self, table: str | int) -> NDArray[np.int32] | None:
+        """Return how many updates each row has had, of shape (num_row,); None if not counted."""
+        number = self._number(table)
+        if self.tables[number].counts != 1:
+            return None
+        out = np.empty(self.tables[number].shape[0], np.int32)
+        self._read(number, capi.MV_AREA_STEPS, out)
+        return out
+
+    def _read(self, number: int, area: int, out: NDArray[Any]) -> None:
+        call(lib.MV_CheckpointRead, self._handle, number, area, out.ctypes.data, out.nbytes)
+
+    def _number(self, table: str | int) -> int:
+        if isinstance(table, str):
+            names = [saved.name for saved in self.tables]
+            if table not in names:
+                raise KeyError(table)
+            return names.index(table)
+        if not 0 <= table < len(self.tables):
+            msg = f"table: expected 0 to {len(self.tables) - 1}, received {table}"
+            raise IndexError(msg)
+        return table
+
+    def close(self) -> None:
+        """Close the files. What has been read stays."""
+        lib.MV_CheckpointClose(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<multiverso.checkpoint.Checkpoint {str(self.path)!r} step={self.step}>"
+
+
+def verify(directory: checkpoint_calls.Directory) -> None:
+    """Check every byte of a checkpoint, or of the last one in a folder; see `Checkpoint.verify`."""
+    with Checkpoint(directory) as checkpoint:
+        checkpoint.verify()

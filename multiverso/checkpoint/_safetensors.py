@@ -1,0 +1,202 @@
+"""Checkpoints as files of the safetensors format, for other tools, and back."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from ctypes import byref, c_void_p, sizeof
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import capi, checkpoint_calls
+from multiverso._native.arrays import table_dtype
+from multiverso._native.library import call, lib
+from multiverso.checkpoint._files import Checkpoint, SavedTable
+
+#: Where such a file says what its tensors were.
+_METADATA_KEY: Final = "multiverso"
+#: Of the name of a table in a checkpoint.
+_MOST_NAME_BYTES: Final = 63
+
+
+def export_safetensors(
+    directory: checkpoint_calls.Directory, file: checkpoint_calls.Directory
+) -> None:
+    """Write the tables of a checkpoint to one file of the safetensors format.
+
+    A table becomes a tensor of its name, its updater's state ``NAME.state.0`` and so on. What a
+    tensor cannot hold (updaters, options, step) is in the file's metadata, from which
+    `import_safetensors` makes an equal checkpoint. Needs memory for all of it.
+
+    Parameters
+    ----------
+    directory : path
+        A checkpoint, or a folder of them, of which the one saved last is taken.
+    file : path
+        Is replaced if it is there.
+
+    Raises
+    ------
+    ImportError
+        If safetensors is not installed: ``pip install "multiverso[safetensors]"``.
+    ValueError
+        If two tensors would have the same name.
+    CheckpointCorruptError, CheckpointIOError
+        If the checkpoint cannot be read.
+
+    """
+    save_file = _safetensors().numpy.save_file
+    tensors: dict[str, NDArray[Any]] = {}
+    records = []
+    with Checkpoint(directory) as checkpoint:
+        for number, table in enumerate(checkpoint.tables):
+            for name, array in _tensors_of(checkpoint, number, table):
+                if name in tensors:
+                    msg = f"expected tensors of different names, received two of {name!r}"
+                    raise ValueError(msg)
+                tensors[name] = array
+            raw = checkpoint.records[number]
+            records.append(
+                {
+                    "name": table.name,
+                    "kind": raw.kind,
+                    "updater": raw.updater,
+                    "slots": table.slots,
+                    "counting": table.counts,
+                    "steps": table.steps,
+                    "hyper": list(raw.hyper),
+                }
+            )
+        metadata = {"step": checkpoint.step, "tables": records}
+    # Whoever reads the file meanwhile finds the old one whole.
+    path = Path(file)
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        save_file(tensors, partial, metadata={_METADATA_KEY: json.dumps(metadata)})
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _tensors_of(
+    checkpoint: Checkpoint, number: int, table: SavedTable
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    yield table.name, checkpoint.read(number)
+    for slot in range(table.slots):
+        yield f"{table.name}.state.{slot}", checkpoint.read(number, slot)
+    steps = checkpoint.read_steps(number)
+    if steps is not None:
+        yield f"{table.name}.steps", steps
+
+
+def import_safetensors(
+    file: checkpoint_calls.Directory,
+    directory: checkpoint_calls.Directory,
+    *,
+    step: int | None = None,
+    keep: int | None = None,
+) -> None:
+    """Write the tensors of a file of the safetensors format as a checkpoint.
+
+    Of a file from `export_safetensors` the checkpoint is equal to the one exported. Of any other,
+    each tensor becomes a table of its name, with the updater "add": one of two dimensions a matrix,
+    every other one an array of its elements. Not collective: one process calls it.
+
+    Parameters
+    ----------
+    file : path
+        Tensors of float32, float64, int32 and int64.
+    directory : path
+        The folder of checkpoints, as for `multiverso.save`.
+    step, keep : int, optional
+        As for `multiverso.save`; `step` is that of the file if it has one.
+
+    Raises
+    ------
+    ImportError
+        If safetensors is not installed: ``pip install "multiverso[safetensors]"``.
+    TypeError
+        If a tensor is of another dtype.
+    ValueError
+        If the file is none, or its metadata does not go with its tensors.
+    CheckpointIOError
+        If the checkpoint cannot be written.
+
+    """
+    package = _safetensors()
+    try:
+        with package.safe_open(file, framework="numpy") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            text = (opened.metadata() or {}).get(_METADATA_KEY)
+    except package.SafetensorError as error:
+        msg = f"{os.fspath(file)}: expected a file of safetensors: {error}"
+        raise ValueError(msg) from error
+    try:
+        metadata = {} if text is None else json.loads(text)
+        records = [_record_of_tensor(name, tensors[name]) for name in sorted(tensors)]
+        if metadata:
+            records = [_record_of_metadata(entry, tensors) for entry in metadata["tables"]]
+            step = metadata["step"] if step is None else step
+    except (AttributeError, IndexError, KeyError, json.JSONDecodeError) as error:
+        msg = f"{os.fspath(file)}: expected metadata that goes with the tensors: {error!r}"
+        raise ValueError(msg) from error
+    options = checkpoint_calls.save_options(directory, step, keep)
+    tables = (capi.MV_CheckpointTable * len(records))(*(raw for raw, _ in records))
+    arrays = [np.ascontiguousarray(array) for _, parts in records for array in parts]
+    areas = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    call(lib.MV_CheckpointWrite, byref(options), tables, len(records), areas)
+
+
+def _record_of_tensor(
+    name: str, tensor: NDArray[Any]
+) -> tuple[capi.MV_CheckpointTable, list[NDArray[Any]]]:
+    raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))
+    raw.dtype, dtype = table_dtype(tensor.dtype.newbyteorder("="))
+    is_matrix = tensor.ndim == 2
+    raw.kind = capi.MV_TABLE_MATRIX if is_matrix else capi.MV_TABLE_ARRAY
+    raw.num_row, raw.num_col = tensor.shape if is_matrix else (tensor.size, 1)
+    raw.updater = capi.MV_UPDATER_ADD
+    raw.name = name.encode()
+    if not 0 < len(raw.name) <= _MOST_NAME_BYTES or b"\0" in name.encode():
+        msg = f"expected names of 1 to {_MOST_NAME_BYTES} bytes, received {name!r}"
+        raise ValueError(msg)
+    return raw, [tensor.astype(dtype, copy=False)]
+
+
+def _record_of_metadata(
+    entry: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]
+) -> tuple[capi.MV_CheckpointTable, list[NDArray[Any]]]:
+    name = entry["name"]
+    raw, parts = _record_of_tensor(name, tensors[name])
+    slots, counting = int(entry["slots"]), int(entry["counting"])
+    for part in (f"{name}.state.{slot}" for slot in range(slots)):
+        if tensors[part].shape != parts[0].shape or tensors[part].dtype != parts[0].dtype:
+            msg = f"{part}: expected the shape and dtype of {name}"
+            raise ValueError(msg)
+        parts.append(tensors[part])
+    if counting == 1:
+        steps = tensors[f"{name}.steps"]
+        if steps.shape != (raw.num_row,) or steps.dtype != np.int32:
+            msg = f"{name}.steps: expected {raw.num_row} elements of int32"
+            raise ValueError(msg)
+        parts.append(steps)
+    if len(entry["hyper"]) > capi.MV_HYPER_COUNT:
+        msg = f"{name}: expected at most {capi.MV_HYPER_COUNT} options"
+        raise ValueError(msg)
+    raw.kind, raw.updater, raw.slots = int(entry["kind"]), int(entry["updater"]), slots
+    raw.counting, raw.steps = counting, int(entry["steps"])
+    for place, value in enumerate(entry["hyper"]):
+        raw.hyper[place] = float(value)
+    return raw, parts
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as error:
+        msg = 'safetensors is not installed: pip install "multiverso[safetensors]"'
+        raise ImportError(msg, name="safetensors") from error
+    return safetensors

@@ -1,0 +1,396 @@
+"""The tables: arrays and matrices of parameters that every worker can add to and get from."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from multiverso._native import arrays, capi
+from multiverso._native.library import call, lib
+from multiverso.tables._row_ids import as_row_ids
+from multiverso.tables._table import COLLECTIVE, PLAIN, Table
+
+__all__ = ["ArrayTableHandler", "MatrixTableHandler"]
+
+
+class ArrayTableHandler(Table):
+    """A table of one dimension. Creating it is collective: all ranks create the same.
+
+    Parameters
+    ----------
+    size : int
+        Number of elements, 1 or more.
+    init_value : array_like of shape (size,) or scalar, optional
+        What it holds at first; zeros by default. Only the master worker's counts, and it is in
+        force on every rank when this returns.
+    dtype : {"float32", "float64", "int32", "int64"}, optional
+        Type of its elements, in any form that NumPy knows.
+    updater : str, optional
+        What `add` does with a delta. "add": ``w += delta``. "sgd", "momentum", "nesterov",
+        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd": a step of that optimiser, in which
+        the delta is a gradient. "easgd": ``w += elastic_force * (delta - w)``, in which the delta
+        is the worker's own parameters. docs/updaters.md has the formulas and their sources. All
+        but "add" are for float32 and float64.
+    name : str, optional
+        What messages call it; by default "table N", counted in the session.
+    **options : float
+        Options of the updater, by the names that Keras has for them; None stands for the default.
+        In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov" and
+        "dcasgd", 0.001 for the others), momentum (0.9; 0 for "rmsprop"),
+        initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for "adadelta"), beta_1
+        (0.9), beta_2 (0.999), epsilon (1e-7), variance_control (0.04), elastic_force (0.1).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is wrong. The other ranks get a `MismatchError`.
+    MismatchError
+        If another rank creates a different table. The message names both.
+    MemoryError
+        If the memory cannot be had, on all ranks. The session stays usable.
+    StateError
+        If no session is open.
+    OperationTimeout, PeerLostError, AbortedError
+        If a rank does not create it. The message names it.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     table = mv.ArrayTableHandler(3, init_value=[1, 2, 3])
+    ...     table.add([10, 10, 10])
+    ...     table.get()
+    array([11., 12., 13.], dtype=float32)
+    >>> with mv.session():
+    ...     table = mv.ArrayTableHandler(2, updater="momentum", learning_rate=0.5, momentum=0.5)
+    ...     table.add([1, 2])  # a gradient
+    ...     table.set_option(learning_rate=0.25)
+    ...     table.add_get([0, 0])
+    array([-0.75, -1.5 ], dtype=float32)
+
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        size: int,
+        init_value: ArrayLike | None = None,
+        *,
+        dtype: DTypeLike = "float32",
+        updater: str = "add",
+        name: str | None = None,
+        **options: float | None,
+    ) -> None:
+        super().__init__(
+            capi.MV_TABLE_ARRAY,
+            lambda: (arrays.extent(size, "size"),),
+            init_value,
+            dtype,
+            updater,
+            name,
+            options,
+        )
+
+    def get(self, sync: bool = False, out: Any = None) -> Any:
+        """Return the whole table.
+
+        Sees all earlier adds of this worker, and those of the others up to the last barrier. In
+        sync mode it waits for the other workers' adds of the round, and sees exactly those.
+
+        Parameters
+        ----------
+        sync : bool, optional
+            True makes it collective: all workers call it and get the same bits, with every add
+            before the call in them and none after it. Waits for the other workers.
+        out : array of shape (size,) and the table's dtype, optional
+            Where to put the values, in place.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of shape (size,).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `out` is no array of the right dtype and shape that can be written to.
+        StateError
+            If this rank is no worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            With ``sync=True`` or in sync mode, if another worker does not make the call.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     table = mv.ArrayTableHandler(2, init_value=0.5)
+        ...     values = np.empty(2, np.float32)
+        ...     table.get(out=values) is values
+        True
+
+        """
+        return self._get(sync, out)
+
+    def add(self, data: ArrayLike, sync: bool = False) -> None:
+        """Add a delta, by the table's updater. `data` can be reused when this returns.
+
+        Parameters
+        ----------
+        data : array_like of shape (size,)
+            The delta. Cast to the table's dtype where NumPy's "same_kind" rule allows it; an
+            array that is C-contiguous and of that dtype is not copied.
+        sync : bool, optional
+            True waits until the delta has been applied, also on ranks of other nodes. In a
+            session with rounds (sync mode, bounded staleness) it makes no difference.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `data` has another shape or cannot be cast, or, with ``nan_policy="error"`` of
+            `multiverso.init`, is not finite. Nothing is changed.
+        StateError
+            If this rank is no worker or has finished, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In a session with rounds, if another worker does not make its calls.
+
+        """
+        self._add(data)
+
+    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+        """Add a delta and return the table with it, in one pass over the memory.
+
+        Parameters
+        ----------
+        data : array_like of shape (size,)
+            The delta, as for `add`.
+        out : array of shape (size,) and the table's dtype, optional
+            Where to put the values, in place; `data` itself is allowed.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of shape (size,).
+
+        Raises
+        ------
+        TypeError, ValueError, StateError
+            As for `add` and `get`. Nothing is changed.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `add` and `get`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     mv.ArrayTableHandler(2, dtype="int64").add_get([3, 4])
+        array([3, 4])
+
+        """
+        return self._add_get(data, out)
+
+
+class MatrixTableHandler(Table):
+    """A table of two dimensions, whose rows can be addressed. Creating it is collective.
+
+    Parameters
+    ----------
+    num_row, num_col : int
+        Its extents, 1 or more.
+    init_value : array_like of shape (num_row, num_col) or (num_row * num_col,), or scalar, optional
+        What it holds at first; zeros by default. Only the master worker's counts, and it is in
+        force on every rank when this returns.
+    dtype, updater, name, **options : optional
+        As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
+        the updates of each row: a row that no add names stays as it is, and one that is named
+        seldom is treated as if it were alone.
+
+    Raises
+    ------
+    TypeError, ValueError, MismatchError, MemoryError, StateError
+        As for `ArrayTableHandler`.
+    OperationTimeout, PeerLostError, AbortedError
+        As for `ArrayTableHandler`.
+
+    Examples
+    --------
+    >>> import multiverso as mv
+    >>> with mv.session():
+    ...     matrix = mv.MatrixTableHandler(3, 2)
+    ...     matrix.add([[1, 2], [3, 4]], row_ids=[0, 2])
+    ...     matrix.get()
+    array([[1., 2.],
+           [0., 0.],
+           [3., 4.]], dtype=float32)
+
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        num_row: int,
+        num_col: int,
+        init_value: ArrayLike | None = None,
+        *,
+        dtype: DTypeLike = "float32",
+        updater: str = "add",
+        name: str | None = None,
+        **options: float | None,
+    ) -> None:
+        super().__init__(
+            capi.MV_TABLE_MATRIX,
+            lambda: _matrix_shape(num_row, num_col),
+            init_value,
+            dtype,
+            updater,
+            name,
+            options,
+        )
+
+    @property
+    def num_row(self) -> int:
+        """How many rows it has."""
+        return self._shape[0]
+
+    @property
+    def num_col(self) -> int:
+        """How many elements a row has."""
+        return self._shape[1]
+
+    def get(self, row_ids: Any = None, sync: bool = False, out: Any = None) -> Any:
+        """Return the whole table, or some rows.
+
+        Sees all earlier adds of this worker, and those of the others up to the last barrier. In
+        sync mode it waits for the other workers' adds of the round, and sees exactly those.
+
+        Parameters
+        ----------
+        row_ids : array_like of int with shape (n,), optional
+            Which rows, in which order; a row may be asked for twice. All by default.
+        sync : bool, optional
+            True makes it collective: all workers call it, each for its own rows, and see the same
+            state, with every add before the call and none after it. Waits for the other workers.
+        out : array of shape (num_row, num_col) or (n, num_col) and the table's dtype, optional
+            Where to put the values, in place.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of that shape.
+
+        Raises
+        ------
+        IndexError
+            If a row id is negative or too large. The message has its position and value.
+        TypeError, ValueError
+            If the ids are no integers in one dimension, or `out` is no array of the right dtype
+            and shape that can be written to.
+        StateError
+            If this rank is no worker, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            With ``sync=True`` or in sync mode, if another worker does not make the call.
+
+        """
+        if row_ids is None:
+            return self._get(sync, out)
+        ids = as_row_ids(row_ids, self._shape[0])
+        shape = (len(ids), self._shape[1])
+        if out is None:
+            out = np.empty(shape, self._dtype)
+        buffer, target = arrays.as_output(out, self._dtype, shape)
+        if np.may_share_memory(ids, buffer):
+            ids = ids.copy()
+        call(
+            lib.MV_TableGetRows,
+            self._handle,
+            arrays.pointer(ids),
+            len(ids),
+            arrays.pin(buffer),
+            buffer.size,
+            COLLECTIVE if sync else PLAIN,
+        )
+        if buffer is not target:
+            np.copyto(target, buffer)
+        return out
+
+    def add(self, data: ArrayLike, row_ids: Any = None, sync: bool = False) -> None:
+        """Add a delta to the whole table or to some rows, by the table's updater.
+
+        `data` can be reused when this returns.
+
+        Parameters
+        ----------
+        data : array_like
+            The delta, of shape (num_row, num_col) or (n, num_col), or flat with as many elements.
+            Cast to the table's dtype where NumPy's "same_kind" rule allows it; an array that is
+            C-contiguous and of that dtype is not copied.
+        row_ids : array_like of int with shape (n,), optional
+            Which rows the delta is for. A row that is named twice gets both: one after the other,
+            or, unless the updater is "add" or "sgd", their sum in one update; "easgd" takes each
+            row once. All by default.
+        sync : bool, optional
+            True waits until the delta has been applied, also on ranks of other nodes. In a
+            session with rounds (sync mode, bounded staleness) it makes no difference.
+
+        Raises
+        ------
+        IndexError
+            If a row id is negative or too large. The message has its position and value.
+        TypeError, ValueError
+            If the ids are no integers in one dimension, or `data` has another shape, cannot be
+            cast or, with ``nan_policy="error"``, is not finite. Nothing is changed, whichever error
+            it is.
+        StateError
+            If this rank is no worker or has finished, or the session has been shut down.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            In a session with rounds, if another worker does not make its calls.
+
+        """
+        if row_ids is None:
+            self._add(data)
+            return
+        ids = as_row_ids(row_ids, self._shape[0])
+        shape = (len(ids), self._shape[1])
+        delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
+        call(
+            lib.MV_TableAddRows,
+            self._handle,
+            arrays.pointer(ids),
+            len(ids),
+            arrays.pointer(delta),
+            delta.size,
+        )
+
+    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+        """Add a delta to the whole table and return it, in one pass over the memory.
+
+        Parameters
+        ----------
+        data : array_like of shape (num_row, num_col) or (num_row * num_col,)
+            The delta, as for `add`.
+        out : array of shape (num_row, num_col) and the table's dtype, optional
+            Where to put the values, in place; `data` itself is allowed.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of shape (num_row, num_col).
+
+        Raises
+        ------
+        TypeError, ValueError, StateError
+            As for `add` and `get`. Nothing is changed.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `add` and `get`.
+
+        """
+        return self._add_get(data, out)
+
+
+def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:
+    rows = arrays.extent(num_row, "num_row")
+    columns = arrays.extent(num_col, "num_col")
+    arrays.extent(rows * columns, "num_row * num_col")
+    return rows, columns

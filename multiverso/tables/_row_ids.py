@@ -1,0 +1,94 @@
+"""Turns the row ids that users pass into int64 arrays.
+
+NumPy alone would let too much through: it takes ``[True, 2]`` for integers and turns
+``[-1, 2**63]`` into floats, and a cast to int64 wraps what is too large. Whether an id lies in the
+table is checked by the C library, except for those that do not fit into 64 bits.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native.arrays import as_array
+
+_INT64: Final = np.dtype(np.int64)
+_MAX: Final = 2**63 - 1
+
+
+def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
+    """Return `row_ids` as a C-contiguous int64 array of one dimension: itself, if it is one.
+
+    Raises
+    ------
+    TypeError
+        If they are no integers; bools and floats are none.
+    ValueError
+        If they have not one dimension.
+    IndexError
+        If one does not fit into 64 bits, and so not into the table either.
+
+    """
+    if type(row_ids) is np.ndarray and row_ids.dtype is _INT64 and row_ids.ndim == 1:
+        return row_ids if row_ids.flags.carray else np.require(row_ids, _INT64, ("C", "A"))
+    if isinstance(row_ids, list | tuple):
+        return _from_sequence(row_ids, num_row)
+    if isinstance(row_ids, range):
+        return _from_range(row_ids, num_row)
+    array = as_array(row_ids, "row_ids")
+    if array.ndim == 0:
+        msg = f"row_ids: expected a sequence of ints, received {type(row_ids).__name__}"
+        raise TypeError(msg)
+    if array.dtype.kind not in "iu":
+        sample = f" ({array.flat[0]!r} first)" if array.size else ""
+        msg = f"row_ids: expected integers, received {array.dtype}{sample}"
+        raise TypeError(msg)
+    if array.ndim != 1:
+        msg = f"row_ids: expected one dimension, received shape {array.shape}"
+        raise ValueError(msg)
+    if array.dtype.kind == "u" and array.dtype.itemsize == _INT64.itemsize:
+        above = np.flatnonzero(array > _MAX)
+        if above.size:
+            _out_of_range(int(above[0]), int(array[above[0]]), num_row)
+    return np.require(array, _INT64, ("C", "A"))
+
+
+def _from_sequence(row_ids: list[Any] | tuple[Any, ...], num_row: int) -> NDArray[np.int64]:
+    _require_ints(row_ids)
+    try:
+        return np.array(row_ids, dtype=_INT64)
+    except OverflowError:
+        for position, value in enumerate(row_ids):
+            if not 0 <= int(value) <= _MAX:
+                _out_of_range(position, int(value), num_row)
+        raise
+
+
+def _from_range(row_ids: range, num_row: int) -> NDArray[np.int64]:
+    """Check before the array is made: a range may be longer than memory, or than 64 bits."""
+    if not row_ids:
+        return np.empty(0, _INT64)
+    start, step = row_ids[0], row_ids.step
+    if not 0 <= start < num_row:
+        _out_of_range(0, start, num_row)
+    if not 0 <= row_ids[-1] < num_row:
+        inside = num_row - 1 - start if step > 0 else start  # ids that follow before the edge
+        position = inside // abs(step) + 1
+        _out_of_range(position, row_ids[position], num_row)
+    count = len(row_ids)
+    return np.arange(count, dtype=_INT64) * (step if count > 1 else 1) + start
+
+
+def _require_ints(row_ids: Iterable[object]) -> None:
+    kinds = set(map(type, row_ids))
+    wrong = tuple(k for k in kinds if issubclass(k, bool) or not issubclass(k, int | np.integer))
+    if wrong:
+        position, value = next((i, v) for i, v in enumerate(row_ids) if type(v) in wrong)
+        msg = f"row_ids[{position}]: expected an int, received {value!r}"
+        raise TypeError(msg)
+
+
+def _out_of_range(position: int, value: int, num_row: int) -> NoReturn:
+    msg = f"row_ids[{position}]: expected 0 to {num_row - 1}, received {value}"
+    raise IndexError(msg)

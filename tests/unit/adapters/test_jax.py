@@ -1,0 +1,295 @@
+"""Pytrees of JAX that are kept in step, with one worker."""
+
+import gc
+import importlib.util
+import unittest
+from unittest import mock
+
+import numpy as np
+
+import multiverso as mv
+
+HAS_JAX = importlib.util.find_spec("jax") is not None
+if HAS_JAX:
+    import jax
+    import jax.numpy as jnp
+
+    from multiverso.jax_ext import PytreeSync, _arrays
+
+
+def held(params):
+    """Return copies of the values, which nothing can change."""
+    return [np.array(leaf, copy=True) for leaf in jax.tree.leaves(params)]
+
+
+@unittest.skipUnless(HAS_JAX, "needs JAX")
+class InSession(unittest.TestCase):
+    def setUp(self):
+        session = mv.session()
+        session.__enter__()
+        self.addCleanup(session.__exit__, None, None, None)
+
+
+def tree(value=1.0):
+    return {"w": jnp.full((2, 3), value), "rest": [jnp.full(4, value), (jnp.asarray(value),)]}
+
+
+def leaves(params):
+    return np.concatenate(
+        [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(params)]
+    )
+
+
+class TestPytreeSync(InSession):
+    def test_it_returns_what_all_have_learned(self):
+        sync = PytreeSync(tree())
+        params = sync.params
+        for turn in range(1, 4):
+            params = jax.tree.map(lambda leaf: leaf + 2, params)
+            sync.tables[0].add(np.ones(11))
+            params = sync.sync(params)
+            self.assertEqual(set(leaves(params)), {1.0 + 3 * turn})
+            self.assertEqual(jax.tree.structure(params), jax.tree.structure(tree()))
+
+    def test_what_was_given_and_returned_never_changes(self):
+        given = {"w": jnp.ones(3)}
+        mine = np.ones(3, np.float32)
+        sync = PytreeSync(given)
+        first = sync.sync({"w": given["w"] + 1})
+        sync.sync({"w": first["w"] + 1})
+        np.testing.assert_array_equal(given["w"], 1)
+        np.testing.assert_array_equal(first["w"], 2)
+        other = PytreeSync({"w": mine})
+        mine += 5
+        np.testing.assert_array_equal(other.params["w"], 1)
+
+    def test_a_program_that_trains_on_what_it_gave(self):
+        params = tree()
+        sync = PytreeSync(params)
+        params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
+        self.assertEqual(set(leaves(params)), {2.0})
+        self.assertEqual(set(sync.tables[0].get()), {2.0})
+
+    def test_dtypes_stay_and_half_precision_is_summed_in_single(self):
+        params = {name: jnp.ones(3, name) for name in ("float32", "float16", "bfloat16", "int32")}
+        sync = PytreeSync(params)
+        self.assertEqual({table.dtype.name for table in sync.tables}, {"float32", "int32"})
+        synced = sync.sync(jax.tree.map(lambda leaf: leaf + 1, sync.params))
+        for name, leaf in synced.items():
+            self.assertEqual(leaf.dtype.name, name)
+            np.testing.assert_array_equal(np.asarray(leaf, np.float32), 2)
+
+    def test_small_gains_of_half_precision_are_not_lost(self):
+        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)})  # whose neighbours are 0.5 apart
+        params = sync.params
+        for _ in range(8):
+            sync.tables[0].add(np.full(4, 0.125))
+            params = sync.sync(params)
+        np.testing.assert_array_equal(np.asarray(params["w"], np.float32), 1001)
+
+    def test_exchanges_in_the_background(self):
+        sync = PytreeSync(tree(), overlap=True)
+        params = sync.params
+        for _ in range(3):
+            params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
+        self.assertEqual(set(leaves(sync.wait(params))), {4.0})
+
+    def test_within_compiled_steps_that_give_their_arguments_away(self):
+        step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf * 2, params), donate_argnums=0)
+        sync = PytreeSync(tree())
+        params = sync.params
+        for _ in range(3):
+            params = sync.sync(step(params))
+        self.assertEqual(set(leaves(params)), {8.0})
+
+    @unittest.skipUnless(importlib.util.find_spec("optax"), "needs Optax")
+    def test_with_optax(self):
+        import optax
+
+        optimizer = optax.adam(0.1)
+        sync = PytreeSync(tree())
+        params = alone = sync.params
+        state = alone_state = optimizer.init(params)
+        for _ in range(5):
+            gain, state = optimizer.update(params, state)
+            params = sync.sync(optax.apply_updates(params, gain))
+            gain, alone_state = optimizer.update(alone, alone_state)
+            alone = optax.apply_updates(alone, gain)
+        np.testing.assert_allclose(leaves(params), leaves(alone), rtol=1e-5)
+
+    @unittest.skipUnless(importlib.util.find_spec("flax"), "needs Flax")
+    def test_with_flax(self):
+        import flax.linen
+
+        module = flax.linen.Dense(2)
+        x = jnp.ones((1, 3))
+        sync = PytreeSync(module.init(jax.random.key(0), x))
+        before = module.apply(sync.params, x)
+        params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, sync.params))
+        np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
+
+
+class TestMemory(InSession):
+    """Arrays never change once somebody has them, and memory that nobody has is given back."""
+
+    def step(self, params):
+        return jax.tree.map(lambda leaf: leaf + 1, params)
+
+    def check_kept(self, kept):
+        for params, values in kept:
+            for leaf, value in zip(jax.tree.leaves(params), values, strict=True):
+                np.testing.assert_array_equal(np.asarray(leaf), value)
+
+    def test_what_is_kept_over_many_syncs(self):
+        # Of sizes that memory would be shared for, if it were.
+        params = {"w": jnp.ones((64, 32)), "b": jnp.ones(16), "c": jnp.ones(())}
+        for overlap in (False, True):
+            with self.subTest(overlap=overlap):
+                sync = PytreeSync(params, overlap=overlap)
+                kept = [(sync.params, held(sync.params))]
+                for _ in range(50):
+                    given = self.step(kept[-1][0])
+                    kept.append((given, held(given)))
+                    sync.tables[0].add(np.ones(sync.tables[0].size))
+                    got = sync.sync(given)
+                    kept += [(got, held(got)), (sync.params, held(got))]
+                self.check_kept(kept)
+                self.assertEqual(len({float(one["c"]) for one, _ in kept[2::3]}), 50)
+                kept.append((sync.wait(got), held(sync.params)))
+                del sync
+                gc.collect()
+                self.check_kept(kept)
+
+    def test_what_others_see_of_it(self):
+        sync = PytreeSync({"w": jnp.ones((64, 16))})
+        params = sync.sync(self.step(sync.params))
+        views = [np.asarray(params["w"]), np.from_dlpack(params["w"]), params["w"].reshape(-1)]
+        del params
+        for _ in range(5):
+            sync.sync(self.step(sync.params))
+        for view in views:
+            np.testing.assert_array_equal(np.asarray(view), 2)
+
+    def test_what_is_given_away_while_it_is_computed(self):
+        slow = jax.jit(
+            lambda params: jax.tree.map(
+                lambda leaf: jax.lax.fori_loop(0, 300, lambda _, x: x + 1, leaf), params
+            ),
+            donate_argnums=0,
+        )
+        sync = PytreeSync({"w": jnp.zeros((128, 64)), "b": jnp.zeros(64)})
+        params = sync.params
+        for turn in range(1, 6):
+            params = sync.sync(slow(params))
+            later = slow(jax.tree.map(jnp.copy, params))
+            self.assertEqual(set(leaves(params)), {300.0 * turn})
+            sync.sync(params)
+            self.assertEqual(set(leaves(later)), {300.0 * (turn + 1)})
+
+    def test_one_array_in_two_places(self):
+        sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
+        one = jnp.ones(16)
+        first, second = sync.sync([one, one])
+        sync.tables[0].add(np.repeat([1.0, 5.0], 16))
+        np.testing.assert_array_equal(sync.sync([first, second])[0], 2)
+        np.testing.assert_array_equal(sync.sync(sync.params)[1], 6)
+        for array in (one, first, second):
+            np.testing.assert_array_equal(array, 1)
+
+    def test_dtypes_that_take_turns_in_one_table(self):
+        kinds = ("float32", "float16", "float32", "bfloat16", "float32", "int32", "float16")
+        given = [jnp.full(index + 1, index, kind) for index, kind in enumerate(kinds)]
+        given.append(jnp.zeros((0, 3)))
+        sync = PytreeSync(given)
+        params = sync.params
+        for _ in range(3):
+            for table in sync.tables:
+                table.add(np.ones(table.size, table.dtype))
+            params = sync.sync(self.step(params))
+        for index, kind in enumerate(kinds):
+            self.assertEqual(params[index].dtype.name, kind)
+            np.testing.assert_array_equal(np.asarray(params[index], np.float32), index + 6)
+
+    def test_a_compiler_that_would_save_a_copy(self):
+        for shares in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
+            with mock.patch.object(_arrays, "_copies", shares):
+                sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
+                given = self.step(sync.params)
+                sync.tables[0].add(np.repeat([1.0, 5.0], 16))
+                got = sync.sync(given)
+            self.check_kept([(given, [np.ones(16)] * 2), (got, [np.full(16, 2), np.full(16, 6)])])
+
+    def test_what_is_made_once_is_not_compiled(self):
+        compiled = "multiverso.jax_ext._arrays._compiled"
+        for dtype, times in (("float32", 0), ("float16", 1)):
+            given = [jnp.ones(3, dtype), jnp.ones((), dtype)]
+            with mock.patch(compiled, side_effect=_arrays._compiled) as it:
+                sync = PytreeSync(given)
+                self.assertEqual(it.call_count, 0)
+                params = sync.params
+                for turn in range(1, 4):
+                    params = sync.sync([leaf + 1 for leaf in params])
+                    np.testing.assert_array_equal(leaves(params), 1 + turn)
+                self.assertEqual(it.call_count, times)
+            self.assertEqual([leaf.dtype for leaf in params], [dtype, dtype])
+
+    def test_no_array_stays_behind(self):
+        sync = PytreeSync(tree())
+        params = sync.params
+        counts = set()
+        for _ in range(10):
+            params = sync.sync(self.step(params))
+            gc.collect()
+            counts.add(len(jax.live_arrays()))
+        self.assertEqual(len(counts), 1, counts)
+
+    def test_an_interrupted_pass(self):
+        sync = PytreeSync(tree())
+        given = self.step(sync.params)
+        values = held(given)
+        with (
+            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            sync.sync(given)
+        self.check_kept([(given, values)])
+        self.assertEqual(set(leaves(sync.sync(sync.params))), {2.0})
+        self.assertEqual(set(sync.tables[0].get()), {2.0})
+
+
+class TestRefusals(InSession):
+    def check(self, error, text, call):
+        with self.assertRaisesRegex(error, text):
+            call()
+
+    def test_what_is_no_parameter(self):
+        self.check(ValueError, "expected parameters", lambda: PytreeSync({}))
+        self.check(ValueError, "expected parameters", lambda: PytreeSync(jnp.zeros(0)))
+        self.check(TypeError, r"params\['a'\]: expected an array", lambda: PytreeSync({"a": "b"}))
+        self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
+        self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
+
+    def test_what_has_changed(self):
+        sync = PytreeSync(tree())
+        self.check(ValueError, "expected the structure", lambda: sync.sync({"w": jnp.ones(3)}))
+        wider = tree() | {"w": jnp.ones((3, 3))}
+        self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
+        half = tree() | {"w": jnp.ones((2, 3), jnp.float16)}
+        self.check(ValueError, "and dtype float32 as at first", lambda: sync.sync(half))
+        self.assertEqual(set(leaves(sync.sync(sync.params))), {1.0})
+
+    def test_what_has_changed_after_many_syncs_without(self):
+        sync = PytreeSync(tree())
+        step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf + 1, params))
+        params = sync.params
+        for _ in range(3):
+            params = sync.sync(step(params))
+        wider = params | {"w": jnp.ones((3, 2))}
+        self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
+        ones = params | {"w": np.full((2, 3), 5, np.float32)}  # of NumPy, and with weak types
+        ones["rest"] = [jnp.full(4, 5.0), (5.0,)]
+        self.assertEqual(set(leaves(sync.sync(ones))), {5.0})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,356 @@
+"""LasagneParamManager on one rank: networks, what is refused, the names of old."""
+
+import importlib
+import os
+import pickle
+import sys
+import unittest
+import warnings
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from programs import run_program
+
+import multiverso as mv
+from multiverso.lasagne_ext.param_manager import LasagneParamManager, MVNetParamManager
+
+COMMON = Path(__file__).parents[3] / "examples" / "common"
+# Without a compiler: the functions here run once.
+FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
+sys.path.append(str(COMMON))
+try:
+    with mock.patch.dict(os.environ, THEANO_FLAGS=FLAGS):
+        from lasagne_backend import T, lasagne, theano
+except ImportError as error:
+    raise unittest.SkipTest(str(error)) from error
+
+layers = lasagne.layers
+
+
+def dense(value=1.0, dtype="float32", units=2):
+    """Return a network of six weights and two biases."""
+    return layers.DenseLayer(
+        layers.InputLayer((None, 3)),
+        units,
+        W=theano.shared(np.full((3, units), value, dtype), name="W"),
+        b=theano.shared(np.full(units, value, dtype), name="b"),
+    )
+
+
+class Scale(layers.Layer):
+    """Multiplies by a statistic that is not trained, and counts in another."""
+
+    def __init__(self, incoming):
+        super().__init__(incoming)
+        self.mean = self.add_param(
+            theano.shared(np.float32([10, 20])), (2,), name="mean", trainable=False
+        )
+        self.count = self.add_param(
+            theano.shared(np.int64([5])), (1,), name="count", trainable=False
+        )
+        self.mask = self.add_param(
+            theano.shared(np.int8([1, 1])), (2,), name="mask", trainable=False
+        )
+
+    def get_output_for(self, input, **kwargs):
+        return input * self.mean
+
+
+class OpensSession(unittest.TestCase):
+    def setUp(self):
+        mv.init()
+        self.addCleanup(lambda: mv.is_initialized() and mv.shutdown())
+
+    def assert_equals_tables(self, manager, variables):
+        held = np.concatenate([table.get() for table in manager.tables])
+        values = np.concatenate([np.ravel(v.get_value()).astype(held.dtype) for v in variables])
+        np.testing.assert_array_equal(values, held)
+
+
+class TestNetworks(OpensSession):
+    def test_parameters_equal_the_table_after_each_sync(self):
+        for dtype in ("float16", "float32", "float64"):
+            with self.subTest(dtype):
+                network = dense(1, dtype)
+                manager = LasagneParamManager(network)
+                others = 0
+                for turn in range(1, 4):
+                    manager.tables[0].add(np.full(8, 2))  # another worker's gain
+                    others += 2
+                    for variable in layers.get_all_params(network):
+                        variable.set_value(variable.get_value() + np.dtype(dtype).type(1))
+                    manager.sync_all_param()
+                    for variable in layers.get_all_params(network):
+                        np.testing.assert_array_equal(variable.get_value(), 1 + turn + others)
+                        self.assertEqual(variable.get_value().dtype, dtype)
+                    self.assert_equals_tables(manager, layers.get_all_params(network))
+
+    def test_a_training_function_sees_the_sync(self):
+        network = dense(0.5)
+        x = T.matrix("x")
+        cost = T.sum(layers.get_output(network, x) ** 2)
+        parameters = layers.get_all_params(network, trainable=True)
+        train = theano.function([x], cost, updates=lasagne.updates.sgd(cost, parameters, 0.125))
+        manager = LasagneParamManager(network)
+        batch = np.eye(3, dtype=np.float32)
+        first = train(batch)
+        before = [variable.get_value() for variable in parameters]
+        manager.sync_all_param()
+        for variable, value in zip(parameters, before, strict=True):
+            np.testing.assert_array_equal(variable.get_value(), value)
+        manager.tables[0].add(-manager.tables[0].get())  # others have set all to zero
+        manager.sync_all_param()
+        self.assertGreater(first, 0)
+        self.assertEqual(train(batch), 0)
+
+    def test_one_tensor_and_a_thousand(self):
+        for count in (1, 1000):
+            stack = layers.InputLayer((None, 2))
+            for index in range(count):
+                stack = layers.DenseLayer(stack, 2, W=np.full((2, 2), index, "float32"), b=None)
+            variables = layers.get_all_params(stack)
+            self.assertEqual(len(variables), count)
+            manager = LasagneParamManager(stack)
+            for variable in variables:
+                variable.set_value(variable.get_value() + np.float32(1))
+            manager.sync_all_param()
+            self.assert_equals_tables(manager, variables)
+            np.testing.assert_array_equal(variables[-1].get_value(), np.full((2, 2), count))
+
+    def test_several_output_layers(self):
+        shared, other = dense(), dense()
+        manager = LasagneParamManager([shared, layers.NonlinearityLayer(shared), other])
+        self.assertEqual([table.size for table in manager.tables], [16])
+
+    def test_dtypes_may_be_mixed(self):
+        network = layers.ConcatLayer([dense(1, "float64"), dense(2, "float32")])
+        manager = LasagneParamManager(network)
+        self.assertEqual([str(table.dtype) for table in manager.tables], ["float64", "float32"])
+
+    def test_a_network_is_pickled_as_before(self):
+        network = dense(3)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        twin = pickle.loads(pickle.dumps(network))
+        twin.W.set_value(np.zeros((3, 2), np.float32))
+        np.testing.assert_array_equal(network.W.get_value(), np.full((3, 2), 3))
+        saved = layers.get_all_param_values(network)
+        layers.set_all_param_values(network, [value * 2 for value in saved])
+        manager.sync_all_param()
+        np.testing.assert_array_equal(manager.tables[0].get(), np.full(8, 6))
+
+    def test_an_interrupted_sync_is_made_up_for_by_the_next(self):
+        network = dense(0)
+        manager = LasagneParamManager(network)
+        network.b.set_value(np.ones(2, np.float32))
+        with (
+            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
+            self.assertRaises(KeyboardInterrupt),
+        ):
+            manager.sync_all_param()
+        manager.sync_all_param()
+        np.testing.assert_array_equal(manager.tables[0].get(), [0] * 6 + [1] * 2)
+
+    def test_arrays_are_found_again_that_were_exchanged(self):
+        network = dense(0)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        first = network.W.get_value(borrow=True)
+        second = np.full((3, 2), 5, np.float32)
+        for array in (second, np.asfortranarray(second + 1), first + 7, np.repeat(second, 2, 1)):
+            network.W.set_value(array[:, :2], borrow=True)
+            for _ in range(2):
+                manager.tables[0].add(np.ones(8))  # another worker's gain
+                manager.sync_all_param()
+                self.assert_equals_tables(manager, [network.W, network.b])
+            np.testing.assert_array_equal(network.W.get_value(), array[:, :2])
+            np.testing.assert_array_equal(first, 0)
+
+    def test_arrays_that_come_and_go(self):
+        network = dense(0)
+        manager = LasagneParamManager(network)
+        for turn in range(1, 50):  # so that one lies where another was
+            for variable in (network.b, network.W):
+                variable.set_value(variable.get_value() + np.float32(1), borrow=True)
+            manager.sync_all_param()
+            np.testing.assert_array_equal(manager.tables[0].get(), np.full(8, turn))
+
+    def test_an_array_that_has_become_read_only_is_not_written_to(self):
+        network = dense(1)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        array = network.b.get_value(borrow=True)
+        array.flags.writeable = False
+        manager.tables[0].add(np.ones(8))
+        manager.sync_all_param()
+        np.testing.assert_array_equal(array, 1)
+        np.testing.assert_array_equal(network.b.get_value(), 2)
+
+    def test_an_array_with_another_shape_or_dtype_than_before(self):
+        network = dense(1)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        array = network.W.get_value(borrow=True)
+        array.shape = (2, 3)
+        with self.assertRaisesRegex(ValueError, r"'W'.*\(3, 2\), received \(2, 3\)"):
+            manager.sync_all_param()
+        array.shape = (3, 2)
+        manager.sync_all_param()
+        array.dtype = array.dtype.newbyteorder()
+        array[:] = 4
+        manager.sync_all_param()
+        np.testing.assert_array_equal(network.W.get_value(), 4)
+        np.testing.assert_array_equal(manager.tables[0].get(), [4] * 6 + [1] * 2)
+
+    def test_the_memory_of_an_array_stays_where_it_is(self):
+        network = dense(1)
+        manager = LasagneParamManager(network)
+        manager.sync_all_param()
+        array = network.W.get_value(borrow=True)
+        with self.assertRaises(ValueError):  # of NumPy, since the manager has a weak reference
+            array.resize((10_000, 2), refcheck=False)
+        manager.sync_all_param()
+        self.assert_equals_tables(manager, [network.W, network.b])
+
+    def test_statistics_are_synced_or_left_alone(self):
+        for choice, sizes in (("average", [10, 1]), ("master", [10, 1]), (False, [8])):
+            with self.subTest(choice):
+                network = Scale(dense())
+                manager = LasagneParamManager(network, sync_non_trainable=choice)
+                self.assertEqual([table.size for table in manager.tables], sizes)
+                network.mean.set_value(np.float32([11, 22]))
+                network.count.set_value(np.int64([6]))
+                manager.sync_all_param()
+                np.testing.assert_array_equal(network.mean.get_value(), [11, 22])
+                np.testing.assert_array_equal(network.count.get_value(), [6])
+                if choice:
+                    np.testing.assert_array_equal(manager.tables[0].get()[-2:], [11, 22])
+                    np.testing.assert_array_equal(manager.tables[1].get(), [6])
+
+
+class TestWhatIsRefused(OpensSession):
+    def refused(self, error, text, *arguments, **options):
+        with self.assertRaisesRegex(error, text):
+            LasagneParamManager(*arguments, **options)
+        mv.barrier()
+
+    def test_no_parameters(self):
+        self.refused(ValueError, "expected parameters", layers.InputLayer((None, 3)))
+        self.refused(ValueError, "expected parameters", [])
+
+    def test_no_layers(self):
+        for wrong in (3, None, [dense(), 3], theano.shared(1.0)):
+            self.refused(TypeError, "expected a layer of Lasagne, received", wrong)
+
+    def test_dtypes_without_tables(self):
+        self.refused(TypeError, "'W'.*received int8", dense(1, "int8"))
+
+    def test_another_choice(self):
+        self.refused(ValueError, "'average'.*received True", dense(), sync_non_trainable=True)
+
+    def test_variables_that_sync_themselves(self):
+        from multiverso.theano_ext.sharedvar import MVSharedVariable
+
+        network = dense()
+        MVSharedVariable(network.W)
+        self.refused(ValueError, "'W' has a table already", network)
+
+    def test_another_shape(self):
+        network = dense()
+        manager = LasagneParamManager(network)
+        network.W.set_value(np.ones((2, 3), np.float32))
+        with self.assertRaisesRegex(ValueError, r"'W'.*\(3, 2\), received \(2, 3\)"):
+            manager.sync_all_param()
+
+    def test_without_a_session(self):
+        manager = LasagneParamManager(dense())
+        mv.shutdown()
+        for call in (lambda: LasagneParamManager(dense()), manager.sync_all_param):
+            with self.assertRaises(mv.StateError):
+                call()
+
+
+class TestNamesOfOld(OpensSession):
+    def test_former_names_work_and_say_so(self):
+        network = dense(1)
+        with self.assertWarnsRegex(DeprecationWarning, "LasagneParamManager") as caught:
+            manager = MVNetParamManager(network, mv.is_master_worker())
+        self.assertEqual(caught.filename, __file__)
+        self.assertIsInstance(manager, LasagneParamManager)
+        network.b.set_value(np.zeros(2, np.float32))
+        with self.assertWarnsRegex(DeprecationWarning, "sync_all_param") as caught:
+            manager.update_all_param()
+        self.assertEqual(caught.filename, __file__)
+        self.assert_equals_tables(manager, layers.get_all_params(network))
+
+    def test_the_present_names_do_not_warn(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            LasagneParamManager(dense()).sync_all_param()
+
+    def test_another_master_is_refused(self):
+        with (
+            self.assertWarns(DeprecationWarning),
+            self.assertRaisesRegex(ValueError, "is_master_worker: expected.*True, received False"),
+        ):
+            MVNetParamManager(dense(), is_master_worker=False)
+        mv.barrier()
+
+    def test_the_former_place_has_the_same(self):
+        former = importlib.import_module("multiverso.theano_ext.lasagne_ext.param_manager")
+        self.assertIs(former.LasagneParamManager, LasagneParamManager)
+        self.assertIs(former.MVNetParamManager, MVNetParamManager)
+
+
+class TestSupply(unittest.TestCase):
+    def test_a_convolutional_network_trains(self):
+        code = """
+            import sys
+            sys.path.append(sys.argv[-1])
+            import numpy as np
+            from lasagne_backend import T, lasagne, theano
+            layers = lasagne.layers
+
+            x, y = T.tensor4("x"), T.ivector("y")
+            pool = layers.MaxPool2DLayer(layers.InputLayer((None, 1, 4, 4), x), 2)
+            image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+            print(layers.get_output(pool).eval({x: image}).ravel())
+
+            stack = layers.Conv2DLayer(layers.InputLayer((8, 1, 8, 8), x), 4, 3, pad="same")
+            stack = layers.DenseLayer(
+                layers.MaxPool2DLayer(stack, 2), 2, nonlinearity=lasagne.nonlinearities.softmax
+            )
+            cost = lasagne.objectives.categorical_crossentropy(layers.get_output(stack), y).mean()
+            parameters = layers.get_all_params(stack, trainable=True)
+            updates = lasagne.updates.nesterov_momentum(cost, parameters, 0.1)
+            train = theano.function([x, y], cost, updates=updates)
+            labels = np.arange(8, dtype=np.int32) % 2
+            images = np.random.default_rng(0).normal(size=(8, 1, 8, 8)) + labels.reshape(8, 1, 1, 1)
+            costs = [train(images.astype(np.float32), labels) for _ in range(20)]
+            print(bool(costs[-1] < costs[0] / 10))
+        """
+        # Compiled: what Theano does without a compiler, NumPy's releases have left behind.
+        status, printed, errors = run_program(
+            code.replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
+        )
+        self.assertEqual((status, printed), (0, "[ 5.  7. 13. 15.]\nTrue\n"), errors)
+
+    def test_what_is_there_is_left_alone(self):
+        code = """
+            import numpy, sys, types
+            numpy.bool, numpy.float = "mine", "mine"
+            there = types.ModuleType("theano.tensor.signal.downsample")
+            sys.modules[there.__name__] = there
+            from unittest import mock
+            with mock.patch("importlib.import_module") as imported:
+                from multiverso.lasagne_ext import old_names
+                old_names.supply()
+            assert (numpy.bool, numpy.float, numpy.int) == ("mine", "mine", int)
+            assert sys.modules[there.__name__] is there
+        """
+        self.assertEqual(run_program(code), (0, "", ""))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,367 @@
+"""Shared variables with a table: what they are to the framework, and their life on one rank."""
+
+import copy
+import gc
+import io
+import os
+import pickle
+import sys
+import tracemalloc
+import unittest
+import weakref
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from programs import run_program
+from sessions import ClosesSession
+
+import multiverso as mv
+from multiverso.theano_ext.sharedvar import MVSharedVariable, mv_shared, sync_all_mv_shared_vars
+
+COMMON = Path(__file__).parents[3] / "examples" / "common"
+sys.path.append(str(COMMON))
+try:
+    # Without a compiler: these functions run once. Programs that other tests start have one.
+    with mock.patch.dict(os.environ):
+        from theano_backend import T, theano
+except ImportError as error:
+    raise unittest.SkipTest(str(error)) from error
+
+SharedVariable = theano.compile.sharedvalue.SharedVariable
+NEEDS_INIT = "call mv.init\\(\\) first"
+NO_TABLE = "has no table.*MVSharedVariable\\(variable\\), called by all ranks"
+
+
+def float_matrix(value=1.0):
+    return np.full((2, 3), value, np.float32)
+
+
+class OpensSession(ClosesSession):
+    def setUp(self):
+        mv.init()
+
+    def assert_value(self, variable, expected):
+        np.testing.assert_array_equal(variable.get_value(), expected)
+
+
+class TestInGraphs(OpensSession):
+    def test_it_is_a_shared_variable_of_the_framework(self):
+        plain = theano.shared(float_matrix(), name="W")
+        variable = mv_shared(float_matrix(), name="W", borrow=True)
+        self.assertIsInstance(variable, SharedVariable)
+        self.assertIsInstance(variable, type(plain))
+        self.assertIsInstance(variable, MVSharedVariable)
+        self.assertEqual(variable.type, plain.type)
+        self.assertEqual((variable.name, str(variable)), ("W", str(plain)))
+        self.assertIn(type(plain).__name__, type(variable).__name__)
+
+    def test_all_arguments_of_shared_are_understood(self):
+        positional = mv_shared(float_matrix(), "W", True, False)
+        self.assertIs(positional.container.strict, True)
+        named = mv_shared(value=float_matrix(), name="V", strict=True, allow_downcast=True)
+        self.assertIs(named.container.allow_downcast, True)
+        with self.assertRaises(TypeError):
+            mv_shared(float_matrix(), no_such_argument=1)
+
+    def test_update_with_a_gradient(self):
+        def train(shared):
+            weights = shared(float_matrix(0.5), name="W")
+            x = T.matrix("x", dtype="float32")
+            cost = T.sum(T.dot(x, weights) ** 2)
+            step = np.float32(0.125) * theano.grad(cost, weights)
+            function = theano.function([x], cost, updates=[(weights, weights - step)])
+            costs = [function(np.eye(2, dtype=np.float32)) for _ in range(3)]
+            return weights, costs
+
+        plain, expected = train(theano.shared)
+        variable, costs = train(mv_shared)
+        np.testing.assert_array_equal(costs, expected)
+        self.assert_value(variable, plain.get_value())
+        variable.mv_sync()
+        self.assert_value(variable, plain.get_value())
+
+    def test_givens_on_either_side(self):
+        variable = mv_shared(float_matrix(2))
+        x = T.matrix("x", dtype="float32")
+        self.assertEqual(theano.function([], T.sum(x), givens={x: variable})(), 12)
+        doubled = theano.function([], T.sum(variable), givens={variable: variable * 2})
+        self.assertEqual(doubled(), 24)
+
+    def test_a_function_sees_a_synchronisation_at_once(self):
+        variable = mv_shared(float_matrix(1))
+        total = theano.function([], T.sum(variable))
+        variable.set_value(float_matrix(3))
+        variable.mv_sync()
+        self.assertEqual(total(), 18)
+
+    def test_get_and_set_value_with_and_without_borrow(self):
+        variable = mv_shared(float_matrix())
+        mine = float_matrix(5)
+        variable.set_value(mine, borrow=True)
+        self.assertTrue(np.shares_memory(variable.get_value(borrow=True), mine))
+        self.assertFalse(np.shares_memory(variable.get_value(), mine))
+        variable.zero()
+        self.assert_value(variable, float_matrix(0))
+
+    def test_functions_can_be_copied_swapped_and_pickled(self):
+        variable = mv_shared(float_matrix(0))
+        other = theano.shared(float_matrix(10))
+        function = theano.function([], updates=[(variable, variable + np.float32(1))])
+        function.copy(swap={variable: other})()
+        self.assert_value(other, float_matrix(11))
+        copy.deepcopy(function)()
+        pickle.loads(pickle.dumps(function))()
+        self.assert_value(variable, float_matrix(0))
+        function.copy(share_memory=True)()
+        self.assert_value(variable, float_matrix(1))
+
+
+class TestSync(OpensSession):
+    def test_values_of_each_dtype_survive(self):
+        for dtype in ("float16", "float32", "float64", "int32", "int64"):
+            for shape in ((), (1,), (5,), (2, 3), (2, 1, 3)):
+                with self.subTest(dtype=dtype, shape=shape):
+                    start = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+                    variable = mv_shared(start)
+                    self.assert_value(variable, start)
+                    variable.set_value(np.asarray(start + 3, dtype))
+                    for _ in range(2):
+                        variable.mv_sync()
+                        self.assert_value(variable, start + 3)
+                        self.assertEqual(variable.get_value(borrow=True).dtype, dtype)
+                        self.assertEqual(variable.get_value(borrow=True).shape, shape)
+
+    def test_python_numbers(self):
+        number, count = mv_shared(2.5, borrow=False), mv_shared(7)
+        step = theano.function([], updates=[(number, number * 2), (count, count + 1)])
+        for expected in ((5, 8), (10, 9)):
+            step()
+            sync_all_mv_shared_vars()
+            self.assertEqual((number.get_value(), count.get_value()), expected)
+
+    def test_half_precision_does_not_drift(self):
+        variable = mv_shared(np.float16([0.1, 2049.0, 60000.0]))
+        variable.set_value(-variable.get_value())
+        for _ in range(3):
+            variable.mv_sync()
+            self.assert_value(variable, -np.float16([0.1, 2049.0, 60000.0]))
+
+    def test_the_array_it_was_made_from_is_not_written_to(self):
+        start = float_matrix(1)
+        first, second = mv_shared(start, borrow=True), mv_shared(start, borrow=True)
+        first.set_value(float_matrix(2))
+        sync_all_mv_shared_vars()
+        np.testing.assert_array_equal(start, float_matrix(1))
+        self.assert_value(second, float_matrix(1))
+
+    def test_values_in_any_layout(self):
+        expected = np.arange(6, dtype=np.float32).reshape(2, 3)
+        fixed = expected.copy()
+        fixed.flags.writeable = False
+        for value in (np.asfortranarray(expected), np.repeat(expected, 2, axis=1)[:, ::2], fixed):
+            variable = mv_shared(float_matrix(0))
+            variable.set_value(value, borrow=True)
+            variable.mv_sync()
+            self.assert_value(variable, expected)
+
+    def test_another_shape_is_refused_and_changes_nothing(self):
+        variable = mv_shared(float_matrix(1), name="W")
+        variable.set_value(np.ones((3, 2), np.float32))
+        with self.assertRaisesRegex(ValueError, r"'W'.*\(2, 3\), received \(3, 2\)"):
+            variable.mv_sync()
+        variable.set_value(float_matrix(4))
+        variable.mv_sync()
+        self.assert_value(variable, float_matrix(4))
+
+    def test_nothing_of_its_size_is_allocated(self):
+        variable = mv_shared(np.zeros(1_000_000, np.float32))
+        variable.mv_sync()
+        tracemalloc.start()
+        try:
+            variable.mv_sync()
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        self.assertLess(peak, 100_000)
+
+    def test_an_interrupted_one_is_made_up_for_by_the_next(self):
+        for dtype in (np.float32, np.float16):
+            variable = mv_shared(np.ones(3, dtype), name="W")
+            variable.set_value(np.full(3, 5, dtype))
+            with (
+                mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
+                self.assertRaises(KeyboardInterrupt),
+            ):
+                variable.mv_sync()
+            for _ in range(2):
+                variable.mv_sync()
+                self.assert_value(variable, np.full(3, 5))
+            variable.set_value(np.full(3, 2, dtype))
+            variable.mv_sync()
+            self.assert_value(variable, np.full(3, 2))
+
+
+class TestWhatHasNoTable(OpensSession):
+    def refused(self, error, text, value):
+        with self.assertRaisesRegex(error, text):
+            mv_shared(value, name="W")
+
+    def test_other_dtypes(self):
+        for value in (np.zeros(2, complex), np.int8(1), np.zeros(2, bool), np.zeros(2, np.uint32)):
+            self.refused(TypeError, f"'W'.*float32.*received {value.dtype}", value)
+
+    def test_no_elements(self):
+        self.refused(ValueError, r"one element, received shape \(0, 3\)", np.zeros((0, 3)))
+
+    def test_no_arrays(self):
+        self.refused(TypeError, "dense array or a scalar, received list", [1, 2])
+
+    def test_sparse_matrices(self):
+        try:
+            import scipy.sparse
+        except ImportError as error:
+            raise unittest.SkipTest("needs SciPy") from error
+        self.refused(TypeError, "received csr_matrix", scipy.sparse.csr_matrix(np.eye(2)))
+
+    def test_symbolic_values(self):
+        self.refused(TypeError, "", T.matrix())
+
+    def test_no_shared_variables(self):
+        for wrong in (3, np.zeros(3), T.matrix(), None):
+            with self.assertRaisesRegex(TypeError, "expected a shared variable of PyTensor"):
+                MVSharedVariable(wrong)
+
+
+class TestAttachAndCopy(OpensSession):
+    def test_an_existing_variable_stays_the_same_object(self):
+        plain = theano.shared(float_matrix(1), name="W")
+        step = theano.function([], updates=[(plain, plain + np.float32(1))])
+        variable = MVSharedVariable(plain)
+        self.assertIs(variable, plain)
+        step()
+        variable.mv_sync()
+        step()
+        sync_all_mv_shared_vars()
+        self.assert_value(plain, float_matrix(3))
+        self.assertIs(MVSharedVariable(svobj=variable), variable)
+        variable.mv_sync()
+        self.assert_value(plain, float_matrix(3))
+
+    def test_clones_and_shallow_copies_share_value_and_table(self):
+        variable = mv_shared(float_matrix(1), name="W")
+        for twin in (variable.clone(), copy.copy(variable)):
+            self.assertIsNot(twin, variable)
+            self.assertIsInstance(twin, MVSharedVariable)
+            self.assertEqual(twin.name, "W")
+            twin.set_value(float_matrix(2))
+            self.assert_value(variable, float_matrix(2))
+            twin.mv_sync()
+            variable.mv_sync()
+            self.assert_value(twin, float_matrix(2))
+
+    def test_copies_with_a_value_of_their_own_have_no_table(self):
+        variable = mv_shared(float_matrix(1), name="W")
+        copies = [pickle.loads(pickle.dumps(variable, p)) for p in range(6)]
+        for other in (*copies, copy.deepcopy(variable)):
+            self.assertIsInstance(other, SharedVariable)
+            self.assertEqual((other.name, other.type), ("W", variable.type))
+            step = theano.function([], T.sum(other), updates=[(other, other + np.float32(1))])
+            self.assertEqual((step(), step()), (6, 12))
+            self.assert_value(other, float_matrix(3))
+            self.assert_value(variable, float_matrix(1))
+            with self.assertRaisesRegex(mv.StateError, NO_TABLE):
+                other.mv_sync()
+            self.assertIs(MVSharedVariable(other), other)
+            other.mv_sync()
+            self.assert_value(other, float_matrix(3))
+
+    def test_a_model_keeps_its_structure(self):
+        weights = mv_shared(float_matrix(1), name="W")
+        model = {"W": weights, "again": weights, "sum": T.sum(weights)}
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            self.assertIs(twin["W"], twin["again"])
+            twin["W"].set_value(float_matrix(2))
+            self.assertEqual(theano.function([], twin["sum"])(), 12)
+
+    def test_a_pickle_can_be_used_without_a_session(self):
+        file = io.BytesIO()
+        pickle.dump(mv_shared(float_matrix(7), name="W"), file)
+        code = f"""
+            import sys
+            sys.path.append({str(COMMON)!r})
+            import theano_backend, pickle
+            W = pickle.loads({file.getvalue()!r})
+            assert (W.get_value() == 7).all() and W.name == "W"
+            try:
+                W.mv_sync()
+            except RuntimeError as error:
+                print(error)
+        """
+        status, printed, errors = run_program(code)
+        self.assertEqual((status, errors), (0, ""))
+        self.assertRegex(printed, NEEDS_INIT)
+
+
+class TestSessions(OpensSession):
+    def test_without_a_session(self):
+        variable, plain = mv_shared(float_matrix()), theano.shared(1.0)
+        mv.shutdown()
+        calls = (
+            lambda: mv_shared(float_matrix()),
+            lambda: MVSharedVariable(plain),
+            variable.mv_sync,
+            sync_all_mv_shared_vars,
+        )
+        for call in calls:
+            with self.assertRaisesRegex(mv.StateError, NEEDS_INIT):
+                call()
+        self.assertNotIsInstance(plain, MVSharedVariable)
+
+    def test_variables_of_an_earlier_session(self):
+        old = mv_shared(float_matrix(1), name="old")
+        mv.shutdown()
+        old.set_value(float_matrix(2))
+        mv.init()
+        new = mv_shared(float_matrix(3))
+        new.set_value(float_matrix(4))
+        sync_all_mv_shared_vars()
+        self.assert_value(old, float_matrix(2))
+        with self.assertRaisesRegex(mv.StateError, "'old' belongs to a session that has been shut"):
+            old.mv_sync()
+        self.assertIs(MVSharedVariable(old), old)
+        sync_all_mv_shared_vars()
+        self.assert_value(old, float_matrix(2))
+        self.assert_value(new, float_matrix(4))
+
+    def test_a_variable_is_kept_as_long_as_its_session(self):
+        observer = weakref.ref(mv_shared(float_matrix()))
+        gc.collect()
+        self.assertIsNotNone(observer())
+        sync_all_mv_shared_vars()
+        mv.shutdown()
+        gc.collect()
+        self.assertIsNone(observer())
+
+    def test_all_are_synchronised_in_the_order_they_were_attached(self):
+        names = ["c", "a", "b"]
+        variables = [mv_shared(float_matrix(), name=name) for name in names]
+        variables.append(MVSharedVariable(theano.shared(1.0, name="0")))
+        read = []
+        with recorded_reads(read):
+            sync_all_mv_shared_vars()
+        self.assertEqual(read, [*names, "0"])
+
+
+def recorded_reads(read):
+    original = SharedVariable.get_value
+
+    def get_value(self, *arguments, **options):
+        read.append(self.name)
+        return original(self, *arguments, **options)
+
+    return mock.patch.object(SharedVariable, "get_value", get_value)
+
+
+if __name__ == "__main__":
+    unittest.main()

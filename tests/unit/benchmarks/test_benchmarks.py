@@ -1,0 +1,220 @@
+"""The benchmark measures what it says: pairs samples, judges bars, writes a whole report."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "benchmarks"
+# A program's folder, as Python itself puts it first for that program.
+sys.path.insert(0, str(FOLDER))
+
+import bars  # noqa: E402
+import c_threads  # noqa: E402
+import comparisons  # noqa: E402
+import ranks  # noqa: E402
+import samples  # noqa: E402
+
+# Seconds after which a program is killed: far more than it takes.
+WALL_LIMIT = 300
+
+
+def series(name, seconds, workers=1):
+    return samples.Series(name, "", workers, 1, list(seconds))
+
+
+class TestSeries(unittest.TestCase):
+    def test_speed_pairs_samples_of_the_same_round(self):
+        # The machine is ten times slower in the second half; theirs takes twice as long throughout.
+        ours = series("ours", [1, 1, 10, 10])
+        theirs = series("theirs", [2, 2, 20, 20])
+        self.assertEqual(ours.speed_against(theirs), 2.0)
+        self.assertEqual(theirs.speed_against(ours), 0.5)
+
+    def test_speed_is_that_of_all_workers_together(self):
+        self.assertEqual(series("ours", [2], workers=4).speed_against(series("x", [1])), 2.0)
+
+    def test_speed_at_best_compares_the_shortest_samples(self):
+        ours = series("ours", [9, 1, 10], workers=2)
+        self.assertEqual(ours.speed_at_best(series("x", [30, 40, 3], workers=2)), 3.0)
+        self.assertEqual(ours.speed_at_best(series("x", [3])), 6.0)
+
+    def test_the_bounds_of_a_speed_are_ratios_around_it(self):
+        ours = series("ours", [1] * 100)
+        theirs = series("theirs", np.random.default_rng(3).permutation(np.arange(1.0, 101.0)))
+        low, high = ours.interval_against(theirs)
+        # Of 100 throws of a coin 41 to 59 are heads 94 times in 100.
+        self.assertEqual((low, high), (41.0, 60.0))
+        self.assertEqual(series("x", [2, 3]).interval_against(series("y", [4, 3])), (1.0, 2.0))
+
+    def test_a_bar_has_them_too(self):
+        case = comparisons.Case("get", 10, [series("ours", [1, 2]), series("theirs", [2, 3])])
+        (verdict,) = bars.judge([case], 1, (bars.Bar("get", 10, "theirs", 1, 1.6),))
+        self.assertEqual((verdict.speed, verdict.interval), (1.75, (1.5, 2.0)))
+        self.assertTrue(verdict.passed)
+        self.assertEqual(bars.judge([case], 1, (bars.Bar("get", 10, "others", 1, 1.6),)), [])
+
+    def test_p99_is_near_the_slowest_sample(self):
+        self.assertEqual(series("x", range(201)).p99, 198)
+        self.assertEqual(series("x", [3.0]).p99, 3.0)
+
+
+class Recorder:
+    """Takes `seconds` per call of a clock that does not run, and notes that it was called."""
+
+    statement = ""
+    workers = 1
+
+    def __init__(self, name, seconds, log):
+        self.name = name
+        self.seconds = seconds
+        self.log = log
+
+    def run(self, calls):
+        self.log.append((self.name, calls))
+        return ranks.Span(0.0, self.seconds * calls)
+
+
+class TestAlternate(unittest.TestCase):
+    def test_every_sample_is_long_enough_and_the_order_rotates(self):
+        log = []
+        candidates = [Recorder("a", 1.0, log), Recorder("b", 0.001, log)]
+        effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
+        measured = samples.alternate(candidates, ranks.Ranks(None), effort)
+        self.assertEqual([len(s.seconds) for s in measured], [3, 3])
+        for one, candidate in zip(measured, candidates, strict=True):
+            self.assertGreaterEqual(one.calls * candidate.seconds, 0.5)
+            np.testing.assert_allclose(one.seconds, candidate.seconds)
+        timed = [name for name, _ in log[-12:]]
+        self.assertEqual("".join(timed), "aabb" + "bbaa" + "aabb")
+
+    def test_samples_that_need_no_call_before(self):
+        log = []
+        candidates = [Recorder("a", 1.0, log), Recorder("b", 1.0, log)]
+        effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
+        samples.alternate(candidates, ranks.Ranks(None), effort, warms=False)
+        self.assertEqual("".join(name for name, _ in log[-6:]), "ab" + "ba" + "ab")
+
+
+class TestBars(unittest.TestCase):
+    def case(self, seconds, reference="np.copyto", operation="get", size=10_000_000):
+        both = [series("Multiverso", [seconds]), series(reference, [1.0])]
+        return comparisons.Case(operation, size, both)
+
+    def test_a_bar_is_passed_from_its_own_speed_on(self):
+        for seconds, passed in ((1.1, True), (1 / 0.85, True), (1.2, False)):
+            with self.subTest(seconds):
+                (verdict,) = bars.judge([self.case(seconds)], 1)
+                self.assertEqual(verdict.passed, passed)
+
+    def test_a_bar_for_another_number_of_ranks_or_size_is_not_judged(self):
+        self.assertEqual(bars.judge([self.case(1.0)], 4), [])
+        self.assertEqual(bars.judge([self.case(1.0, size=5)], 1), [])
+
+    def test_a_bar_whose_reference_was_not_measured_is_not_judged(self):
+        self.assertEqual(bars.judge([self.case(1.0, reference="np.take")], 1), [])
+
+
+class TestCThreads(unittest.TestCase):
+    def setUp(self):
+        self.library = c_threads.compile_helper()
+        if self.library is None:
+            self.skipTest("no C compiler")
+
+    def test_they_do_what_the_table_does(self):
+        sets = [np.array([4, 0, 4]), np.array([1, 1, 1])]
+        d = np.float32(1e-3)
+        for operation in ("get", "add", "add_get"):
+            with self.subTest(operation):
+                threads = c_threads.CThreads(self.library, operation, 1, (1001,), True)
+                threads._outs[0][:] = 0
+                threads.run(2)
+                sum_of_two = np.float32(1) + d + d if operation != "get" else np.float32(1)
+                np.testing.assert_array_equal(threads._table, sum_of_two)
+                expected = 0 if operation == "add" else sum_of_two
+                np.testing.assert_array_equal(threads._outs[0], expected)
+        with self.subTest("get rows"):
+            threads = c_threads.CThreads(self.library, "get rows", 1, (5, 16), True, sets)
+            threads._table[:] = np.arange(5)[:, None]
+            threads.run(1)
+            np.testing.assert_array_equal(threads._outs[0], threads._table[sets[0]])
+        with self.subTest("add rows"):
+            threads = c_threads.CThreads(self.library, "add rows", 1, (5, 16), True, sets)
+            threads._table[:] = 0
+            threads.run(2)
+            expected = np.array([1, 3, 0, 0, 2], np.float32) * d
+            np.testing.assert_allclose(threads._table[:, 7], expected, rtol=1e-6)
+
+    def test_several_threads_reach_every_element(self):
+        threads = c_threads.CThreads(self.library, "get", 3, (1000,), True)
+        for out in threads._outs:
+            out[:] = 0
+        span = threads.run(1)
+        self.assertGreaterEqual(span.end, span.begin)
+        for out in threads._outs:
+            np.testing.assert_array_equal(out, 1)
+
+
+class TestThePrograms(unittest.TestCase):
+    def report_of(self, program, *arguments):
+        """Return what a benchmark writes."""
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder, "report.json")
+            command = [sys.executable, str(FOLDER / program), "--quick", "--silent"]
+            command += [*arguments, "--json", str(target)]
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            try:
+                output, _ = process.communicate(timeout=WALL_LIMIT)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                output, _ = process.communicate()
+            self.assertEqual(process.returncode, 0, output)
+            report = json.loads(target.read_text("utf-8"))
+        self.assertEqual(report["environment"]["numpy"], np.__version__)
+        return report
+
+    def test_one_worker_measures_all_cases_and_writes_them(self):
+        report = self.report_of("tables.py", "--sizes", "3", "1000", "--num-row", "7")
+        (run,) = report["runs"]
+        self.assertEqual(run["ranks"], 1)
+        measured = [(case["operation"], case["size"]) for case in run["cases"]]
+        wholes = [(name, size) for name in ("get", "add", "add_get") for size in (3, 1000)]
+        rows = [("get rows", 640_000), ("add rows", 640_000)]
+        self.assertEqual(measured, [*wholes, *rows, ("barrier", 0)])
+        for case in run["cases"]:
+            for one in case["series"]:
+                with self.subTest(f"{case['operation']} {case['size']} {one['name']}"):
+                    self.assertGreater(min(one["seconds"]), 0)
+                    self.assertGreaterEqual(one["p99"], one["median"])
+                    self.assertGreater(one["speed"], 0)
+            self.assertEqual(case["series"][0]["name"], "Multiverso")
+            self.assertEqual(case["series"][0]["speed"], 1.0)
+        self.assertEqual(len(run["bars"]), 4)
+
+    def test_rounds_and_sums_of_one_worker_are_measured(self):
+        report = self.report_of("sync.py", "--ranks", "1", "--sizes", "3", "1000")
+        (run,) = report["runs"]
+        measured = [(case["operation"], case["size"]) for case in run["cases"]]
+        expected = [(name, size) for name in ("round", "aggregate") for size in (3, 1000)]
+        self.assertEqual(measured, expected)
+        for case in run["cases"]:
+            names = [one["name"] for one in case["series"]]
+            self.assertEqual(names[:2], ["Multiverso", "MPI Allreduce"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,281 @@
+"""Saving and loading in one process, and what is refused."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+from checkpoint_folder import Folder
+
+import multiverso as mv
+from multiverso import checkpoint as checkpoints
+
+ROOT = Path(__file__).resolve().parents[3]
+DTYPES = ("float32", "float64", "int32", "int64")
+OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "dcasgd")
+
+# Under a limit on the size of files, which stands for a disk that is full.
+FULL = """
+import resource, sys
+import numpy as np
+import multiverso as mv
+with mv.session():
+    table = mv.ArrayTableHandler(1_000_000, np.ones(1_000_000), name="w")
+    mv.save(sys.argv[1], step=1)
+    table.add(np.ones(1_000_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))
+    for background in (False, True):
+        try:
+            mv.save(sys.argv[1], step=2, background=background)
+            mv.wait_for_save()
+        except mv.CheckpointIOError as error:
+            print(error.errno, error.path, 0 < error.bytes_written <= 2_000_000)
+    assert (table.get() == 2).all()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    assert mv.load(sys.argv[1]) == 1
+    assert (table.get() == 1).all()
+    mv.save(sys.argv[1], step=3)
+"""
+
+
+# On a file system of its own, of a few megabytes, which is full before the second save is complete.
+FULL_DISK = """
+import errno, os, sys
+import numpy as np
+import multiverso as mv
+with mv.session():
+    table = mv.ArrayTableHandler(1_000_000, np.ones(1_000_000), name="w")
+    mv.save(sys.argv[1], step=1)
+    table.add(np.ones(1_000_000))
+    for background in (False, True):
+        try:
+            mv.save(sys.argv[1], step=2, background=background)
+            mv.wait_for_save()
+        except mv.CheckpointIOError as error:
+            print(error.errno == errno.ENOSPC, 0 < error.bytes_written < 4_000_000)
+    assert (table.get() == 2).all()
+    assert mv.load(sys.argv[1]) == 1
+    assert (table.get() == 1).all()
+    os.remove(os.path.join(sys.argv[1], "other"))
+    assert sorted(os.listdir(sys.argv[1])) == ["000001-step-1"]
+    mv.save(sys.argv[1], step=3)
+"""
+
+#: Mounts a file system that no other process sees, with a file that takes a part of it.
+SMALL_DISK = """
+mount -t tmpfs -o size=9m none "$1" || exit 77
+head -c 2000000 /dev/zero > "$1/other"
+exec "$2" -c "$3" "$1"
+"""
+
+
+class TestSaving(Folder):
+    def test_what_was_saved_comes_back(self):
+        for dtype in DTYPES:
+            with self.subTest(dtype), mv.session():
+                values = np.arange(70).astype(dtype)
+                array = mv.ArrayTableHandler(70, values, dtype=dtype)
+                matrix = mv.MatrixTableHandler(7, 10, values.reshape(7, 10), dtype=dtype)
+                mv.save(self.folder, step=5)
+                array.add(values)
+                matrix.add(values[:10], [3])
+                self.assertEqual(mv.load(self.folder), 5)
+                np.testing.assert_array_equal(array.get(), values)
+                np.testing.assert_array_equal(matrix.get(), values.reshape(7, 10))
+
+    def test_updaters_go_on_as_if_nothing_had_been(self):
+        def tables(updater):
+            options = {} if updater == "dcasgd" else {"learning_rate": 0.25}
+            return (
+                mv.ArrayTableHandler(50, updater=updater, **options),
+                mv.MatrixTableHandler(5, 10, updater=updater, **options),
+            )
+
+        def train(array, matrix, steps):
+            for step in range(steps):
+                array.add(np.linspace(-1, 1, 50) * (step + 1))
+                matrix.add(np.linspace(1, 2, 20).reshape(2, 10), [step % 5, 4])
+            return np.concatenate([array.get(), matrix.get().ravel()])
+
+        for updater in OPTIMIZERS:
+            with self.subTest(updater):
+                with mv.session():
+                    both = tables(updater)
+                    both[0].set_option(learning_rate=0.125)
+                    train(*both, 3)
+                    mv.save(self.folder)
+                    expected = train(*both, 3)
+                with mv.session():
+                    both = tables(updater)
+                    train(*both, 1)
+                    mv.load(self.folder)
+                    self.assertEqual(both[0].options["learning_rate"], 0.125)
+                    np.testing.assert_array_equal(train(*both, 3), expected)
+
+    def test_checkpoints_are_numbered_and_the_oldest_go(self):
+        with mv.session():
+            table = mv.ArrayTableHandler(3)
+            self.assertIsNone(checkpoints.latest(self.folder))
+            for step in (10, 20, None):
+                table.add(np.ones(3))
+                mv.save(self.folder, step=step)
+            self.assertEqual(self.names(), ["000001-step-10", "000002-step-20", "000003-step-21"])
+            mv.save(self.folder, step=1, keep=2)
+            self.assertEqual(self.names(), ["000003-step-21", "000004-step-1"])
+            self.assertEqual(checkpoints.latest(self.folder), self.folder / "000004-step-1")
+            self.assertEqual(mv.load(self.folder / "000003-step-21"), 21)
+            self.assertEqual(mv.load(self.folder), 1)
+
+    def test_in_the_background_it_is_the_state_of_the_call(self):
+        with mv.session():
+            table = mv.ArrayTableHandler(300_000)
+            for step in range(1, 4):
+                table.add(np.ones(300_000))
+                mv.save(self.folder, step=step, background=True)
+                table.add(np.ones(300_000))
+            mv.wait_for_save()
+            mv.wait_for_save()
+        for step in range(1, 4):
+            with checkpoints.Checkpoint(self.folder / f"{step:06}-step-{step}") as saved:
+                np.testing.assert_array_equal(saved.read(0), np.full(300_000, 2 * step - 1))
+
+    def test_shutdown_completes_a_save_in_the_background(self):
+        with mv.session():
+            table = mv.ArrayTableHandler(100_000)
+            mv.save(self.folder, step=1, background=True)
+        with checkpoints.Checkpoint(self.folder) as saved:
+            saved.verify()
+            self.assertEqual([found.name for found in saved.tables], ["table 0"])
+        del table
+
+    def test_one_table_alone(self):
+        with mv.session():
+            one = mv.ArrayTableHandler(4, np.arange(4), name="one")
+            two = mv.ArrayTableHandler(4, np.ones(4), name="two")
+            one.save(self.folder / "one", step=3)
+            mv.save(self.folder / "all", step=4)
+            self.assertEqual(two.load(self.folder / "one"), 3)  # whatever its name
+            np.testing.assert_array_equal(two.get(), np.arange(4))
+            one.add(np.ones(4))
+            self.assertEqual(two.load(self.folder / "all"), 4)
+            np.testing.assert_array_equal(two.get(), np.ones(4))
+            np.testing.assert_array_equal(one.get(), np.arange(4) + 1)
+            with self.assertRaises(mv.MismatchError):
+                mv.load(self.folder / "one")
+
+    def test_what_may_be_missing(self):
+        with mv.session():
+            table = mv.ArrayTableHandler(1)
+            for directory in (self.folder, self.folder / "none"):
+                self.assertIsNone(mv.load(directory, missing_ok=True))
+                self.assertIsNone(table.load(directory, missing_ok=True))
+                with self.assertRaises(mv.CheckpointIOError) as caught:
+                    mv.load(directory)
+                self.assertEqual(caught.exception.errno, errno.ENOENT)
+                self.assertEqual(caught.exception.path, str(directory))
+
+
+class TestRefused(Folder):
+    def test_wrong_arguments(self):
+        wrong = [
+            (TypeError, {"directory": 3}),
+            (TypeError, {"directory": b"folder"}),
+            (ValueError, {"directory": ""}),
+            (ValueError, {"directory": "a\0b"}),
+            (TypeError, {"step": 1.0}),
+            (TypeError, {"step": True}),
+            (ValueError, {"step": -1}),
+            (ValueError, {"step": 2**64 + 7}),
+            (ValueError, {"keep": 0}),
+            (TypeError, {"keep": "2"}),
+            (TypeError, {"background": 1}),
+        ]
+        with mv.session():
+            mv.ArrayTableHandler(1)
+            for error, arguments in wrong:
+                with self.subTest(arguments), self.assertRaisesRegex(error, "expected"):
+                    mv.save(**{"directory": self.folder, **arguments})
+        self.assertEqual(self.names(), [])
+
+    def test_no_session(self):
+        for call in (lambda: mv.save(self.folder), lambda: mv.load(self.folder)):
+            with self.assertRaises(mv.StateError):
+                call()
+
+    def test_tables_that_are_not_those_that_were_saved(self):
+        with mv.session():
+            kept = mv.MatrixTableHandler(3, 4, name="w", updater="sgd")
+            mv.save(self.folder)
+            self.assertEqual(kept.load(self.folder), 0)
+        others = [
+            lambda: mv.MatrixTableHandler(4, 3, name="w", updater="sgd"),
+            lambda: mv.MatrixTableHandler(3, 4, name="v", updater="sgd"),
+            lambda: mv.MatrixTableHandler(3, 4, name="w", updater="adam"),
+            lambda: mv.MatrixTableHandler(3, 4, name="w", updater="sgd", dtype="float64"),
+            lambda: mv.ArrayTableHandler(12, name="w", updater="sgd"),
+        ]
+        for make in others:
+            with mv.session():
+                table = make()
+                with self.assertRaisesRegex(mv.MismatchError, "expected .*, received"):
+                    mv.load(self.folder)
+                self.assertFalse(table.get().any())
+
+    def test_folder_that_cannot_be(self):
+        (self.folder / "file").write_text("mine")
+        with mv.session():
+            mv.ArrayTableHandler(1)
+            with self.assertRaises(mv.CheckpointIOError) as caught:
+                mv.save(self.folder / "file" / "below")
+            self.assertEqual(caught.exception.errno, errno.ENOTDIR)
+            with self.assertRaises(mv.CheckpointIOError):
+                mv.save(self.folder / "file")
+        self.assertEqual((self.folder / "file").read_text(), "mine")
+
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_folder_without_rights(self):
+        self.folder.chmod(0o500)
+        self.addCleanup(self.folder.chmod, 0o700)
+        with mv.session():
+            mv.ArrayTableHandler(1)
+            with self.assertRaises(mv.CheckpointIOError) as caught:
+                mv.save(self.folder)
+            self.assertEqual(caught.exception.errno, errno.EACCES)
+
+    def test_full_disk(self):
+        result = subprocess.run(
+            [sys.executable, "-c", FULL, str(self.folder)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        self.assertEqual(result.returncode, 0, result.stderr)
+        lines = result.stdout.split("\n")
+        for line in lines[:2]:
+            self.assertRegex(line, rf"^{errno.EFBIG} {self.folder}/\.saving-.*shard-00000.* True$")
+        self.assertEqual(self.names(), ["000001-step-1", "000002-step-3"])
+
+    def test_disk_that_is_really_full(self):
+        unshare = shutil.which("unshare")
+        if unshare is None:
+            self.skipTest("there is no unshare, to mount a disk that is small")
+        # The first checkpoint takes 4 MB, what lies beside it 2 MB, and the second would take 4 MB.
+        shell = ["sh", "-c", SMALL_DISK, "sh", str(self.folder), sys.executable, FULL_DISK]
+        result = subprocess.run(
+            [unshare, "--map-root-user", "--mount", *shell],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if result.returncode == 77 or "unshare:" in result.stderr:
+            self.skipTest(f"no disk can be mounted here: {result.stderr.strip()}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout, "True True\n" * 2)

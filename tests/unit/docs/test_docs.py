@@ -1,0 +1,213 @@
+"""The Python in README and docs runs and prints what stands below it; links lead somewhere."""
+
+import ast
+import importlib.util
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+# Set where other environments run the rest: "frameworks" for blocks that need one, or the names of
+# modules, like "jax,flax", for blocks that import one of them.
+ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
+
+# Seconds after which a block is killed: far more than any takes.
+WALL_LIMIT = 120
+
+# A block of Python, and the block of its output if one follows before any other block. In a list it
+# is indented.
+BLOCK = re.compile(
+    r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$"
+    r"(?:(?:(?!^ *```).)*?^ *```output\n(?P<output>.*?)^ *```$)?",
+    re.DOTALL | re.MULTILINE,
+)
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?)\s*$", re.MULTILINE)
+FENCED = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks_of(text):
+    """Return (line, code, output or None) for each Python block of a Markdown text."""
+    found = []
+    for match in BLOCK.finditer(text):
+        line = text.count("\n", 0, match.start("code")) + 1
+        margin = re.compile(f"^{match['indent']}", re.MULTILINE)
+        code, output = (part and margin.sub("", part) for part in match.group("code", "output"))
+        found.append((line, code, output))
+    return found
+
+
+def anchors_of(text):
+    """Return the anchors of the headings of a Markdown text, as GitHub and the site make them."""
+    headings = HEADING.findall(FENCED.sub("", text))
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", h).strip().lower()) for h in plain}
+
+
+def runs_on(text):
+    """Return the lines that begin a list or a table right below other text.
+
+    The site takes such a line for a part of the text, other than GitHub does.
+    """
+    lines = FENCED.sub("", text).splitlines()
+    return [
+        line
+        for above, line in itertools.pairwise(lines)
+        if (line.startswith("- ") and above and not above.startswith(("- ", " ")))
+        or (line.startswith("| ") and above and not above.startswith("|"))
+    ]
+
+
+def modules_of(code):
+    """Return the top-level modules that the code imports, without those that all have."""
+    names = set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    # Absent, these are a fault and no reason to skip.
+    return names - {"multiverso", "numpy"} - sys.stdlib_module_names
+
+
+def why_not_here(code):
+    """Return why the code is not to be run in this environment, or None."""
+    names = modules_of(code)
+    if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
+        return f"{', '.join(missing)} not installed"
+    if ONLY == "frameworks" and not names:
+        return "needs no framework"
+    if ONLY not in ("", "frameworks") and not names.intersection(ONLY.split(",")):
+        return f"imports none of {ONLY}"
+    return None
+
+
+def run(code, limit=WALL_LIMIT):
+    """Run the code as a program of its own; return its exit code and what it printed.
+
+    The program and all its children are killed when the limit, in seconds, has passed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "block.py")
+        script.write_text(code, "utf-8")
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        process = subprocess.Popen(
+            [sys.executable, "-X", "faulthandler", str(script)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, errors = process.communicate()
+            errors += f"\nkilled after {limit} s"
+        return process.returncode, output, errors
+
+
+class TestThePages(unittest.TestCase):
+    def test_python_blocks_run_and_print_what_stands_below_them(self):
+        seen = 0
+        for page in PAGES:
+            for line, code, expected in blocks_of(page.read_text("utf-8")):
+                with self.subTest(f"{page.relative_to(ROOT)}:{line}"):
+                    seen += 1
+                    if reason := why_not_here(code):
+                        self.skipTest(reason)
+                    status, output, errors = run(code)
+                    self.assertEqual(status, 0, errors)
+                    if expected is not None:
+                        self.assertEqual(output, expected, errors)
+        self.assertGreater(seen, 1)
+
+    def test_every_link_leads_to_a_file_and_a_heading_in_it(self):
+        for page in PAGES:
+            for link in LINK.finditer(page.read_text("utf-8")):
+                target, _, anchor = link["target"].partition("#")
+                if "://" in target:
+                    continue
+                with self.subTest(f"{page.relative_to(ROOT)}: {link['target']}"):
+                    to = page.parent / target if target else page
+                    self.assertTrue(to.exists())
+                    if anchor and to.suffix == ".md":
+                        self.assertIn(anchor, anchors_of(to.read_text("utf-8")))
+
+    def test_lists_and_tables_stand_below_a_blank_line(self):
+        for page in PAGES:
+            with self.subTest(page.relative_to(ROOT)):
+                self.assertEqual(runs_on(page.read_text("utf-8")), [])
+
+    def test_tables_have_a_head(self):
+        for page in PAGES:
+            lines = ["", *FENCED.sub("", page.read_text("utf-8")).splitlines()]
+            for (above, line), below in zip(
+                itertools.pairwise(lines), [*lines[2:], ""], strict=True
+            ):
+                if line.startswith("| ") and not above.startswith("|"):
+                    with self.subTest(f"{page.relative_to(ROOT)}: {line}"):
+                        self.assertTrue(below.startswith("|--") or below.startswith("| --"))
+
+    def test_src_readme_names_files_that_exist_and_all_folders(self):
+        text = (ROOT / "src" / "README.md").read_text("utf-8")
+        for name in re.findall(r"`([a-z_]+/[a-z_.]+\.(?:h|cc))`", text):
+            with self.subTest(name):
+                self.assertTrue((ROOT / "src" / name).exists() or (ROOT / name).exists())
+        for folder in (ROOT / "src").iterdir():
+            if folder.is_dir():
+                with self.subTest(folder.name):
+                    self.assertIn(f"{folder.name}/", text)
+
+
+class TestTheChecks(unittest.TestCase):
+    def test_a_block_is_found_with_its_output(self):
+        text = "a\n```python\nprint(1)\n```\n\nprints\n\n```output\n1\n```\n```python\nx\n```\n"
+        self.assertEqual(blocks_of(text), [(3, "print(1)\n", "1\n"), (12, "x\n", None)])
+
+    def test_a_block_in_a_list_is_found(self):
+        text = "1. a\n    ```python\n    if x:\n        y\n    ```\n    ```output\n    1\n    ```\n"
+        self.assertEqual(blocks_of(text), [(3, "if x:\n    y\n", "1\n")])
+
+    def test_output_belongs_to_the_block_right_above_it(self):
+        text = "```python\na\n```\n```sh\nb\n```\n```output\n1\n```\n"
+        self.assertEqual(blocks_of(text), [(2, "a\n", None)])
+
+    def test_a_list_that_runs_on_is_seen(self):
+        text = "a\n- b\n- c\n  d\n- e\n\n- f\ng\n| h |\n```\ni\n- j\n```\n"
+        self.assertEqual(runs_on(text), ["- b", "| h |"])
+
+    def test_anchors_are_those_of_headings_outside_of_code(self):
+        text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"
+        self.assertEqual(anchors_of(text), {"on-two-machines", "a-link-here"})
+
+    def test_a_failing_block_is_seen(self):
+        status, _, errors = run("raise ValueError('no')")
+        self.assertNotEqual(status, 0)
+        self.assertIn("ValueError: no", errors)
+
+    def test_a_hanging_block_is_killed(self):
+        status, output, errors = run("print(1, flush=True)\nimport time\ntime.sleep(600)", limit=3)
+        self.assertEqual((status, output), (-signal.SIGKILL, "1\n"))
+        self.assertIn("killed after 3 s", errors)
+
+    def test_a_missing_module_is_named(self):
+        reason = why_not_here("import no_such_thing.x, os, numpy")
+        self.assertEqual(reason, "no_such_thing not installed")
+
+
+if __name__ == "__main__":
+    unittest.main()

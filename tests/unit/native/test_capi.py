@@ -1,0 +1,238 @@
+"""The ctypes table is the header; a library that does not fit is refused with both versions."""
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from multiverso import errors
+from multiverso._native import capi, library
+
+ROOT = Path(__file__).resolve().parents[3]
+HEADER = ROOT / "src" / "include" / "multiverso" / "c_api.h"
+
+SCALARS = {
+    "int32_t": ctypes.c_int32,
+    "int64_t": ctypes.c_int64,
+    "double": ctypes.c_double,
+    "const char*": ctypes.c_char_p,
+    "char*": ctypes.c_char_p,
+    "const void*": ctypes.c_void_p,
+    "void* const*": ctypes.c_void_p,
+    "void*": ctypes.c_void_p,
+    # Arrays of row ids pass by address, like the arrays of elements.
+    "const int64_t*": ctypes.c_void_p,
+    "int64_t*": ctypes.POINTER(ctypes.c_int64),
+    "const void* const*": ctypes.POINTER(ctypes.c_void_p),
+}
+
+
+class Header:
+    """What c_api.h declares, read with as little knowledge of C as it needs."""
+
+    def __init__(self, text):
+        text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
+        self.constants = {
+            name: int(value.strip("()"))
+            for name, value in re.findall(r"^#define (MV_\w+) +(\(?-?\d+\)?) *$", text, re.M)
+        }
+        self.handles = re.findall(r"typedef struct \w+\* (\w+);", text)
+        self.structs = {
+            name: [
+                (match["name"], match["type"].replace(" *", "*"), match["length"])
+                for match in re.finditer(
+                    r"(?P<type>(?:const )?\w+\*?) (?P<name>\w+)(?:\[(?P<length>\w+)\])?;", body
+                )
+            ]
+            for body, name in re.findall(r"typedef struct \w+ \{(.*?)\} (\w+);", text, re.DOTALL)
+        }
+        self.functions = {
+            name: (result, [self._type(part) for part in arguments.split(",")])
+            for result, name, arguments in re.findall(
+                r"MV_EXPORT ((?:const )?\w+\*?) (MV_\w+)\(([^)]*)\);", text
+            )
+        }
+        self.exports = text.count("MV_EXPORT ") - text.count("define MV_EXPORT ")
+
+    @staticmethod
+    def _type(parameter):
+        words = " ".join(parameter.split())
+        return words if words == "void" else re.sub(r" ?\w+$", "", words)
+
+    def ctype(self, name, length=None):
+        """Return the ctypes type that stands for a type of the header."""
+        if name in SCALARS:
+            plain = SCALARS[name]
+        elif name in self.handles or name in self.structs:
+            plain = getattr(capi, name)
+        else:
+            pointed = re.fullmatch(r"(?:const )?(MV_\w+)\*", name)
+            if pointed is None:
+                raise AssertionError(f"the header has a type that this test does not know: {name}")
+            plain = ctypes.POINTER(getattr(capi, pointed[1]))
+        return plain * self.constants[length] if length else plain
+
+
+class TestHeader(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.header = Header(HEADER.read_text("utf-8"))
+
+    def test_reads_every_declaration_of_the_header(self):
+        self.assertEqual(len(self.header.functions), self.header.exports)
+        self.assertGreater(self.header.exports, 0)
+        self.assertGreater(len(self.header.structs), 0)
+
+    def test_constants_agree(self):
+        ours = {
+            name: value
+            for name, value in vars(capi).items()
+            if name.startswith("MV_") and isinstance(value, int)
+        }
+        self.assertEqual(ours, self.header.constants)
+
+    def test_functions_agree(self):
+        theirs = {
+            name: (self.ctype_of_result(result), tuple(self.arguments(arguments)))
+            for name, (result, arguments) in self.header.functions.items()
+        }
+        self.assertEqual(capi.PROTOTYPES, theirs)
+
+    def ctype_of_result(self, name):
+        return self.header.ctype(name)
+
+    def arguments(self, names):
+        return [] if names == ["void"] else [self.header.ctype(name) for name in names]
+
+    def test_structs_agree(self):
+        for name, fields in self.header.structs.items():
+            theirs = [(field, self.header.ctype(kind, length)) for field, kind, length in fields]
+            self.assertEqual(list(getattr(capi, name)._fields_), theirs, name)
+
+    def test_handles_are_types_of_their_own(self):
+        for name in self.header.handles:
+            self.assertTrue(issubclass(getattr(capi, name), ctypes.c_void_p), name)
+        with self.assertRaises(ctypes.ArgumentError):
+            library.lib.MV_TableFree(capi.MV_Session(None))
+
+    def test_every_error_status_has_an_exception(self):
+        statuses = {v for n, v in self.header.constants.items() if n.startswith("MV_ERR_")}
+        self.assertEqual(set(library.ERRORS), statuses)
+
+    def test_difference_is_seen(self):
+        text = HEADER.read_text("utf-8")
+        changed = Header(text.replace("int64_t count", "int32_t count"))
+        self.assertNotEqual(changed.functions, self.header.functions)
+        changed = Header(text.replace("#define MV_OK 0", "#define MV_OK 2"))
+        self.assertNotEqual(changed.constants, self.header.constants)
+        changed = Header(re.sub(r"int64_t timeout_ms;", "int32_t timeout_ms;", text))
+        self.assertNotEqual(changed.structs, self.header.structs)
+
+
+class TestLibrary(unittest.TestCase):
+    def test_status_names_are_those_of_the_header(self):
+        header = Header(HEADER.read_text("utf-8"))
+        for name, value in header.constants.items():
+            if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_PENDING"):
+                self.assertEqual(library.lib.MV_StatusName(value).decode(), name)
+        self.assertEqual(library.lib.MV_StatusName(-999), b"unknown")
+
+    def test_sizes_of_structs_are_the_library_s(self):
+        options = capi.MV_SessionOptions()
+        library.call(library.lib.MV_SessionOptionsInit, ctypes.byref(options))
+        self.assertEqual(options.struct_size, ctypes.sizeof(options))
+        options = capi.MV_TableOptions()
+        library.call(library.lib.MV_TableOptionsInit, ctypes.byref(options))
+        self.assertEqual(options.struct_size, ctypes.sizeof(options))
+
+    def test_missing_library_is_an_import_error_with_its_path(self):
+        with self.assertRaisesRegex(ImportError, "/no/such/library.so"):
+            library.load(Path("/no/such/library.so"))
+
+    def test_file_that_is_no_library_is_an_import_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "libmultiverso.so")
+            path.write_bytes(b"text")
+            with self.assertRaisesRegex(ImportError, re.escape(str(path))):
+                library.load(path)
+
+    def test_library_without_our_functions_is_an_import_error(self):
+        other = next(Path(p) for p in _mapped_libraries() if "libc.so" in p or "libm.so" in p)
+        with self.assertRaisesRegex(ImportError, "MV_AbiVersion"):
+            library.load(other)
+
+    def test_another_version_is_an_import_error_that_names_both(self):
+        code = (
+            "import multiverso._version as v; ours = v.__version__; v.__version__ = '9.8.7'\n"
+            "try:\n    import multiverso\n"
+            "except ImportError as error:\n    assert '9.8.7' in str(error), error\n"
+            "    assert ours in str(error), error\n    raise SystemExit(7)\n"
+        )
+        # `import multiverso._version` runs the package first: a bare package stands in for it.
+        stand_in = (
+            "import sys, types\npackage = types.ModuleType('multiverso')\n"
+            f"package.__path__ = [{str(Path(capi.__file__).parents[1])!r}]\n"
+            "sys.modules['multiverso'] = package\n"
+        )
+        code = stand_in + code.replace("import multiverso\n", "import multiverso._native.library\n")
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+        self.assertEqual((done.returncode, done.stderr), (7, ""))
+
+    def test_environment_variable_names_the_library(self):
+        environ = {**os.environ, "MULTIVERSO_LIBRARY": "/no/such/other.so"}
+        paths = [str(Path(capi.__file__).parents[2]), environ.get("PYTHONPATH", "")]
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        done = subprocess.run(
+            [sys.executable, "-c", "import multiverso"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environ,
+        )
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("MULTIVERSO_LIBRARY", done.stderr)
+        self.assertIn("/no/such/other.so", done.stderr)
+
+
+def _mapped_libraries():
+    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
+    return [line.split(maxsplit=5)[-1] for line in lines if ".so" in line]
+
+
+class TestErrors(unittest.TestCase):
+    def test_each_is_also_the_built_in_it_comes_closest_to(self):
+        for ours, builtin in {
+            errors.StateError: RuntimeError,
+            errors.ForkedError: errors.StateError,
+            errors.MismatchError: RuntimeError,
+            errors.OperationTimeout: TimeoutError,
+            errors.PeerLostError: RuntimeError,
+            errors.AbortedError: RuntimeError,
+            errors.TransportError: RuntimeError,
+            errors.LauncherError: ImportError,
+            errors.UnsupportedError: NotImplementedError,
+            errors.InternalError: RuntimeError,
+        }.items():
+            self.assertTrue(issubclass(ours, builtin), ours)
+            self.assertTrue(issubclass(ours, errors.MultiversoError), ours)
+            self.assertEqual(str(ours("why")), "why")
+            self.assertIsNone(ours("why").status)
+
+    def test_errors_about_another_rank_begin_without_knowledge_of_it(self):
+        attributes = "rank host table last_call silent_for last_checkpoint".split()
+        for kind in (errors.PeerLostError, errors.OperationTimeout, errors.AbortedError):
+            self.assertTrue(issubclass(kind, errors.PeerError), kind)
+            self.assertEqual([getattr(kind("why"), name) for name in attributes], [None] * 6)
+
+    def test_error_from_the_library_has_its_status(self):
+        with self.assertRaises(errors.StateError) as caught:
+            library.call(library.lib.MV_TableFree, capi.MV_Table(None))
+        self.assertEqual(caught.exception.status, capi.MV_ERR_HANDLE)
+        self.assertNotEqual(str(caught.exception), "")

@@ -1,0 +1,137 @@
+"""Whatever is given to the functions of a session, they do what NumPy would or refuse it untouched.
+
+Each test draws arguments, right ones and wrong ones, and compares with a model in NumPy: what the
+model takes must give the model's result, and what it does not take must raise one of `REFUSALS` and
+leave every table and array as it was.
+"""
+
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import numpy as np
+from drawn_arguments import (
+    REFUSALS,
+    TABLES,
+    Arguments,
+    anything,
+    arrays,
+    copy_of,
+    examples,
+)
+from hypothesis import strategies as st
+
+import multiverso as mv
+from multiverso import _session_options
+from multiverso.sync import ParamSync
+
+
+class TestSession(Arguments):
+    @examples
+    @hypothesis.given(arrays())
+    @hypothesis.example(np.zeros((0, 2), ">f4"))  # NumPy says that its strides are 0
+    def test_aggregate(self, array):
+        before, writeable = copy_of(array)
+        if array.dtype.newbyteorder("=") in TABLES and writeable:
+            self.assertIs(mv.aggregate(array), array)
+            np.testing.assert_array_equal(array, before)  # the sum of one worker
+        else:
+            with self.refused(array):
+                mv.aggregate(array)
+
+    @examples
+    @hypothesis.given(anything)
+    def test_aggregate_of_anything(self, value):
+        with self.refused():
+            mv.aggregate(value)
+
+    @examples
+    @hypothesis.given(st.lists(arrays(), max_size=3))
+    def test_param_sync(self, tensors):
+        before = [tensor.copy() for tensor in tensors]
+        halves = np.dtype(np.float16)
+        right = all(
+            tensor.dtype.newbyteorder("=") in (*TABLES, halves) and tensor.flags.writeable
+            for tensor in tensors
+        )
+        if right and any(tensor.size for tensor in tensors):
+            sync = ParamSync(tensors)
+            for tensor in tensors:
+                tensor += np.ones((), tensor.dtype)
+            sync.sync()
+            for tensor, old in zip(tensors, before, strict=True):
+                np.testing.assert_array_equal(tensor, old + np.ones((), old.dtype))
+        else:
+            with self.refused(*tensors):
+                ParamSync(tensors)
+
+    @examples
+    @hypothesis.given(anything)
+    def test_param_sync_of_anything(self, value):
+        with self.refused():
+            ParamSync(value)
+        if value is not None and not isinstance(value, str):
+            with self.refused():
+                ParamSync([np.zeros(3)], name=value)
+        if not isinstance(value, bool):
+            with self.refused():
+                ParamSync([np.zeros(3)], overlap=value)
+
+    @examples
+    @hypothesis.given(
+        st.sampled_from(
+            [
+                "sync",
+                "staleness",
+                "role",
+                "timeout",
+                "nan_policy",
+                "on_peer_lost",
+                "peer_timeout",
+                "comm",
+            ]
+        ),
+        anything,
+    )
+    def test_init(self, name, value):
+        options = {
+            "sync": False,
+            "staleness": None,
+            "role": "all",
+            "comm": None,
+            "timeout": 1.0,
+            "nan_policy": "error",
+            "on_peer_lost": "fail",
+            "peer_timeout": 1.0,
+        }
+        session = mv.init()
+        try:
+            _session_options.checked(**{**options, name: value})
+        except REFUSALS:
+            with self.refused():
+                mv.init(**{name: value})
+        self.assertIs(mv.init(), session)
+
+    @examples
+    @hypothesis.given(st.sampled_from(["step", "keep", "background", "directory"]), anything)
+    def test_save(self, name, value):
+        table = mv.ArrayTableHandler(2, 1)
+        with tempfile.TemporaryDirectory() as folder:
+            if name == "directory":
+                hypothesis.assume(not (isinstance(value, str) and value and "\0" not in value))
+                with self.refused():
+                    mv.save(value)
+                with self.refused():
+                    mv.load(value)
+                with self.refused():
+                    table.save(value)
+                return
+            try:
+                mv.save(folder, **{name: value})
+                mv.wait_for_save()
+            except REFUSALS:
+                self.assertEqual(list(Path(folder).iterdir()), [])
+            else:
+                table.add([1, 1])
+                mv.load(folder)
+                np.testing.assert_array_equal(table.get(), 1)

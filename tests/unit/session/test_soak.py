@@ -1,0 +1,126 @@
+"""Nothing grows: not over sessions that come and go, not over adds.
+
+The counts are small here. MULTIVERSO_SOAK=full makes them 1 000 sessions and 1e6 adds.
+"""
+
+import mmap
+import os
+import re
+import subprocess
+import sys
+import threading
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+FULL = os.environ.get("MULTIVERSO_SOAK") == "full"
+SESSIONS, ADDS = (1_000, 1_000_000) if FULL else (60, 30_000)
+
+#: In a process of its own, since memory that others have touched before hides what grows.
+PROGRAM = """
+import gc, sys
+sys.path.insert(0, sys.argv[1])
+from test_soak import Usage
+import numpy as np
+import multiverso as mv
+sessions, adds = map(int, sys.argv[2:])
+delta, rows = np.ones(5000, np.float32), np.ones((7, 10), np.float32)
+
+def use(calls):
+    with mv.session():
+        table = mv.ArrayTableHandler(5000)
+        matrix = mv.MatrixTableHandler(50, 10, updater="adam")
+        for call in range(calls):
+            table.add(delta, sync=call % 100 == 0)
+            if call % 10 == 0:
+                matrix.add(rows, [1, 2, 3, 4, 5, 6, 49])
+                table.get(out=delta)
+                delta[:] = 1
+        assert (table.get() == calls).all()
+
+def settle(work):
+    # Twice before it counts, so that what is made once is there.
+    work(); work(); gc.collect()
+    before = Usage.now()
+    yield before
+    gc.collect()
+    yield Usage.now()
+
+for name, warm, work in (
+    ("sessions", lambda: [use(3) for _ in range(20)], lambda: [use(3) for _ in range(sessions)]),
+    ("adds", lambda: use(2000), lambda: use(adds)),
+):
+    states = settle(warm)
+    before = next(states)
+    work()
+    after = next(states)
+    print(name, before, after, flush=True)
+    after.check_has_not_grown(before)
+"""
+
+
+class Usage:
+    """What a process has: bytes of memory, descriptors, mapped segments, threads."""
+
+    #: The allocators of C and Python may keep so much for themselves, whatever the counts are.
+    SLACK = 3 << 20
+
+    def __init__(self, memory, descriptors, segments, threads):
+        self.memory, self.descriptors = memory, descriptors
+        self.segments, self.threads = segments, threads
+
+    @classmethod
+    def now(cls):
+        status = Path("/proc/self/status").read_text("ascii")
+        memory = int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+        threads = int(re.search(r"Threads:\s+(\d+)", status).group(1))
+        maps = Path("/proc/self/maps").read_text("utf-8").splitlines()
+        segments = sum("memfd:" in line or "/dev/shm" in line for line in maps)
+        return cls(memory, len(os.listdir("/proc/self/fd")), segments, threads)
+
+    def check_has_not_grown(self, before):
+        for name in ("descriptors", "segments", "threads"):
+            assert getattr(self, name) <= getattr(before, name), f"{name}: {before}, {self}"
+        assert self.memory <= before.memory + self.SLACK, f"memory: {before}, {self}"
+
+    def __str__(self):
+        return (
+            f"({self.memory >> 10} kB, {self.descriptors} descriptors, {self.segments} segments, "
+            f"{self.threads} threads)"
+        )
+
+
+class TestSoak(unittest.TestCase):
+    def test_neither_sessions_nor_adds_leave_anything(self):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(SESSIONS), str(ADDS)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("segments"), 4)
+
+    def test_growth_is_seen(self):
+        before = Usage.now()
+        more = os.open("/dev/null", os.O_RDONLY)
+        self.addCleanup(os.close, more)
+        with self.assertRaisesRegex(AssertionError, "descriptors"):
+            Usage.now().check_has_not_grown(before)
+        before = Usage.now()
+        ended = threading.Event()
+        thread = threading.Thread(target=ended.wait)
+        thread.start()
+        with self.assertRaisesRegex(AssertionError, "threads"):
+            Usage.now().check_has_not_grown(before)
+        ended.set()
+        thread.join()
+        before = Usage.now()
+        # Of the system, since an allocator may have so much left over from earlier; and touched.
+        with mmap.mmap(-1, 64 << 20) as memory:
+            for page in range(0, len(memory), mmap.PAGESIZE):
+                memory[page] = 1
+            with self.assertRaisesRegex(AssertionError, "memory"):
+                Usage.now().check_has_not_grown(before)

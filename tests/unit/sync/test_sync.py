@@ -1,0 +1,212 @@
+"""ParamSync on one rank: which arrays it takes, what it refuses, what it does to them."""
+
+import array
+import gc
+import importlib.util
+import unittest
+
+import numpy as np
+
+import multiverso as mv
+from multiverso._native import capi, library
+from multiverso.sync import ParamSync
+
+
+class InSession(unittest.TestCase):
+    def setUp(self):
+        self.session = mv.init()
+        self.addCleanup(mv.shutdown)
+
+
+class TestAnyArrays(InSession):
+    def check(self, arrays, atol=0.0):
+        """Train and let somebody else add, three times; the arrays are the sum, as the tables."""
+        expected = [np.array(a, np.float64) for a in arrays]
+        sync = ParamSync(arrays)
+        generator = np.random.default_rng(0)
+        for _ in range(3):
+            for a, wanted in zip(arrays, expected, strict=True):
+                gain = generator.integers(-4, 5, a.shape)
+                a += gain.astype(a.dtype)
+                wanted += gain + 2
+            for table in sync.tables:
+                table.add(np.full(table.size, 2, table.dtype))
+            sync.sync()
+            for a, wanted in zip(arrays, expected, strict=True):
+                np.testing.assert_allclose(np.asarray(a, np.float64), wanted, rtol=0, atol=atol)
+        return sync
+
+    def test_each_dtype_of_tables(self):
+        for dtype in ("float32", "float64", "int32", "int64"):
+            with self.subTest(dtype):
+                sync = self.check([np.ones((3, 5), dtype), np.zeros(70_000, dtype)])
+                self.assertEqual([table.dtype for table in sync.tables], [np.dtype(dtype)])
+
+    def test_half_precision_is_summed_in_single(self):
+        sync = self.check([np.ones((3, 5), np.float16)])
+        self.assertEqual(sync.tables[0].dtype, np.float32)
+
+    @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "needs ml_dtypes")
+    def test_bfloat16(self):
+        import ml_dtypes
+
+        sync = self.check([np.ones((3, 5), ml_dtypes.bfloat16)])
+        self.assertEqual(sync.tables[0].dtype, np.float32)
+
+    def test_small_gains_of_half_precision_are_not_lost(self):
+        weights = np.full(4, 1000, np.float16)  # whose neighbours are 0.5 apart
+        sync = ParamSync([weights])
+        for _ in range(8):
+            sync.tables[0].add(np.full(4, 0.125))
+            sync.sync()
+        np.testing.assert_array_equal(sync.tables[0].get(), [1001] * 4)
+        np.testing.assert_array_equal(weights, [1001] * 4)
+
+    def test_mixed_dtypes_have_a_table_each(self):
+        arrays = [np.zeros(2), np.zeros(3, np.float32), np.zeros(4, np.float16), np.zeros(5)]
+        sync = self.check(arrays)
+        sizes = [(table.dtype.name, table.size) for table in sync.tables]
+        self.assertEqual(sizes, [("float64", 7), ("float32", 7)])
+
+    def test_arrays_that_are_not_contiguous(self):
+        whole = np.zeros((6, 8), np.float32)
+        self.check([whole[::2, 1:7:2], np.asfortranarray(np.zeros((3, 4))), whole[1::2].T])
+        np.testing.assert_array_equal(whole[::2, ::2], 0)
+
+    def test_reversed_and_byte_swapped_ones(self):
+        self.check([np.zeros(9)[::-1], np.zeros(9, ">f4"), np.zeros(4, ">f2")])
+
+    def test_scalars_and_empty_ones(self):
+        self.check([np.zeros(()), np.zeros((0, 3)), np.zeros(4)])
+
+    def test_a_thousand(self):
+        self.check([np.zeros(size % 37 + 1, np.float32) for size in range(1000)])
+
+    def test_whatever_has_memory(self):
+        numbers, bits = array.array("f", [1, 2]), bytearray(16)
+        sync = ParamSync([numbers, memoryview(bits).cast("d")])
+        numbers[1] += 5
+        sync.sync()
+        np.testing.assert_array_equal(sync.tables[0].get(), [1, 7])
+        sync.tables[1].add([1, 2])
+        sync.sync()
+        np.testing.assert_array_equal(np.frombuffer(bits), [1, 2])
+
+    def test_its_table_starts_from_the_arrays(self):
+        sync = ParamSync([np.full(2, 3.0), np.full((1, 1), 4.0)])
+        np.testing.assert_array_equal(sync.tables[0].get(), [3, 3, 4])
+
+    def test_an_iterator_of_arrays(self):
+        sync = ParamSync(np.zeros(n) for n in (1, 2))
+        self.assertEqual(sync.tables[0].size, 3)
+
+
+class TestWrongOnes(InSession):
+    def check(self, arrays, error, message):
+        with self.assertRaisesRegex(error, message):
+            ParamSync(arrays)
+        mv.barrier()  # the session goes on
+        mv.ArrayTableHandler(1).add([1])
+
+    def test_no_arrays(self):
+        self.check([], ValueError, "parameters: expected parameters, received 0 tensors")
+
+    def test_no_elements(self):
+        self.check([np.zeros(0)], ValueError, "received 1 tensors without any")
+
+    def test_one_array_instead_of_a_list(self):
+        self.check(np.zeros((2, 2)), TypeError, "expected a list of arrays, received ndarray")
+
+    def test_no_list(self):
+        self.check(None, TypeError, "expected a list of arrays, received NoneType")
+
+    def test_no_array(self):
+        self.check([np.zeros(2), [1.0]], TypeError, r"arrays\[1\]: expected an array")
+
+    def test_other_dtypes(self):
+        for dtype in ("complex64", "bool", "int8", "uint32", "M8[s]"):
+            with self.subTest(dtype):
+                self.check([np.zeros(2, dtype)], TypeError, r"arrays\[0\]: expected one of the")
+
+    def test_read_only_ones(self):
+        fixed = np.zeros(2)
+        fixed.flags.writeable = False
+        self.check([fixed], ValueError, "read-only")
+
+    def test_elements_that_share_memory(self):
+        shared = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
+        self.check([shared], ValueError, "memory for each element")
+
+    def test_arrays_that_share_memory(self):
+        weights = np.zeros(10)
+        self.check([weights, np.zeros(3), weights], ValueError, r"\[0\] and \[2\] share")
+        self.check([weights[4:], np.zeros(3), weights[:5]], ValueError, r"\[0\] and \[2\] share")
+        ParamSync([weights[::2], weights[1::2]]).sync()
+
+    def test_a_name_that_is_none(self):
+        with self.assertRaisesRegex(TypeError, "name: expected a str, received 3"):
+            ParamSync([np.zeros(1)], name=3)
+        mv.barrier()
+
+
+class TestItsLife(unittest.TestCase):
+    def test_it_needs_a_session(self):
+        with self.assertRaises(mv.StateError):
+            ParamSync([np.zeros(2)])
+
+    def test_it_belongs_to_its_session(self):
+        with mv.session():
+            weights = np.zeros(2)
+            sync = ParamSync([weights])
+        weights += 1
+        for _ in range(2):
+            with self.assertRaises(mv.StateError):
+                sync.sync()
+        with mv.session(), self.assertRaises(mv.StateError):
+            sync.sync()
+        np.testing.assert_array_equal(weights, 1)
+
+    def test_a_server_that_is_no_worker_cannot_sync(self):
+        # One rank cannot be a server alone, so what it would find is put in its place.
+        with mv.session():
+            sync = ParamSync([np.zeros(2)])
+            sync._sync._parts = None
+            with self.assertRaisesRegex(mv.StateError, "this rank is a server and no worker"):
+                sync.sync()
+
+    def test_it_keeps_the_memory_it_works_on(self):
+        with mv.session():
+            sync = ParamSync([np.zeros(100_000)])
+            gc.collect()
+            sync.sync()
+
+    def test_it_is_freed_with_its_last_reference(self):
+        with mv.session():
+            sync = ParamSync([np.zeros(2)])
+            handle = capi.MV_ParamSync(sync._sync._parts[0]._handle.value)
+            del sync
+            gc.collect()
+            self.assertEqual(library.lib.MV_ParamSyncFree(handle), capi.MV_ERR_HANDLE)
+
+    def test_it_says_what_it_is(self):
+        with mv.session():
+            sync = ParamSync([np.zeros(2), np.zeros(3, np.float32)], name="net")
+            self.assertEqual(repr(sync), "<ParamSync 'net': 2 float64, 3 float32>")
+            self.assertEqual(sync.name, "net")
+            self.assertRegex(sync.tables[0].name, r"^net \(2 tensors, layout [0-9a-f]{8}\)$")
+
+    def test_in_sync_mode_and_with_bounded_staleness(self):
+        for options in ({"sync": True}, {"staleness": 2}):
+            with self.subTest(options), mv.session(**options):
+                weights = [np.zeros(3), np.zeros(4, np.float16)]
+                sync = ParamSync(weights)
+                for _ in range(5):
+                    for w in weights:
+                        w += 1
+                    sync.sync()
+                np.testing.assert_array_equal(weights[0], 5)
+                np.testing.assert_array_equal(sync.tables[1].get(), [5] * 4)
+
+
+if __name__ == "__main__":
+    unittest.main()

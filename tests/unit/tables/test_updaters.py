@@ -1,0 +1,297 @@
+"""The updaters on one rank, to the bit, against NumPy: whole tables, rows, options, ParamSync."""
+
+import math
+import unittest
+
+import numpy as np
+from updater_model import OPTIONS, Model
+
+import multiverso as mv
+from multiverso.sync import ParamSync
+from multiverso.tables._updaters import UPDATERS
+
+FLOATS = ("float32", "float64")
+OPTIMIZERS = [name for name in OPTIONS if name != "add"]
+
+
+def same_bits(actual, expected):
+    np.testing.assert_array_equal(actual, expected)
+    assert actual.tobytes() == expected.tobytes(), "equal, but not the same bits"
+
+
+def gradient(rng, shape, dtype):
+    """Return numbers of very different size, some of them 0."""
+    values = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 4, shape)
+    values[rng.random(shape) < 0.1] = 0
+    return values.astype(dtype)
+
+
+class WithSession(unittest.TestCase):
+    def setUp(self):
+        mv.init()
+
+    def tearDown(self):
+        mv.shutdown()
+
+
+class TestFormulas(WithSession):
+    def test_arrays_have_the_bits_of_numpy(self):
+        # One element, parts of vectors, several stripes of which the last is not full.
+        for name in OPTIONS:
+            for dtype in FLOATS:
+                for size in (1, 37, 40_003):
+                    with self.subTest(updater=name, dtype=dtype, size=size):
+                        self._check_array(name, dtype, size)
+
+    def _check_array(self, name, dtype, size):
+        rng = np.random.default_rng(size)
+        start = rng.standard_normal(size).astype(dtype)
+        table = mv.ArrayTableHandler(size, start, dtype=dtype, updater=name, **OPTIONS[name])
+        model = Model(name, start[None], **OPTIONS[name])
+        for number in range(12):
+            delta = gradient(rng, size, dtype)
+            model.add(delta[None])
+            if number % 3 == 0:
+                same_bits(table.add_get(delta), model.get()[0])
+            else:
+                table.add(delta)
+            if number % 4 == 0:
+                same_bits(table.get(), model.get()[0])
+        same_bits(table.get(), model.get()[0])
+
+    def test_rows_have_the_bits_of_numpy_and_a_state_of_their_own(self):
+        for name in OPTIONS:
+            for dtype in FLOATS:
+                for shape in ((9, 5), (700, 64), (5, 1), (3, 20_000)):
+                    with self.subTest(updater=name, dtype=dtype, shape=shape):
+                        self._check_rows(name, dtype, shape)
+
+    def _check_rows(self, name, dtype, shape):
+        rng = np.random.default_rng(shape)
+        start = rng.standard_normal(shape).astype(dtype)
+        table = mv.MatrixTableHandler(*shape, start, dtype=dtype, updater=name, **OPTIONS[name])
+        model = Model(name, start, **OPTIONS[name])
+        for number in range(10):
+            if number % 4 == 3:
+                delta = gradient(rng, shape, dtype)
+                model.add(delta)
+                table.add(delta)
+            else:
+                count = int(rng.integers(0, 8))
+                ids = rng.integers(0, shape[0], count)
+                if name == "easgd":
+                    ids = np.unique(ids)
+                delta = gradient(rng, (len(ids), shape[1]), dtype)
+                model.add(delta, ids)
+                table.add(delta, ids)
+            if number % 3 == 0:
+                ids = rng.integers(0, shape[0], 4)
+                same_bits(table.get(ids), model.get(rows=ids))
+        same_bits(table.get(), model.get())
+
+    def test_rmsprop_with_momentum(self):
+        options = OPTIONS["rmsprop"] | {"momentum": 0.5}
+        rng = np.random.default_rng(1)
+        for dtype in FLOATS:
+            table = mv.ArrayTableHandler(99, dtype=dtype, updater="rmsprop", **options)
+            model = Model("rmsprop", np.zeros((1, 99), dtype), **options)
+            for _ in range(5):
+                delta = gradient(rng, 99, dtype)
+                model.add(delta[None])
+                same_bits(table.add_get(delta), model.get()[0])
+
+    def test_first_update_is_a_number_whatever_the_gradient(self):
+        for name in OPTIMIZERS:
+            for dtype in FLOATS:
+                options = {"initial_accumulator_value": 0} if name == "adagrad" else {}
+                if "epsilon" in UPDATERS[name][1]:
+                    options["epsilon"] = 1e-37
+                for value in (0.0, -0.0, 1e-30, -3.0, 1e15):
+                    table = mv.ArrayTableHandler(3, dtype=dtype, updater=name, **options)
+                    with self.subTest(updater=name, dtype=dtype, value=value):
+                        self.assertTrue(np.isfinite(table.add_get([value] * 3)).all())
+
+    def test_not_a_number_stays_where_it_is(self):
+        for name in OPTIMIZERS:
+            table = mv.ArrayTableHandler(40, updater=name)
+            delta = np.ones(40)
+            delta[7] = math.nan
+            table.add(delta)
+            table.add(np.ones(40))
+            self.assertEqual(np.flatnonzero(np.isnan(table.get())).tolist(), [7], name)
+
+    def test_adam_of_a_row_does_not_depend_on_how_often_others_are_named(self):
+        matrix = mv.MatrixTableHandler(3, 4, updater="adam", learning_rate=0.5, epsilon=1e-30)
+        for _ in range(1000):
+            matrix.add(np.ones((1, 4)), [0])
+        matrix.add(np.full((1, 4), 1e-3), [2])
+        # The first step of adam is as long as the learning rate, whenever it comes.
+        np.testing.assert_allclose(matrix.get([1, 2]), [[0] * 4, [-0.5] * 4], rtol=1e-5)
+
+    def test_delay_is_compensated_from_the_first_get_on(self):
+        table = mv.ArrayTableHandler(1, 10, updater="dcasgd", learning_rate=1, variance_control=1)
+        table.add([2])  # nothing has been got
+        self.assertEqual(table.get().tolist(), [8])
+        table.add([2])  # no delay
+        table.add([2])  # w is 6, and was 8: 2 + 4 * (6 - 8)
+        self.assertEqual(table.get().tolist(), [12])
+
+    def test_easgd_pulls_the_centre(self):
+        table = mv.ArrayTableHandler(2, [0, 8], updater="easgd", elastic_force=0.25)
+        self.assertEqual(table.add_get([4, 8]).tolist(), [1, 8])
+
+
+class TestOptions(WithSession):
+    def test_defaults(self):
+        adaptive = {"learning_rate": 0.001, "epsilon": 1e-7}
+        for name, expected in {
+            "add": {},
+            "sgd": {"learning_rate": 0.01},
+            "momentum": {"learning_rate": 0.01, "momentum": 0.9},
+            "nesterov": {"learning_rate": 0.01, "momentum": 0.9},
+            "adagrad": adaptive | {"initial_accumulator_value": 0.1},
+            "rmsprop": adaptive | {"rho": 0.9, "momentum": 0.0},
+            "adadelta": adaptive | {"rho": 0.95},
+            "adam": adaptive | {"beta_1": 0.9, "beta_2": 0.999},
+            "easgd": {"elastic_force": 0.1},
+            "dcasgd": {"learning_rate": 0.01, "variance_control": 0.04},
+        }.items():
+            table = mv.ArrayTableHandler(1, updater=name)
+            self.assertEqual((table.updater, table.options), (name, expected))
+        self.assertEqual(set(UPDATERS), set(OPTIONS))
+
+    def test_all_can_be_changed(self):
+        rng = np.random.default_rng(4)
+        for name in OPTIMIZERS:
+            table = mv.ArrayTableHandler(50, updater=name)
+            model = Model(name, np.zeros((1, 50), "float32"), **table.options)
+            for factor in (1, 0.5, 0.25):
+                # What an accumulator begins with counts once.
+                changed = {k: v * factor for k, v in OPTIONS[name].items() if k[0] != "i"}
+                table.set_option(**changed)
+                model.options |= changed
+                self.assertEqual(table.options, model.options)
+                delta = gradient(rng, 50, "float32")
+                model.add(delta[None])
+                table.add(delta)
+            same_bits(table.get(), model.get()[0])
+
+    def test_values_out_of_range_change_nothing(self):
+        ranges = {
+            "momentum": ("momentum", (-0.1, 1.1), "0 to 1"),
+            "rho": ("rmsprop", (-0.1, 1), "0 to less than 1"),
+            "beta_1": ("adam", (-0.1, 1), "0 to less than 1"),
+            "beta_2": ("adam", (-0.1, 1.5), "0 to less than 1"),
+            "epsilon": ("adam", (0, -1, 1e-38), "at least 1e-37"),
+            "initial_accumulator_value": ("adagrad", (-1,), "at least 0"),
+            "elastic_force": ("easgd", (-0.1, 1.1), "0 to 1"),
+            "variance_control": ("dcasgd", (-0.1,), "at least 0"),
+        }
+        for option, (name, wrong, expected) in ranges.items():
+            table = mv.ArrayTableHandler(1, updater=name)
+            before = table.options
+            for value in (*wrong, math.nan, math.inf):
+                message = f"{option}: expected.*(finite number|{expected}), received"
+                with self.assertRaisesRegex(ValueError, message):
+                    mv.ArrayTableHandler(1, updater=name, **{option: value})
+                other = {"learning_rate": 7} if "learning_rate" in before else {}
+                with self.assertRaisesRegex(ValueError, message):
+                    table.set_option(**other, **{option: value})
+                self.assertEqual(table.options, before)
+
+    def test_options_of_another_updater_are_refused(self):
+        with self.assertRaisesRegex(TypeError, "'adam' has learning_rate, beta_1, .*momentum=0.9"):
+            mv.ArrayTableHandler(1, updater="adam", momentum=0.9)
+        with self.assertRaisesRegex(TypeError, "decay: updater 'sgd' has learning_rate, received"):
+            mv.MatrixTableHandler(1, 1, updater="sgd", decay=0.9)
+
+    def test_none_is_the_default(self):
+        table = mv.ArrayTableHandler(1, updater="adam", beta_1=None, beta_2=0.5)
+        self.assertEqual((table.options["beta_1"], table.options["beta_2"]), (0.9, 0.5))
+
+    def test_integers_can_only_be_added(self):
+        for name in OPTIMIZERS:
+            for dtype in ("int32", "int64"):
+                with self.assertRaisesRegex(TypeError, f"'{name}' works on float.*{dtype}.*'add'"):
+                    mv.ArrayTableHandler(1, dtype=dtype, updater=name)
+        self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
+
+
+class TestRowsNamedTwice(WithSession):
+    def test_their_sum_is_one_update(self):
+        for name in OPTIMIZERS:
+            if name in ("sgd", "easgd"):
+                continue
+            twice = mv.MatrixTableHandler(4, 2, 1, updater=name)
+            once = mv.MatrixTableHandler(4, 2, 1, updater=name)
+            for _ in range(3):
+                twice.add([[1, 2], [9, 9], [4, -8]], [3, 0, 3])
+                once.add([[5, -6], [9, 9]], [3, 0])
+            same_bits(twice.get(), once.get())
+
+    def test_easgd_refuses_them(self):
+        matrix = mv.MatrixTableHandler(4, 2, 1, updater="easgd", name="centre")
+        with self.assertRaisesRegex(ValueError, r"'centre'.*row_ids\[1\].*'easgd'.*row 3 more"):
+            matrix.add(np.zeros((4, 2)), [0, 3, 1, 3])
+        same_bits(matrix.get(), np.ones((4, 2), np.float32))
+
+
+class TestModes(unittest.TestCase):
+    def test_rounds_and_staleness_on_one_rank_are_the_same(self):
+        rng = np.random.default_rng(3)
+        deltas = [gradient(rng, 20_001, "float32") for _ in range(6)]
+        for name in OPTIONS:
+            found = []
+            for mode in ({}, {"sync": True}, {"staleness": 2}):
+                with mv.session(**mode):
+                    table = mv.ArrayTableHandler(20_001, 0.5, updater=name, **OPTIONS[name])
+                    for delta in deltas[:3]:
+                        table.add_get(delta)
+                    for delta in deltas[3:]:
+                        table.add(delta)
+                        table.get()
+                    found.append(table.get())
+            same_bits(found[1], found[0])
+            same_bits(found[2], found[0])
+
+
+class TestParamSync(unittest.TestCase):
+    def test_optimisers_take_what_the_arrays_have_lost_as_gradient(self):
+        rng = np.random.default_rng(5)
+        for name in OPTIMIZERS:
+            if name == "easgd":
+                continue
+            for mode in ({}, {"sync": True}):
+                with self.subTest(updater=name, mode=mode), mv.session(**mode):
+                    first, second = rng.standard_normal(30_001), rng.standard_normal((2, 3))
+                    start = np.concatenate([first, second.ravel()])[None]
+                    sync = ParamSync([first, second], updater=name, **OPTIONS[name])
+                    model = Model(name, start, **OPTIONS[name])
+                    for _ in range(4):
+                        first += rng.standard_normal(30_001)
+                        second += rng.standard_normal((2, 3))
+                        now = np.concatenate([first, second.ravel()])[None]
+                        model.add(model.get() - now)
+                        sync.sync()
+                        same_bits(np.concatenate([first, second.ravel()]), model.values[0])
+
+    def test_easgd_moves_both_towards_each_other(self):
+        for mode in ({}, {"sync": True}, {"staleness": 1}):
+            with mv.session(**mode):
+                array = np.zeros(20_000, np.float32)
+                sync = ParamSync([array], updater="easgd", elastic_force=0.25)
+                array += 8
+                sync.sync()
+                self.assertEqual(set(sync.tables[0].get().tolist()), {2})
+                self.assertEqual(set(array.tolist()), {6.5})
+
+    def test_options_are_checked(self):
+        with mv.session():
+            with self.assertRaisesRegex(TypeError, "'nesterov' has learning_rate, momentum, rec"):
+                ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
+            with self.assertRaisesRegex(TypeError, "'adam' works on float32 and float64"):
+                ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")
+
+
+if __name__ == "__main__":
+    unittest.main()
