@@ -129,8 +129,8 @@ local function candidates()
   return present
 end
 
---- Prevents the library from being unloaded: its exit handlers leave sessions and finalize MPI after
--- Lua has closed its libraries.
+--- Keeps the library loaded: its exit handlers leave sessions and finalize MPI after Lua has closed
+-- its libraries.
 local function pin(path)
   if ffi.os ~= 'Linux' then return end
   pcall(ffi.cdef, 'void* dlopen(const char*, int);')
@@ -149,8 +149,7 @@ local function load()
     tried[#tried + 1] = tostring(found)
   end
   error('cannot load the Multiverso library: ' .. table.concat(tried, '; ')
-    .. ". Install it with 'cmake --install' or 'luarocks make', or set MULTIVERSO_LIBRARY to its path",
-    0)
+    .. ". Install it with 'cmake --install' or 'luarocks make', or set MULTIVERSO_LIBRARY", 0)
 end
 
 local lib, path = load()

@@ -158,8 +158,8 @@ function elements.input(data, dtype, count, columns, what)
     or 'a table or an ffi array', describe(data))
 end
 
---- Returns memory for `count` elements, and a function that returns the result: `out` if given, else
--- a new tensor if Torch is loaded, else a table.
+--- Returns memory for `count` elements, and a function that returns the result: `out` if given,
+-- else a new tensor if Torch is loaded, else a table.
 -- @param rows number of rows of the result; nil for a vector
 function elements.output(out, dtype, count, rows)
   if out == nil then

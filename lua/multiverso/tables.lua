@@ -69,10 +69,11 @@ local function create(class, kind, rows, columns, init_value, options)
   local raw = ffi.new('MV_TableOptions')
   call(lib.MV_TableOptionsInit, raw)
   local is_master = tonumber(open.description.worker_id) == 0
-    -- The other ranks wait in MV_TableCreate: a table of no rows reports the error to them.
+  local ok, dtype, keep = pcall(fill_options, raw, kind, rows, columns, init_value, options,
+    is_master)
   local handle = ffi.new('MV_Table[1]')
   if not ok then
-    -- The other ranks wait in MV_TableCreate: an invalid table of no rows reports the error to them.
+    -- The other ranks wait in MV_TableCreate: a table of no rows reports the error to them.
     raw.num_row, raw.init_value = 0, nil
     pcall(call, lib.MV_TableCreate, open.handle, raw, handle)
     error(dtype, 0)
@@ -121,7 +122,7 @@ function ArrayTableHandler:add(data, sync) -- luacheck: no unused args
   add_all(self, data, nil)
 end
 
---- Returns the parameters: in `out` if given, else in a new tensor if Torch is loaded, else a table.
+--- Returns the parameters in `out` if given, else in a tensor if Torch is loaded, else in a table.
 -- @param sync true: all workers call it and get bitwise identical values
 function ArrayTableHandler:get(out, sync)
   return get_all(self, nil, out, sync)
