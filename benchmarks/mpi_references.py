@@ -10,8 +10,6 @@ import numpy as np
 from ranks import Span
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ranks import Ranks
 
 
@@ -72,12 +70,7 @@ class RmaTable:
         """Return the table."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Free the window, unless this rank failed and the others would not take part."""
         if kind is None:
             self._window.Unlock_all()

@@ -1,8 +1,10 @@
-"""Option types and the final report, shared by the example programs."""
+"""The command-line options and the final report that the example programs share."""
 
+import argparse
 import json
 import math
 import sys
+from pathlib import Path
 
 
 def positive(kind):
@@ -16,6 +18,28 @@ def positive(kind):
 
     parse.__name__ = f"positive {kind.__name__}"
     return parse
+
+
+def natural(text):
+    """Convert an option to an integer >= 0."""
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
+def make_parser(description, *, epochs, batch_size, learning_rate, seed=0):
+    """Return a parser with the options of all training programs, and these defaults."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    option, default = parser.add_argument, "(default %(default)s)"
+    option("--epochs", type=positive(int), default=epochs, help=default)
+    option("--batch-size", type=positive(int), default=batch_size, help=default)
+    option("--learning-rate", type=positive(float), default=learning_rate, help=default)
+    option("--seed", type=natural, default=seed, help=default)
+    option("--json", type=Path, metavar="FILE", help="also write the result to FILE")
+    return parser
 
 
 def report(result, path, more=""):

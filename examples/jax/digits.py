@@ -8,7 +8,6 @@ The workers divide each epoch's batches among themselves, so the number of sampl
 depend on the number of workers. The lines that make it parallel are marked `MULTIVERSO`.
 """
 
-import argparse
 import math
 import os
 import sys
@@ -29,7 +28,7 @@ import multiverso as mv
 from multiverso.jax_ext import PytreeSync
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 
 
@@ -120,18 +119,11 @@ def train(args, data: DigitImages):
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=20, batch_size=20, learning_rate=0.1)
     option = parser.add_argument
-    option("--epochs", type=positive(int), default=20, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
     option("--freq", type=positive(int), default=1, help="batches between syncs")
-    option("--seed", type=int, default=0, help="for images and weights (default %(default)s)")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
     option("--data", type=Path, metavar="PATH", help="MNIST instead of the digits")
-    option("--json", type=Path, metavar="FILE", help="also write the result to FILE")
     return parser.parse_args()
 
 

@@ -14,7 +14,6 @@ Vinyals and Q. V. Le, Sequence to Sequence Learning with Neural Networks, 2014, 
 for reversing the question, so that it ends near the start of the answer.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -25,7 +24,7 @@ import numpy as np
 import multiverso as mv
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, positive, report  # noqa: E402
 from keras_backend import EpochBar, keras  # noqa: E402
 
 # MULTIVERSO: the callback that syncs the models, and the function that divides the data.
@@ -139,9 +138,7 @@ def train(args):
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=20, batch_size=64, learning_rate=0.003)
     option = parser.add_argument
     option(
         "--digits",
@@ -157,13 +154,8 @@ def parse_arguments():
         help="sums drawn, before duplicates are removed",
     )
     option("--units", type=positive(int), default=128, help="per layer (default %(default)s)")
-    option("--epochs", type=positive(int), default=20, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=64, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.003, help="(default %(default)s)")
     option("--freq", type=positive(int), default=1, help="batches between syncs")
-    option("--seed", type=int, default=0, help="for sums and weights (default %(default)s)")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
-    option("--json", metavar="FILE", type=Path, help="also write the result to FILE")
     args = parser.parse_args()
     if args.samples < TEST_DIVISOR:
         parser.error(

@@ -8,7 +8,6 @@ Each worker trains on its part of the images, so the number of samples seen does
 number of workers. The lines that make it parallel are marked `MULTIVERSO`.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -19,7 +18,7 @@ import numpy as np
 import multiverso as mv
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 from keras_backend import EpochBar, keras  # noqa: E402
 
@@ -104,18 +103,11 @@ def train(args, data: DigitImages):
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=20, batch_size=20, learning_rate=0.05)
     option = parser.add_argument
     option("--data", metavar="FILE", help="mnist.npz or the folder of MNIST's four IDX files")
-    option("--epochs", type=positive(int), default=20, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.05, help="(default %(default)s)")
     option("--freq", type=positive(int), default=1, help="batches between syncs")
-    option("--seed", type=int, default=0, help="for images and weights (default %(default)s)")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
-    option("--json", metavar="FILE", type=Path, help="also write the result to FILE")
     return parser.parse_args()
 
 

@@ -9,7 +9,6 @@ This is the shortest complete program: the weights are a table, and a training s
 does not depend on the number of workers. The lines that make it parallel are marked `MULTIVERSO`.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -21,7 +20,7 @@ from tqdm import tqdm
 import multiverso as mv
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, report  # noqa: E402
 from digit_images import DataError, DigitImages, Part, load_digit_images  # noqa: E402
 
 
@@ -101,17 +100,10 @@ def train(args, data: DigitImages):
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=40, batch_size=20, learning_rate=0.13)
     option = parser.add_argument
-    option("--epochs", type=positive(int), default=40, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=float, default=0.13, help="(default %(default)s)")
-    option("--seed", type=int, default=0, help="for the order of images (default %(default)s)")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
     option("--data", type=Path, metavar="PATH", help="MNIST instead of the digits")
-    option("--json", type=Path, metavar="FILE", help="also write the result to FILE")
     return parser.parse_args()
 
 

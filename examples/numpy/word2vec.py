@@ -13,7 +13,6 @@ Words and Phrases and their Compositionality, 2013. The lines that make the prog
 marked `MULTIVERSO`.
 """
 
-import argparse
 import collections
 import math
 import re
@@ -27,7 +26,7 @@ from tqdm import tqdm
 import multiverso as mv
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, write_json  # noqa: E402
+from command_line import make_parser, positive, write_json  # noqa: E402
 
 #: Exponent of the distribution of negative samples, and subsampling threshold (from the paper).
 NEGATIVE_POWER = 0.75
@@ -196,22 +195,15 @@ def nearest(vocabulary: Vocabulary, vectors: np.ndarray, words: list[str], count
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=5, batch_size=256, learning_rate=0.1)
     option = parser.add_argument
     option("--text", type=Path, metavar="FILE", help="UTF-8 text (default: Python's manual)")
     option("--words", type=str.split, default=["class", "list", "import", "except", "float"],
            help="words to print the nearest words of, as one quoted argument")  # fmt: skip
-    option("--epochs", type=positive(int), default=5, help="(default %(default)s)")
     option("--dimension", type=positive(int), default=64, help="(default %(default)s)")
     option("--window", type=positive(int), default=5, help="(default %(default)s)")
     option("--negatives", type=positive(int), default=5, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=256, help="(default %(default)s)")
     option("--min-count", type=positive(int), default=5, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
-    option("--seed", type=int, default=0, help="(default %(default)s)")
-    option("--json", type=Path, metavar="FILE", help="also write the result to FILE")
     return parser.parse_args()
 
 

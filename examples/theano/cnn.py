@@ -9,7 +9,6 @@ workers divide each epoch's batches among themselves, so the number of samples s
 on the number of workers. The lines that make it parallel are marked `MULTIVERSO`.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -22,7 +21,7 @@ import multiverso as mv
 from multiverso.theano_ext import sharedvar
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 from theano_backend import T, theano  # noqa: E402
 
@@ -180,14 +179,9 @@ def train(args, data: DigitImages):
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=50, batch_size=20, learning_rate=0.1)
     option = parser.add_argument
     option("--data", metavar="FILE", help="mnist.npz or the folder of MNIST's four IDX files")
-    option("--epochs", type=positive(int), default=50, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
     option(
         "--channels",
         type=positive(int),
@@ -196,9 +190,7 @@ def parse_arguments():
         metavar="N",
         help="channels of the two convolutions (default 8 16)",
     )
-    option("--seed", type=int, default=0, help="for images and weights (default %(default)s)")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
-    option("--json", metavar="FILE", type=Path, help="also write the result to FILE")
     return parser.parse_args()
 
 

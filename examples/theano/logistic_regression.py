@@ -8,7 +8,6 @@ batches among themselves, so the number of updates does not depend on the number
 lines that make it parallel are marked `MULTIVERSO`; `--plain` trains without them for comparison.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -18,7 +17,7 @@ import numpy as np
 from tqdm import tqdm
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, report  # noqa: E402
 from digit_images import DataError, DigitImages, Part, load_digit_images  # noqa: E402
 from theano_backend import T, theano  # noqa: E402
 
@@ -189,31 +188,11 @@ def run(args, mv, sharedvar):
     return 0 if result is None else report(result, args.json)
 
 
-def natural_number(text):
-    """Convert an option to an integer >= 0."""
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
-
-
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser(__doc__, epochs=100, batch_size=20, learning_rate=0.13)
     option = parser.add_argument
     option("--data", metavar="FILE", help="mnist.npz or the folder of MNIST's four IDX files")
-    option("--epochs", type=positive(int), default=100, help="at most (default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.13, help="(default %(default)s)")
-    option(
-        "--seed",
-        type=natural_number,
-        default=0,
-        help="for the order of images (default %(default)s)",
-    )
-    option("--json", metavar="FILE", type=Path, help="also write the result to FILE")
     option("--plain", action="store_true", help="train in one process without Multiverso")
     return parser.parse_args()
 

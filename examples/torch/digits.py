@@ -8,7 +8,6 @@ The workers divide each epoch's batches among themselves, so the number of sampl
 depend on the number of workers. The lines that make it parallel are marked `MULTIVERSO`.
 """
 
-import argparse
 import math
 import sys
 import time
@@ -21,7 +20,7 @@ import multiverso as mv
 from multiverso.torch_ext import DistributedOptimizer
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
-from command_line import positive, report  # noqa: E402
+from command_line import make_parser, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 
 
@@ -102,17 +101,10 @@ def train(args, data: DigitImages):
 
 def parse_arguments():
     """Return the command-line options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--epochs", type=positive(int), default=20)
-    parser.add_argument("--batch-size", type=positive(int), default=20)
-    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser = make_parser(__doc__, epochs=20, batch_size=20, learning_rate=0.1, seed=1)
     parser.add_argument("--freq", type=positive(int), default=1, help="steps between syncs")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sync", action="store_true", help="lock-step: runs are bitwise identical")
     parser.add_argument("--data", type=Path, metavar="PATH", help="MNIST instead of the digits")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the result to FILE")
     return parser.parse_args()
 
 
