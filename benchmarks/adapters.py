@@ -35,7 +35,7 @@ from comparisons import Case
 from environment import describe
 from launcher import launch_all, progress
 from multiverso._mpi.launcher import find_launcher
-from options import deliver, forwarded, make_parser
+from options import deliver, forwarded, make_parser, positive
 from pinned import pin
 from ranks import Ranks, Span, find_mpi
 from samples import Effort, alternate
@@ -136,7 +136,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any] | None:
     ranks = Ranks(mpi)
     expected = job_sizes(options)
     if ranks.size not in expected:
-        raise SystemExit(f"expected {' or '.join(map(str, expected))} ranks, got {ranks.size}")
+        raise SystemExit(f"expected {' or '.join(map(str, expected))} ranks, received {ranks.size}")
     cores = set(ranks.gather(min(os.sched_getaffinity(0))))
     if len(cores) != ranks.size:
         raise SystemExit(f"expected a core for each of {ranks.size} ranks, received {len(cores)}")
@@ -263,8 +263,8 @@ def parse() -> argparse.Namespace:
     parser = make_parser(__doc__)
     option = parser.add_argument
     option("adapters", nargs="*", metavar="ADAPTER", help=", ".join(TRAINERS))
-    option("--seconds", type=float, default=36.0, help="to measure per worker (default 36)")
-    option("--batches", type=int, default=16, help="per epoch (default 16)")
+    option("--seconds", type=float, default=36.0, help="of measuring one worker (default 36)")
+    option("--batches", type=positive(int), default=16, help="per epoch (default 16)")
     option(
         "--batch-seconds",
         type=float,
@@ -279,10 +279,8 @@ def parse() -> argparse.Namespace:
     unknown = [name for name in options.adapters if name not in TRAINERS]
     if unknown:
         parser.error(f"expected adapters of {', '.join(TRAINERS)}, received {', '.join(unknown)}")
-    if options.batches < 1:
-        parser.error(f"argument --batches: expected an integer >= 1, received {options.batches}")
     if not BATCH_SECONDS <= options.batch_seconds < 10:
-        parser.error(f"expected batches of {BATCH_SECONDS} to 10 s, got {options.batch_seconds}")
+        parser.error(f"expected batches of {BATCH_SECONDS} to 10 s, not {options.batch_seconds}")
     options.adapters = options.adapters or available()
     if not options.adapters:
         parser.error("expected a supported framework in this environment, found none")

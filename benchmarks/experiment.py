@@ -46,7 +46,7 @@ class Plan:
     options: tuple[str, ...] = ()
 
 
-def plans_of(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
+def make_plans(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
     """Return the program of an experiment and its runs; the first is the reference."""
     if experiment == "digits":
         many = f"1M-{workers}P"
@@ -64,7 +64,7 @@ def plans_of(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
     ]
 
 
-def measured(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
+def summarize(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
     """Return one run for the report.
 
     Accuracies are fractions. `accuracies` and `seconds` have one value for each epoch: the accuracy
@@ -116,7 +116,7 @@ def compare(experiment: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
-def table_of(runs: list[dict[str, Any]]) -> str:
+def to_markdown(runs: list[dict[str, Any]]) -> str:
     """Return the runs as a Markdown table.
 
     The speed-up is relative to the first run. The overhead is the additional time of one process
@@ -189,12 +189,12 @@ def main() -> int:
     """Run the experiment and report; return 1 if it misses a bar."""
     args = parse_arguments()
     args.folder.mkdir(parents=True, exist_ok=True)
-    program, plans = plans_of(args.experiment, args.workers)
+    program, plans = make_plans(args.experiment, args.workers)
     runs = []
     for plan in launcher.progress(plans, is_master=True):
         arguments = [str(program), *args.options, *plan.options]
         result = launcher.launch(PINNED, plan.ranks, arguments, args.limit, more=())
-        runs.append(measured(plan, result))
+        runs.append(summarize(plan, result))
     verdicts = compare(args.experiment, runs)
     report = {
         "environment": environment.describe(None),
@@ -205,7 +205,7 @@ def main() -> int:
     }
     (args.folder / f"experiment_{args.experiment}.json").write_text(json.dumps(report) + "\n")
     plot(runs, args.folder)
-    print(table_of(runs))
+    print(to_markdown(runs))
     for verdict in verdicts:
         word = "PASS" if verdict["passed"] else "below"
         print(f"{word}: {verdict['text']}: {verdict['measured']}")

@@ -218,7 +218,7 @@ def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
     return seen
 
 
-def summarise(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, Any]:
+def summarize(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, Any]:
     """Return one case for JSON, with the time of the last rank in each sample."""
     last = [max(one["seconds"] for one in sample) for sample in samples]
     summary = {
@@ -296,7 +296,7 @@ def markdown(reports: list[dict[str, Any]]) -> str:
     return _CODE.sub(r"`\1`", "\n".join(lines)) + "\n"
 
 
-def _mpi() -> Any:
+def _mpi_module() -> Any:
     """Return mpi4py.MPI for its version, without initializing MPI."""
     import mpi4py
 
@@ -306,7 +306,7 @@ def _mpi() -> Any:
     return MPI
 
 
-def _chosen(only: list[str] | None) -> tuple[list[Case], list[str]]:
+def _select_cases(only: list[str] | None) -> tuple[list[Case], list[str]]:
     """Return the selected cases that can run, and notes about the others."""
     cases = [case for case in CASES if only is None or case.name in only]
     if _FAILPOINTS.exists():
@@ -332,17 +332,17 @@ def main() -> int:
         reports = [json.loads(path.read_text()) for path in options.table]
         sys.stdout.write(markdown(reports))
         return 0
-    cases, notes = _chosen(options.only)
+    cases, notes = _select_cases(options.only)
     samples: dict[str, list[list[dict[str, float]]]] = {case.name: [] for case in cases}
     # The cases alternate, so that other load on the machine affects all of them.
     for case in progress(cases * options.repeat, is_master=not options.silent):
         samples[case.name].append(measure(case, options.ranks))
     report = {
-        "environment": describe(_mpi()),
+        "environment": describe(_mpi_module()),
         "notes": notes,
         "ranks": options.ranks,
         "repeat": options.repeat,
-        "cases": [summarise(case, samples[case.name]) for case in cases],
+        "cases": [summarize(case, samples[case.name]) for case in cases],
     }
     deliver(report, options, show)
     return 0 if all(case["passed"] for case in report["cases"]) else 1

@@ -84,15 +84,15 @@ class Load:
         Sequential messages.
     sent : float
         Bytes that the busiest node sends; it receives as many.
-    sent_by_all : float
+    total_sent : float
         Bytes that all nodes send.
     messages : float
         Requests that the busiest node sends or serves.
-    messages_of_all : float
+    total_messages : float
         Requests that all nodes send or serve.
-    filled : float
+    fill_bytes : float
         Bytes that pass the links one after another before all links are busy.
-    local : float
+    local_bytes : float
         Bytes that a node processes in its own memory.
     to_servers : bool
         Whether some nodes only send and the others only serve requests.
@@ -100,11 +100,11 @@ class Load:
 
     waits: int
     sent: float
-    sent_by_all: float
+    total_sent: float
     messages: float
-    messages_of_all: float
-    local: float
-    filled: float = 0.0
+    total_messages: float
+    local_bytes: float
+    fill_bytes: float = 0.0
     to_servers: bool = False
 
 
@@ -116,10 +116,11 @@ def seconds_of(load: Load, costs: Costs, job: Job) -> float:
     else:
         contention = max(1.0, job.nodes * job.workers / job.cores)
         # The bandwidth was measured with traffic in both directions on this machine.
-        sent, messages = load.sent_by_all / 2, load.messages_of_all / job.cores
-    moving = contention * (load.waits * costs.latency + load.filled / bandwidth) + sent / bandwidth
+        sent, messages = load.total_sent / 2, load.total_messages / job.cores
+    waiting = load.waits * costs.latency + load.fill_bytes / bandwidth
+    transfer = contention * waiting + sent / bandwidth
     # Processing messages overlaps with the transfer.
-    return max(moving, messages * costs.message) + contention * load.local / costs.memory
+    return max(transfer, messages * costs.message) + contention * load.local_bytes / costs.memory
 
 
 def _chunks(part_bytes: float) -> int:
@@ -136,10 +137,10 @@ def spread(job: Job) -> Load:
     return Load(
         waits=2 if others else 0,
         sent=sent,
-        sent_by_all=job.nodes * sent,
+        total_sent=job.nodes * sent,
         messages=messages,
-        messages_of_all=job.nodes * messages,
-        local=job.workers * part,
+        total_messages=job.nodes * messages,
+        local_bytes=job.workers * part,
     )
 
 
@@ -152,10 +153,10 @@ def dedicated(job: Job) -> Load:
     return Load(
         waits=2,
         sent=max(job.workers * job.table_bytes, clients * part),
-        sent_by_all=2.0 * clients * job.table_bytes,
+        total_sent=2.0 * clients * job.table_bytes,
         messages=max(requests / servers, requests / job.nodes),
-        messages_of_all=2.0 * requests,
-        local=0.0,  # the bandwidth includes the servers' work
+        total_messages=2.0 * requests,
+        local_bytes=0.0,  # the bandwidth includes the servers' work
         to_servers=True,
     )
 
@@ -167,7 +168,7 @@ def summed(layout: Callable[[Job], Load]) -> Callable[[Job], Load]:
         one = layout(Job(job.nodes, 1, job.table_bytes, job.cores))
         # Each worker stages its delta and sums a share; then all copy the result.
         own = 2.0 * job.table_bytes if job.workers > 1 else 0.0
-        return replace(one, local=one.local + own)
+        return replace(one, local_bytes=one.local_bytes + own)
 
     return reduced
 
@@ -185,11 +186,11 @@ def chain(job: Job) -> Load:
     return Load(
         waits=2 * links,
         sent=ways * job.table_bytes,
-        sent_by_all=both_ways,
+        total_sent=both_ways,
         messages=messages,
-        messages_of_all=job.nodes * messages,
-        local=2.0 * job.table_bytes,
-        filled=max(0.0, 2.0 * links - 1.0) * min(job.table_bytes, CHUNK_BYTES),
+        total_messages=job.nodes * messages,
+        local_bytes=2.0 * job.table_bytes,
+        fill_bytes=max(0.0, 2.0 * links - 1.0) * min(job.table_bytes, CHUNK_BYTES),
     )
 
 

@@ -29,7 +29,7 @@ from scale_layouts import LAYOUTS, Costs, Job, dedicated, seconds_of, spread
 _LIMIT = 300.0
 _BYTES = 4
 _SMALL, _LARGE = 8, 1_000_000
-#: Measured jobs: nodes with servers and their workers per node; nodes besides one server.
+#: Measured jobs: nodes with servers and their workers per node; nodes with one dedicated server.
 _SPREAD = ((1, 1), (2, 1), (3, 1), (4, 1), (2, 2))
 _DEDICATED = (1, 2, 3)
 #: Jobs that determine the costs, so they cannot check the model.
@@ -91,7 +91,7 @@ def _costs(runs: dict[tuple[str, int, int], dict[str, Any]]) -> Costs:
     )
 
 
-def _measured() -> dict[str, Any]:
+def _calibrate() -> dict[str, Any]:
     """Return the costs measured on this machine and the runs that check the model."""
     runs = {("spread", nodes, workers): _run(nodes * workers, 0, workers)
             for nodes, workers in _SPREAD}  # fmt: skip
@@ -208,7 +208,7 @@ def main() -> None:
         given = {name: getattr(options, name) for name in names if getattr(options, name)}
         if "bandwidth" in given:
             given.setdefault("server_bandwidth", given["bandwidth"])
-        report = {"checks": [], "costs": given} if len(given) == len(names) else _measured()
+        report = {"checks": [], "costs": given} if len(given) == len(names) else _calibrate()
         costs = replace(Costs(**report["costs"]), **given)
         report["costs"] = asdict(costs)
         report["predicted"] = _predict(costs, options.workers, options.size)

@@ -67,7 +67,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = np.fromfile(path, np.uint8)
     except FileNotFoundError as error:
-        raise DataError(f"cannot use {path}: there is no such file") from error
+        raise DataError(f"cannot use {path}: no such file") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if content.size == 0 or content.size % RECORD:

@@ -87,7 +87,7 @@ def load_digit_images(path: str | Path | None = None, smallest_side: int = 0) ->
     except DataError as error:
         raise DataError(f"cannot use {path}: {error}") from error
     except FileNotFoundError as error:
-        raise DataError(f"cannot use {path}: there is no such file or folder") from error
+        raise DataError(f"cannot use {path}: no such file or folder") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 

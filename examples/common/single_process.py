@@ -1,4 +1,4 @@
-"""Replaces Multiverso in an example that trains in one process: the same names, no-ops."""
+"""Replaces Multiverso for training in one process: the same names without communication."""
 
 import contextlib
 from collections.abc import Iterator

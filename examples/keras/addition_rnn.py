@@ -140,19 +140,8 @@ def parse_arguments():
     """Return the command-line options."""
     parser = make_parser(__doc__, epochs=20, batch_size=64, learning_rate=0.003)
     option = parser.add_argument
-    option(
-        "--digits",
-        type=int,
-        choices=range(1, 9),
-        default=2,
-        help="most digits of a number (default %(default)s)",
-    )
-    option(
-        "--samples",
-        type=positive(int),
-        default=20000,
-        help="sums drawn, before duplicates are removed",
-    )
+    option("--digits", type=int, choices=range(1, 9), default=2, help="per number, at most")
+    option("--samples", type=positive(int), default=20000, help="sums, including duplicates")
     option("--units", type=positive(int), default=128, help="per layer (default %(default)s)")
     option("--freq", type=positive(int), default=1, help="batches between syncs")
     option("--sync", action="store_true", help="lock-step: runs are bitwise identical")

@@ -114,7 +114,7 @@ def train(args, mv, callbacks_of, data):
     master = mv.is_master_worker()
     batches = math.ceil(len(data.train) / args.batch_size)
     if batches < mv.num_workers():
-        raise SystemExit(f"expected a batch for each of {mv.num_workers()} workers, got {batches}")
+        raise SystemExit(f"expected {mv.num_workers()} batches or more, received {batches}")
     if args.sync:  # MULTIVERSO: lock-step needs equally many batches per worker.
         batches -= batches % mv.num_workers()
     mine = range(mv.worker_id(), batches, mv.num_workers())  # MULTIVERSO: this worker's batches.
