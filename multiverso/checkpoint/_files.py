@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi, checkpoint_calls
-from multiverso._native.arrays import DTYPES
+from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS
 

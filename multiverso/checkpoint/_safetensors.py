@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi, checkpoint_calls
-from multiverso._native.arrays import table_dtype
+from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.checkpoint._files import Checkpoint, SavedTable
 
