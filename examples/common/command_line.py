@@ -56,7 +56,7 @@ def report(result, path, more=""):
 
 
 def write_json(result, path):
-    """Write `result` to `path` unless it is None; return the exit code of the program."""
+    """Write `result` to `path`, if given, as JSON; return the exit code of the program."""
     try:
         if path is not None:
             path.write_text(json.dumps(result) + "\n")
