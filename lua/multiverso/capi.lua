@@ -193,8 +193,8 @@ function capi.call(f, ...)
 end
 
 --- Raises an error for an invalid argument, in the form of the library's own errors.
-function capi.reject(name, what, expected, received)
-  error(('%s: %s: expected %s, received %s'):format(name, what, expected, received), 0)
+function capi.reject(status, argument, expected, received)
+  error(('%s: %s: expected %s, received %s'):format(status, argument, expected, received), 0)
 end
 
 return capi

@@ -37,12 +37,12 @@ function elements.dtype(name)
 end
 
 -- Caches the parsed names of C types by type id.
-local known = {}
+local parsed_types = {}
 
-local function of_ctype(data)
+local function parse_ctype(data)
   local ctype = ffi.typeof(data)
   local id = tonumber(ctype)
-  local found = known[id]
+  local found = parsed_types[id]
   if found then return found end
   local text = tostring(ctype):match('^ctype<(.*)>$'):gsub('%(&%)', ''):gsub('const ', '')
   local element, rest = text:match('^([%w_ ]-)%s*([%[%*].*)$')
@@ -53,7 +53,7 @@ local function of_ctype(data)
     is_pointer = rest == '*',
     is_array = rest ~= nil and rest:find('^%[') ~= nil,
   }
-  known[id] = found
+  parsed_types[id] = found
   return found
 end
 
@@ -62,18 +62,18 @@ local function is_tensor(data)
 end
 
 local function describe(value)
-  if type(value) == 'cdata' then return 'cdata ' .. of_ctype(value).text end
+  if type(value) == 'cdata' then return 'cdata ' .. parse_ctype(value).text end
   if is_tensor(value) then return value:type() end
   if type(value) == 'number' then return tostring(value) end
   return 'a value of type ' .. type(value)
 end
 elements.describe = describe
 
-local function reject_count(what, expected, received)
-  capi.reject('MV_ERR_VALUE', what, ('%d elements'):format(expected), ('%d'):format(received))
+local function reject_count(argument, expected, received)
+  capi.reject('MV_ERR_VALUE', argument, ('%d elements'):format(expected), ('%d'):format(received))
 end
 
-local function element(value, dtype, what, position)
+local function element(value, dtype, argument, position)
   if type(value) == 'number' then
     local min = dtype.min
     if not min or (value % 1 == 0 and value >= min and value <= dtype.max) then
@@ -84,7 +84,7 @@ local function element(value, dtype, what, position)
     if ffi.cast(dtype.ctype, value) == value then return value end
   end
   capi.reject(type(value) == 'number' and 'MV_ERR_VALUE' or 'MV_ERR_TYPE',
-    ('%s, element %d'):format(what, position), 'a number that fits ' .. dtype.name,
+    ('%s, element %d'):format(argument, position), 'a number that fits ' .. dtype.name,
     type(value) == 'table' and 'a table' or tostring(value))
 end
 
@@ -101,21 +101,21 @@ local function count_of(data)
   return count
 end
 
-local function from_table(data, dtype, count, columns, what)
+local function from_table(data, dtype, count, columns, argument)
   local received = count_of(data)
-  if received ~= count then reject_count(what, count, received) end
+  if received ~= count then reject_count(argument, count, received) end
   local buffer = dtype.array(count)
   if type(data[1]) ~= 'table' then
-    for i = 1, count do buffer[i - 1] = element(data[i], dtype, what, i) end
+    for i = 1, count do buffer[i - 1] = element(data[i], dtype, argument, i) end
     return buffer
   end
   local filled = 0
   for i = 1, #data do
     if #data[i] ~= columns then
-      reject_count(('%s, row %d'):format(what, i), columns, #data[i])
+      reject_count(('%s, row %d'):format(argument, i), columns, #data[i])
     end
     for j = 1, columns do
-      buffer[filled] = element(data[i][j], dtype, what, filled + 1)
+      buffer[filled] = element(data[i][j], dtype, argument, filled + 1)
       filled = filled + 1
     end
   end
@@ -123,20 +123,20 @@ local function from_table(data, dtype, count, columns, what)
 end
 
 --- Returns `data` if it is an ffi array of the given dtype; raises an error otherwise.
-local function from_cdata(data, dtype, count, what)
-  local kind = of_ctype(data)
+local function from_cdata(data, dtype, count, argument)
+  local kind = parse_ctype(data)
   if kind.dtype ~= dtype or not (kind.is_array or kind.is_pointer) then
-    capi.reject('MV_ERR_TYPE', what, ('an array of %s'):format(dtype.ctype), describe(data))
+    capi.reject('MV_ERR_TYPE', argument, ('an array of %s'):format(dtype.ctype), describe(data))
   end
   if kind.is_array then
     local received = ffi.sizeof(data) / dtype.size
-    if received ~= count then reject_count(what, count, received) end
+    if received ~= count then reject_count(argument, count, received) end
   end
   return data
 end
 
-local function from_tensor(data, dtype, count, what)
-  if data:nElement() ~= count then reject_count(what, count, data:nElement()) end
+local function from_tensor(data, dtype, count, argument)
+  if data:nElement() ~= count then reject_count(argument, count, data:nElement()) end
   local tensor = data
   if tensor:type() ~= 'torch.' .. dtype.torch then tensor = tensor:type('torch.' .. dtype.torch) end
   return tensor:contiguous()
@@ -144,17 +144,17 @@ end
 
 --- Returns `data` as memory of `count` elements, and the object that owns this memory.
 -- @param columns elements of each row, if `data` may be a table of rows
-function elements.input(data, dtype, count, columns, what)
+function elements.input(data, dtype, count, columns, argument)
   if type(data) == 'table' and not is_tensor(data) then
-    local buffer = from_table(data, dtype, count, columns, what)
+    local buffer = from_table(data, dtype, count, columns, argument)
     return buffer, buffer
   elseif type(data) == 'cdata' and not is_tensor(data) then
-    return from_cdata(data, dtype, count, what), data
+    return from_cdata(data, dtype, count, argument), data
   elseif is_tensor(data) then
-    local tensor = from_tensor(data, dtype, count, what)
+    local tensor = from_tensor(data, dtype, count, argument)
     return tensor:data(), tensor
   end
-  capi.reject('MV_ERR_TYPE', what, has_torch and 'a table, an ffi array or a tensor'
+  capi.reject('MV_ERR_TYPE', argument, has_torch and 'a table, an ffi array or a tensor'
     or 'a table or an ffi array', describe(data))
 end
 
@@ -211,7 +211,7 @@ function elements.row_ids(row_ids)
     local buffer = from_table(row_ids, DTYPES.int64, #row_ids, nil, 'row_ids')
     return buffer, #row_ids, buffer
   elseif type(row_ids) == 'cdata' then
-    local kind = of_ctype(row_ids)
+    local kind = parse_ctype(row_ids)
     if kind.dtype and kind.is_array and kind.dtype.min then
       local count = ffi.sizeof(row_ids) / kind.dtype.size
       if kind.dtype.name == 'int64' then return row_ids, count, row_ids end
@@ -233,7 +233,7 @@ function elements.in_place(data)
       end
     end
   elseif type(data) == 'cdata' then
-    local kind = of_ctype(data)
+    local kind = parse_ctype(data)
     if kind.dtype and kind.is_array then
       return data, kind.dtype, ffi.sizeof(data) / kind.dtype.size
     end

@@ -7,7 +7,7 @@ local lib, call = capi.lib, capi.call
 local session = {}
 
 local ROLES = { all = capi.MV_ROLE_ALL, worker = capi.MV_ROLE_WORKER, server = capi.MV_ROLE_SERVER }
-local KNOWN = { staleness = true, role = true, timeout = true, mpi = true }
+local OPTION_NAMES = { staleness = true, role = true, timeout = true, mpi = true }
 
 -- A wait checks for Ctrl-C at this interval.
 local WAIT_SLICE_MS = 100
@@ -28,9 +28,9 @@ local function in_job()
   return false
 end
 
-local function check_type(what, value, expected)
+local function check_type(argument, value, expected)
   if type(value) ~= expected then
-    capi.reject('MV_ERR_TYPE', what, 'a ' .. expected, type(value))
+    capi.reject('MV_ERR_TYPE', argument, 'a ' .. expected, type(value))
   end
 end
 
@@ -40,7 +40,7 @@ local function parse_options(sync, options)
   check_type('sync', sync, 'boolean')
   check_type('options', options, 'table')
   for name in pairs(options) do
-    if not KNOWN[name] then
+    if not OPTION_NAMES[name] then
       capi.reject('MV_ERR_TYPE', 'options', 'staleness, role, timeout or mpi', tostring(name))
     end
   end

@@ -6,14 +6,14 @@ local elements = require 'multiverso.elements'
 local session = require 'multiverso.session'
 local lib, call = capi.lib, capi.call
 
-local KNOWN = { dtype = true, name = true }
+local OPTION_NAMES = { dtype = true, name = true }
 
-local function check_extent(value, what)
+local function check_extent(value, argument)
   if type(value) ~= 'number' then
-    capi.reject('MV_ERR_TYPE', what, 'a number', elements.describe(value))
+    capi.reject('MV_ERR_TYPE', argument, 'a number', elements.describe(value))
   end
   if not (value >= 1 and value <= 2 ^ 53 and value % 1 == 0) then
-    capi.reject('MV_ERR_VALUE', what, 'an integer from 1 to 2^53', value)
+    capi.reject('MV_ERR_VALUE', argument, 'an integer from 1 to 2^53', value)
   end
   return value
 end
@@ -37,7 +37,7 @@ local function fill_options(raw, kind, rows, columns, init_value, options, is_ma
     capi.reject('MV_ERR_TYPE', 'options', 'a table', type(options))
   end
   for name in pairs(options) do
-    if not KNOWN[name] then
+    if not OPTION_NAMES[name] then
       capi.reject('MV_ERR_TYPE', 'options', 'dtype or name', tostring(name))
     end
   end

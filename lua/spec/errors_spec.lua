@@ -22,7 +22,7 @@ describe('without a session', function()
 
   it('treats shutdown as a no-op', function() multiverso.shutdown() end)
 
-  for what, arguments in pairs {
+  for message, arguments in pairs {
     ['^MV_ERR_TYPE: sync: expected a boolean, received string'] = { 'yes' },
     ['^MV_ERR_TYPE: options: expected .*, received speed'] = { false, { speed = 1 } },
     ['^MV_ERR_VALUE: role: .* received boss'] = { false, { role = 'boss' } },
@@ -30,7 +30,7 @@ describe('without a session', function()
     ['^MV_ERR_VALUE: staleness: .* received %-1'] = { false, { staleness = -1 } },
     ['^MV_ERR_VALUE: staleness: expected nil or 0 with sync'] = { true, { staleness = 1 } },
   } do
-    it('rejects init options: ' .. what, function() fails(what, multiverso.init, unpack(arguments)) end)
+    it('rejects init options: ' .. message, function() fails(message, multiverso.init, unpack(arguments)) end)
   end
 end)
 
@@ -85,7 +85,7 @@ describe('a table', function()
     assert.same({ 0 }, table:get())
   end)
 
-  for what, arguments in pairs {
+  for message, arguments in pairs {
     ['size: expected an integer'] = { 'ArrayTableHandler', 0 },
     ['size: expected a number'] = { 'ArrayTableHandler', 'three' },
     ['init_value: expected 3 elements, received 2'] = { 'ArrayTableHandler', 3, { 1, 2 } },
@@ -93,9 +93,9 @@ describe('a table', function()
     ['num_col: expected'] = { 'MatrixTableHandler', 2, 1.5 },
     ['num_row %* num_col: expected'] = { 'MatrixTableHandler', 2 ^ 40, 2 ^ 40 },
   } do
-    it('rejects creation arguments: ' .. what, function()
+    it('rejects creation arguments: ' .. message, function()
       local class = multiverso[arguments[1]]
-      fails(what, class.new, class, unpack(arguments, 2, 4))
+      fails(message, class.new, class, unpack(arguments, 2, 4))
     end)
   end
 
