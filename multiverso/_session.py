@@ -11,13 +11,13 @@ import os
 import sys
 import threading
 from ctypes import byref, c_int32, c_int64, sizeof
-from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
 from multiverso._mpi.communicator import find_communicator, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
+from multiverso._native.checkpoint_calls import Directory
 from multiverso._native.dtypes import CODES, table_dtype
 from multiverso._native.exception_text import describe
 from multiverso._native.library import lib
@@ -163,9 +163,7 @@ class Session:
             np.copyto(target, buffer)
         return array
 
-    def save(
-        self, directory: checkpoint_calls.Directory, step: Any, keep: Any, background: Any
-    ) -> None:
+    def save(self, directory: Directory, step: Any, keep: Any, background: Any) -> None:
         """Save all tables; see `multiverso.save`."""
         raw = checkpoint_calls.save_options(directory, step, keep, background)
         library.call(lib.MV_SessionSave, self.handle, byref(raw))
@@ -174,7 +172,7 @@ class Session:
         """Wait for the background save; see `multiverso.wait_for_save`."""
         library.call(lib.MV_SessionSaveWait, self.handle)
 
-    def load(self, directory: checkpoint_calls.Directory, missing_ok: bool) -> Any:
+    def load(self, directory: Directory, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
         return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
 
@@ -219,12 +217,7 @@ class Session:
         self._open_blocks += 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._open_blocks -= 1
         if self._open_blocks or self.closed or self.forked:
             return

@@ -92,7 +92,7 @@ class TestChecks(unittest.TestCase):
         self.check(check(facts(launcher__vendor="Open MPI")), "broken", "alone", "--mpirun")
         self.check(check(facts(mpi__vendor="Open MPI")), "broken", "alone")
         self.check(check(facts(launcher={"error": "none"})), "broken", "pip install")
-        self.check(check(facts(launcher__vendor=None)), "ok", "unknown make")
+        self.check(check(facts(launcher__vendor=None)), "ok", "unknown vendor")
 
     def test_shared_memory(self):
         check = _checks.check_shared_memory
@@ -123,7 +123,7 @@ class TestChecks(unittest.TestCase):
     def test_cores(self):
         check = _checks.check_cores
         self.check(check(facts(), 8, "1"), "ok", "8 for 8 ranks")
-        self.check(check(facts(), 9, "1"), "could be better", "take turns", "start 8 here")
+        self.check(check(facts(), 9, "1"), "could be better", "share cores", "start 8 here")
         self.check(check(facts(machine__cores_quota=1.5), 3, "1"), "could be better", "2 for 3")
         self.check(check(facts(), 4, None), "could be better", "export OMP_NUM_THREADS=2")
         self.check(check(facts(), 1, None), "ok", "8 for 1 rank")
@@ -137,7 +137,7 @@ class TestChecks(unittest.TestCase):
         judge = _checks.judge_hello
         self.check(judge(ended(), 9), "ok", "one node")
         self.check(judge(ended(returncode=None), 9), "broken", "within 9 s", "hostname")
-        self.check(judge(ended(1, "ImportError: x\n"), 9), "broken", "ended with 1", "ImportError")
+        self.check(judge(ended(1, "ImportError: x\n"), 9), "broken", "exited with 1", "ImportError")
         self.check(judge(ended(size=1), 9), "broken", "do not see")
         self.check(judge(ended(right=False), 9), "broken", "do not see")
         self.check(judge(ended(num_nodes=2), 9), "could be better", "messages", "namespace")
@@ -216,7 +216,7 @@ class TestCommands(unittest.TestCase):
         with mock.patch.dict(os.environ, OMPI_COMM_WORLD_SIZE="2"):
             with contextlib.redirect_stderr(io.StringIO()) as err:
                 self.assertEqual(main(["doctor"]), 2)
-        self.assertIn("by itself", err.getvalue())
+        self.assertIn("directly", err.getvalue())
 
     def test_wrong_arguments_are_refused(self):
         for arguments in (["-np", "0"], ["-np", "x"], ["--limit", "0"], ["--limit", "nan"]):
