@@ -13,14 +13,14 @@ from multiverso.learn.command import Parser
 
 
 def parse_arguments(names):
-    """Return the options of the command line."""
+    """Return the command-line options."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model_name", choices=names, help="the model to write")
+    parser.add_argument("model_name", choices=names, help="name of the model")
     return parser.parse_args()
 
 
 def main():
-    """Write the model; return the exit code."""
+    """Build the model and write the files; return the exit code."""
     try:
         choose_backend()  # before Keras is imported
     except InputError as problem:

@@ -1,10 +1,10 @@
-"""The models that BuildModel.py can write, by name."""
+"""The models that BuildModel.py can build, by name."""
 
 from keras import Input, Sequential, layers
 
 
 def mnist():
-    """Return a convolutional network for images of 28 x 28 pixels and ten classes."""
+    """Return a convolutional network for 28 x 28 images of ten classes."""
     return Sequential(
         [
             Input((28, 28, 1)),
