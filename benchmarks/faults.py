@@ -34,7 +34,7 @@ from typing import Any, Self
 from environment import describe
 from fault_ranks import PEER_TIMEOUT, TIMEOUT
 from launcher import find_mpirun, mpi_environment, progress
-from multiverso._mpi.mpirun import surviving
+from multiverso._mpi.mpirun import mpirun_command
 
 _ROOT = Path(__file__).resolve().parents[1]
 _RANKS_PROGRAM = Path(__file__).with_name("fault_ranks.py")
@@ -124,7 +124,7 @@ class _Job:
         environ = dict(os.environ)
         if not case.alone:
             mpirun = find_mpirun()
-            command = surviving(mpirun, num_ranks, command)
+            command = mpirun_command(command, num_ranks, mpirun=mpirun, survive=True)
             environ = mpi_environment(mpirun)
         if case.nodes:
             environ["MULTIVERSO_RANKS_PER_NODE"] = "1"

@@ -27,7 +27,7 @@ from typing import Self
 
 import job_watchdog
 import multiverso
-from multiverso._mpi.mpirun import surviving
+from multiverso._mpi.mpirun import mpirun_command
 
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
@@ -173,8 +173,7 @@ class Job:
         self._temporary.mkdir()
         launcher = str(mpirun or find_mpirun())
         script = [sys.executable, "-X", "faulthandler", str(PROGRAMS / program), *arguments]
-        plain = [launcher, "-np", str(np), *script]
-        command = surviving(launcher, np, script) if survives else plain
+        command = mpirun_command(script, np, mpirun=launcher, survive=survives)
         self._mark = f"{MARK}={self.folder}"
         self._watchdog = job_watchdog.Watchdog(self._mark, self.folder)
         self._output = (self.folder / "output").open("w+b")

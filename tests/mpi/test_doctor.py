@@ -85,7 +85,7 @@ def test_launcher_that_fails_is_quoted(command, mpirun):
     fails = mpirun(the_vendor(command), "echo 'no slots left' >&2; exit 7")
     code, findings = run_command(command, "doctor", "--mpirun", fails)
     assert code == 1
-    assert "ended with 7" in findings[-1]["found"]
+    assert "exited with 7" in findings[-1]["found"]
     assert "no slots left" in findings[-1]["found"]
 
 

@@ -79,7 +79,7 @@ class TestFiles(Folder):
             np.testing.assert_array_equal(bias.get(), [0, 1, 2])
             np.testing.assert_array_equal(kernel.get(), np.ones((2, 3)))
         (self.folder / "file").write_bytes(b"something else")
-        with self.assertRaisesRegex(ValueError, "expected a file of safetensors"):
+        with self.assertRaisesRegex(ValueError, "expected a safetensors file"):
             checkpoints.import_safetensors(self.folder / "file", self.folder / "saved")
 
 

@@ -85,9 +85,9 @@ class TestRun(unittest.TestCase):
         return err.getvalue()
 
     def test_wrong_arguments(self):
-        self.assertIn("at least 1, received '0'", self.refused("-np", "0", "train.py"))
+        self.assertIn(">= 1, received '0'", self.refused("-np", "0", "train.py"))
         self.assertIn("received 'two'", self.refused("-np", "two", "train.py"))
-        self.assertIn("at least 0, received '-1'", self.refused("--restarts", "-1", "train.py"))
+        self.assertIn(">= 0, received '-1'", self.refused("--restarts", "-1", "train.py"))
         self.assertIn("no such file", self.refused("-np", "2", "/nowhere/train.py"))
 
 

@@ -21,7 +21,7 @@ class TestOptions(ClosesSession):
         for wrong in (0, -1, -0.0, float("nan"), float("inf"), np.float64("inf")):
             self.refused(ValueError, "seconds above 0", timeout=wrong)
         for wrong in ("1", None, True, np.bool_(True), 1j, [1]):
-            self.refused(TypeError, "number, received", timeout=wrong)
+            self.refused(TypeError, "seconds above 0, received", timeout=wrong)
         for right in (1, 0.001, 1e-9, 1e300, np.float32(3), np.int64(3)):
             with mv.init(timeout=right):
                 mv.barrier()
@@ -86,6 +86,6 @@ class TestOptions(ClosesSession):
 
     def test_sync_is_a_bool(self):
         for wrong in ("async", 1, 0, None):
-            self.refused(TypeError, "bool", wrong)
+            self.refused(TypeError, "sync: expected True or False", wrong)
         with mv.init(np.bool_(False)):
             self.assertTrue(mv.is_initialized())

@@ -131,7 +131,7 @@ class TestErrors(InSession):
                 raise error
             real(*arguments)
 
-        return mock.patch("multiverso._native.library.call_until", run)
+        return mock.patch("multiverso.sync._table_sync.call_until", run)
 
     def test_they_come_with_the_next_sync_or_wait_and_nothing_is_lost(self):
         for again in ("sync", "wait"):

@@ -170,8 +170,8 @@ class TestItsLife(unittest.TestCase):
         # One rank cannot be a server alone, so what it would find is put in its place.
         with mv.session():
             sync = ParamSync([np.zeros(2)])
-            sync._sync._parts = None
-            with self.assertRaisesRegex(mv.StateError, "this rank is a server and no worker"):
+            sync._sync._table_syncs = None
+            with self.assertRaisesRegex(mv.StateError, "this rank is a server and not a worker"):
                 sync.sync()
 
     def test_it_keeps_the_memory_it_works_on(self):
@@ -183,7 +183,7 @@ class TestItsLife(unittest.TestCase):
     def test_it_is_freed_with_its_last_reference(self):
         with mv.session():
             sync = ParamSync([np.zeros(2)])
-            handle = capi.MV_ParamSync(sync._sync._parts[0]._handle.value)
+            handle = capi.MV_ParamSync(sync._sync._table_syncs[0]._handle.value)
             del sync
             gc.collect()
             self.assertEqual(library.lib.MV_ParamSyncFree(handle), capi.MV_ERR_HANDLE)
