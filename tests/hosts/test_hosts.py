@@ -16,6 +16,8 @@ import semantics
 import hosts
 import launch
 
+pytestmark = pytest.mark.slow
+
 MPIRUN = Path(__file__).with_name("mpirun")
 
 

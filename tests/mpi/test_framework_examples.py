@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Seconds; frameworks take long to start and to compile.
 LIMIT = 2 * WALL_LIMIT
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 def lacks(*modules):
