@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
 #include "table/request.h"
 #include "target.h"
-#include "transport/intercom.h"
 #include "transport/thread_transport.h"
 
 namespace multiverso::fuzz {
@@ -74,9 +74,9 @@ class Job {
     const bool is_request = bytes.size() >= size &&
                             DecodeRequest(bytes.substr(0, size), 2, &header) && header.sender == 0;
     if (!is_request) {
-      const int64_t dropped = intercom(1)->dropped();
+      const int64_t dropped = control_channel(1)->dropped();
       Post(kRequestTag, bytes);
-      Until([&] { return intercom(1)->dropped() > dropped; }, "the message to be dropped");
+      Until([&] { return control_channel(1)->dropped() > dropped; }, "the message to be dropped");
     } else if (header.kind != RequestKind::kReleased) {  // it may release the table
       Ask(header, bytes.substr(0, size), bytes.substr(size));
     }
@@ -94,8 +94,8 @@ class Job {
     other.join();
   }
 
-  Messenger* messenger() { return intercom(0)->messenger(); }
-  Intercom* intercom(int rank) { return sessions_[rank]->group()->intercom(); }
+  Messenger* messenger() { return control_channel(0)->messenger(); }
+  ControlChannel* control_channel(int rank) { return sessions_[rank]->group()->control_channel(); }
 
   void Create(const TableSpec& spec, Table** tables) {
     OnBothRanks([&](int rank) {

@@ -1,4 +1,4 @@
-"""The programs of docs/tutorial.md print on several workers what they print on one."""
+"""The programs of docs/tutorial.md print the same on several workers as on one."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 BLOCK = re.compile(
     r"^```python\n(?P<code>.*?)^```$\s*^```output\n(?P<output>.*?)^```$", re.DOTALL | re.MULTILINE
 )
-COMPILING = 400.0  # seconds that a job may take which compiles at first
+COMPILING = 400.0  # seconds for a job that compiles first
 
 pytestmark = pytest.mark.one_mpi
 
@@ -32,11 +32,11 @@ def frameworks_of(code):
 
 class TestTheTutorial(unittest.TestCase):
     @pytest.mark.slow
-    def test_three_workers_print_what_one_prints(self):
+    def test_three_workers_print_the_same_as_one(self):
         self.check_blocks(with_frameworks=False)
 
     @pytest.mark.frameworks
-    def test_three_workers_print_what_one_prints_with_frameworks(self):
+    def test_three_workers_print_the_same_as_one_with_frameworks(self):
         self.check_blocks(with_frameworks=True)
 
     def check_blocks(self, with_frameworks):
@@ -53,7 +53,7 @@ class TestTheTutorial(unittest.TestCase):
                 script = Path(folder, "block.py")
                 script.write_text(block["code"], "utf-8")
                 job = run(script, np=3, limit=COMPILING).check()
-                # By the master alone; Theano adds what it does on the way.
+                # Only the master prints; Theano adds its own messages.
                 printed = job.output.splitlines()
                 for line in block["output"].splitlines():
                     self.assertEqual(printed.count(line), 1, job.output)

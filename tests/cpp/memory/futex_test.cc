@@ -35,7 +35,7 @@ struct Signal {
 
   // Until the word is `value`.
   bool Await(uint32_t value, Instant until) {
-    return AwaitWord(&word, &sleepers, until, [&] { return word.load() == value; });
+    return WaitForWord(&word, &sleepers, until, [&] { return word.load() == value; });
   }
   void Set(uint32_t value) {
     word.store(value, std::memory_order_seq_cst);
@@ -43,14 +43,14 @@ struct Signal {
   }
 };
 
-TEST(AwaitWord, TellsWhetherTheConditionCameTrue) {
+TEST(WaitForWord, TellsWhetherTheConditionCameTrue) {
   Signal signal;
   EXPECT_TRUE(signal.Await(0, Clock::now()));
   EXPECT_FALSE(signal.Await(1, Clock::now() + std::chrono::milliseconds(2)));
   EXPECT_EQ(signal.sleepers.load(), 0U);
 }
 
-TEST(AwaitWord, IsWokenByAnotherProcess) {
+TEST(WaitForWord, IsWokenByAnotherProcess) {
   const Shared<Signal> signal;
   Child sleeper([&] { return signal->Await(1, Patience()) ? 0 : 1; });
   EXPECT_TRUE(Eventually([&] { return signal->sleepers.load() == 1; }));
@@ -61,15 +61,15 @@ TEST(AwaitWord, IsWokenByAnotherProcess) {
 
 // A wake that falls between the look at the condition and the sleep must not be lost: the sleeps
 // are unbounded, so that one that is lost ends the test by its time limit.
-TEST(AwaitWord, MissesNoWakeInManyRounds) {
+TEST(WaitForWord, MissesNoWakeInManyRounds) {
   constexpr uint32_t kRounds = 4000;
   Signal turn;
   OnThreads(2, [&](int me) {
     for (uint32_t round = 0; round < kRounds; ++round) {
       const uint32_t mine = 2 * round + static_cast<uint32_t>(me);
       // At once asleep, not after a moment of looking, which would hide what is tested.
-      ASSERT_TRUE(SleepFor(&turn.word, &turn.sleepers, Instant::max(),
-                           [&] { return turn.word.load() == mine; }));
+      ASSERT_TRUE(SleepUntil(&turn.word, &turn.sleepers, Instant::max(),
+                             [&] { return turn.word.load() == mine; }));
       turn.Set(mine + 1);
     }
   });

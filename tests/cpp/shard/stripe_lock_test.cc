@@ -14,7 +14,7 @@ using testing::Patiently;
 
 void Write(StripeLock* lock, int owner) {
   const FakeProbe probe;
-  ASSERT_EQ(lock->Take(owner, probe, Patiently().deadline), RobustLock::Outcome::kTaken);
+  ASSERT_EQ(lock->Take(owner, probe, Patiently().deadline), RobustLock::Vote::kTaken);
   const StripeHold<StripeUse::kWriting> holding(lock);
 }
 
@@ -63,7 +63,7 @@ TEST_F(ReadUnlocked, WaitsForTheNextWriterAfterOneThatDiedAtWork) {
   lock_.BeginWrite();
   FakeProbe probe;
   probe.dead = 7;
-  ASSERT_EQ(lock_.Take(0, probe, Patiently().deadline), RobustLock::Outcome::kRecovered);
+  ASSERT_EQ(lock_.Take(0, probe, Patiently().deadline), RobustLock::Vote::kRecovered);
   {
     const StripeHold<StripeUse::kReading> holding(&lock_);
   }

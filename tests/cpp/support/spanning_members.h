@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "transport/membership.h"
+#include "node/membership.h"
 
 namespace multiverso::testing {
 
