@@ -4,7 +4,7 @@ A test module names the program and the jobs::
 
     TestOptimizers = CaseJobs(optimizers, on_ranks(1, 2) | on_nodes((4, 2))).tests()
 
-``pytest tests/mpi/test_optimizers.py -k "2_ranks and name_of_case"`` starts one job that runs one case.
+``pytest tests/mpi/test_optimizers.py -k "2_ranks and CASE"`` starts one job, which runs one case.
 """
 
 import functools

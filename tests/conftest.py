@@ -10,8 +10,8 @@ import pytest
 if (Path(sys.executable).parent / "ompi_info").exists():
     import launch
 
-    # Tests also start jobs through programs of the project, which inherit these settings.
-    os.environ.update({**launch.OPEN_MPI, **os.environ})
+    # Programs that the tests start inherit these settings when they start jobs.
+    os.environ.update(launch.environment())
 
 if importlib.util.find_spec("theano"):
     # Theano 1.0.5 searches for a BLAS with distutils, which Python no longer has.
