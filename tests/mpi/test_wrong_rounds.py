@@ -14,8 +14,6 @@ PROGRAM = "wrong_rounds.py"
 #: Ranks and ranks per node: all on one node, and on two or three.
 JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
 
-pytestmark = pytest.mark.long
-
 
 @functools.cache
 def disagreements(np, per_node):

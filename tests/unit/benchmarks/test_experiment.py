@@ -6,6 +6,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.frameworks
+
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 sys.path.insert(0, str(FOLDER))
 

@@ -12,15 +12,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-
-# Set where other environments run the rest: "frameworks" for blocks that need one, or the names of
-# modules, like "jax,flax", for blocks that import one of them.
-ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
 
 # Seconds after which a block is killed: far more than any takes.
 WALL_LIMIT = 120
@@ -81,16 +79,9 @@ def modules_of(code):
     return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 
-def why_not_here(code):
-    """Return why the code is not to be run in this environment, or None."""
-    names = modules_of(code)
-    if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
-        return f"{', '.join(missing)} not installed"
-    if ONLY == "frameworks" and not names:
-        return "needs no framework"
-    if ONLY not in ("", "frameworks") and not names.intersection(ONLY.split(",")):
-        return f"imports none of {ONLY}"
-    return None
+def missing_modules(code):
+    """Return the modules that the code imports and this environment lacks."""
+    return sorted(name for name in modules_of(code) if importlib.util.find_spec(name) is None)
 
 
 def run(code, limit=WALL_LIMIT):
@@ -121,14 +112,23 @@ def run(code, limit=WALL_LIMIT):
 
 
 class TestThePages(unittest.TestCase):
-    def test_python_blocks_run_and_print_what_stands_below_them(self):
+    def test_python_blocks_run_and_print_the_output_shown(self):
+        self.check_blocks(with_frameworks=False)
+
+    @pytest.mark.frameworks
+    def test_python_blocks_with_frameworks_run_and_print_the_output_shown(self):
+        self.check_blocks(with_frameworks=True)
+
+    def check_blocks(self, with_frameworks):
         seen = 0
         for page in PAGES:
             for line, code, expected in blocks_of(page.read_text("utf-8")):
+                if bool(modules_of(code)) != with_frameworks:
+                    continue
                 with self.subTest(f"{page.relative_to(ROOT)}:{line}"):
                     seen += 1
-                    if reason := why_not_here(code):
-                        self.skipTest(reason)
+                    if missing := missing_modules(code):
+                        self.skipTest(f"needs {', '.join(missing)}")
                     status, output, errors = run(code)
                     self.assertEqual(status, 0, errors)
                     if expected is not None:
@@ -205,8 +205,7 @@ class TestTheChecks(unittest.TestCase):
         self.assertIn("killed after 3 s", errors)
 
     def test_a_missing_module_is_named(self):
-        reason = why_not_here("import no_such_thing.x, os, numpy")
-        self.assertEqual(reason, "no_such_thing not installed")
+        self.assertEqual(missing_modules("import no_such_thing.x, os, numpy"), ["no_such_thing"])
 
 
 if __name__ == "__main__":

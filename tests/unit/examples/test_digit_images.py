@@ -9,9 +9,12 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
 from digit_images import IDX_NAMES, DataError, load_digit_images  # noqa: E402
+
+pytestmark = pytest.mark.slow
 
 TRAIN, TEST, SIDE = 60, 7, 28
 
