@@ -184,7 +184,7 @@ class TestTheTree(unittest.TestCase):
     def test_no_core_layer_includes_one_above_it(self):
         self.assertEqual(include_faults(ROOT / "src"), [])
 
-    def test_only_the_transport_knows_mpi(self):
+    def test_only_the_transport_layer_names_mpi(self):
         self.assertEqual(mpi_faults(ROOT / "src"), [])
 
     def test_no_module_imports_one_above_it(self):
@@ -193,7 +193,7 @@ class TestTheTree(unittest.TestCase):
     def test_no_modules_import_each_other_in_a_cycle(self):
         self.assertEqual(cycles(module_graph(ROOT / "multiverso")), [])
 
-    def test_something_was_read(self):
+    def test_source_files_are_found(self):
         self.assertGreater(len(list(core_files(ROOT / "src"))), 20)
         self.assertGreater(len(list((ROOT / "multiverso").rglob("*.py"))), 5)
 
@@ -223,12 +223,12 @@ class TestTheChecks(unittest.TestCase):
         self.write("src/transport/mpi_api.cc", 'auto* f = Find("MPI_Init"); MPI_Comm c;\n')
         return self.top / "src"
 
-    def test_a_sound_core_passes(self):
+    def test_valid_core_passes(self):
         src = self.sound_core()
         self.assertEqual(include_faults(src), [])
         self.assertEqual(mpi_faults(src), [])
 
-    def test_an_include_that_points_up_is_found_however_it_is_written(self):
+    def test_finds_every_form_of_include_that_points_up(self):
         src = self.sound_core()
         for include in (
             '#include "table/table.h"',
@@ -245,19 +245,19 @@ class TestTheChecks(unittest.TestCase):
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("base/dtype.cc: base includes", faults[0])
 
-    def test_an_include_in_a_comment_is_none(self):
+    def test_ignores_includes_in_comments(self):
         src = self.sound_core()
         self.write(
             "src/base/dtype.cc", '// #include "table/table.h"\n/*\n#include "c_api/a.h"\n*/\n'
         )
         self.assertEqual(include_faults(src), [])
 
-    def test_a_folder_without_a_rank_is_found(self):
+    def test_finds_a_folder_without_a_layer(self):
         src = self.sound_core()
         self.write("src/misc/helper.cc", "")
         self.assertIn("misc", "".join(include_faults(src)))
 
-    def test_a_name_of_mpi_outside_the_transport_is_found(self):
+    def test_finds_mpi_names_outside_the_transport(self):
         src = self.sound_core()
         for code in ("MPI_Comm comm;", 'Find("MPI_Send");', "#include <mpi.h>"):
             with self.subTest(code):
@@ -281,12 +281,12 @@ class TestTheChecks(unittest.TestCase):
         )
         return self.top / "multiverso"
 
-    def test_a_sound_package_passes(self):
+    def test_valid_package_passes(self):
         package = self.sound_package()
         self.assertEqual(import_faults(package), [])
         self.assertEqual(cycles(module_graph(package)), [])
 
-    def test_an_import_that_points_up_is_found_however_it_is_written(self):
+    def test_finds_every_form_of_import_that_points_up(self):
         package = self.sound_package()
         for code in (
             "import multiverso.api",
@@ -304,14 +304,14 @@ class TestTheChecks(unittest.TestCase):
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("errors: errors imports ", faults[0])
 
-    def test_a_cycle_inside_a_package_is_found(self):
+    def test_finds_a_cycle_inside_a_package(self):
         package = self.sound_package()
         self.write("multiverso/_native/capi.py", "def f():\n    from . import library\n")
         self.assertEqual(import_faults(package), [])
         expected = ["_native.capi -> _native.library -> _native.capi"]
         self.assertEqual(cycles(module_graph(package)), expected)
 
-    def test_an_import_for_the_type_checker_is_none(self):
+    def test_ignores_imports_for_type_checking(self):
         package = self.sound_package()
         code = (
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from multiverso import api\n"
@@ -319,11 +319,7 @@ class TestTheChecks(unittest.TestCase):
         self.write("multiverso/errors.py", code)
         self.assertEqual(import_faults(package), [])
 
-    def test_a_module_without_a_rank_is_found(self):
+    def test_finds_a_module_without_a_layer(self):
         package = self.sound_package()
         self.write("multiverso/misc.py", "")
         self.assertIn("misc", "".join(import_faults(package)))
-
-
-if __name__ == "__main__":
-    unittest.main()
