@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -22,7 +22,7 @@ Result<std::string> FolderOf(const char* directory) {
   return folder;
 }
 
-Result<Wish> WishOf(const MV_SaveOptions* options) {
+Result<CheckpointRequest> WishOf(const MV_SaveOptions* options) {
   if (options == nullptr || options->struct_size != sizeof(MV_SaveOptions)) {
     return Status(Code::kValue,
                   StrCat("MV_SaveOptions.struct_size: expected ", sizeof(MV_SaveOptions)));
@@ -35,24 +35,24 @@ Result<Wish> WishOf(const MV_SaveOptions* options) {
   }
   const Result<std::string> folder = FolderOf(options->directory);
   if (!folder.ok()) return folder.status();
-  Wish wish;
-  wish.folder = folder.value();
-  wish.step = options->step;
-  wish.keep = options->keep;
-  wish.flag = options->background != 0;
-  return wish;
+  CheckpointRequest request;
+  request.folder = folder.value();
+  request.step = options->step;
+  request.keep = options->keep;
+  request.flag = options->background != 0;
+  return request;
 }
 
 Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
-  Result<Wish> wish = WishOf(options);
-  if (!wish.ok()) return wish.status();
-  wish->table = table;
+  Result<CheckpointRequest> request = WishOf(options);
+  if (!request.ok()) return request.status();
+  request->table = table;
   auto together = UsingTogether(session);
   if (!together.ok()) return together.status();
   SessionEntry* const entry = together.value()->use.get();
-  return Drive(Call{entry->session->StartSave(wish.value()), entry->slice,
+  return Drive(Call{entry->session->StartSave(request.value()), entry->slice,
                     [held = together.value()](const Status& status) { return status; },
-                    Note(*entry, FlightCall::kSave)});
+                    RecordCall(*entry, CallKind::kSave)});
 }
 
 Status Load(MV_Session session, const char* directory, int32_t flags, int64_t table,
@@ -63,21 +63,21 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   }
   const Result<std::string> folder = FolderOf(directory);
   if (!folder.ok()) return folder.status();
-  Wish wish;
-  wish.folder = folder.value();
-  wish.flag = (flags & MV_MISSING_OK) != 0;
-  wish.table = table;
+  CheckpointRequest request;
+  request.folder = folder.value();
+  request.flag = (flags & MV_MISSING_OK) != 0;
+  request.table = table;
   auto together = UsingTogether(session);
   if (!together.ok()) return together.status();
   SessionEntry* const entry = together.value()->use.get();
-  auto loading = entry->session->StartLoad(wish);
+  auto loading = entry->session->StartLoad(request);
   Loading* const loaded = loading.get();
   return Drive(Call{std::move(loading), entry->slice,
                     [held = together.value(), loaded, step](const Status& status) {
                       if (status.ok()) *step = loaded->step();
                       return status;
                     },
-                    Note(*entry, FlightCall::kLoad)});
+                    RecordCall(*entry, CallKind::kLoad)});
 }
 
 // The session of a table, and its number there.
@@ -120,7 +120,7 @@ int32_t MV_SessionSaveWait(MV_Session session) {
     SessionEntry* const entry = together.value()->use.get();
     return Drive(Call{entry->session->StartSaveWait(), entry->slice,
                       [held = together.value()](const Status& status) { return status; },
-                      Note(*entry, FlightCall::kSaveWait)});
+                      RecordCall(*entry, CallKind::kSaveWait)});
   });
 }
 

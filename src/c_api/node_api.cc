@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "c_api/guard.h"
 #include "multiverso/c_api.h"
-#include "transport/node_view.h"
+#include "node/node_snapshot.h"
 
 using namespace multiverso;         // NOLINT: this file is the C++ side of extern "C" functions
 using namespace multiverso::c_api;  // NOLINT
@@ -15,7 +15,7 @@ int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* len
     if (path == nullptr || length == nullptr || room < 0 || (room > 0 && json == nullptr)) {
       return Status(Code::kValue, "MV_NodeDescribe: expected a path, room and a length");
     }
-    const Result<NodeView> view = NodeView::OfFile(path);
+    const Result<NodeSnapshot> view = NodeSnapshot::OfFile(path);
     if (!view.ok()) return view.status();
     const std::string text = view.value().Json();
     *length = static_cast<int64_t>(text.size());

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -36,11 +36,11 @@ struct Held {
   Held(HandleTable<ParamSyncEntry>::Use with, TableUse on)
       : entry(std::move(with)),
         table_use(std::move(on)),
-        turn(&entry->is_running),
+        guard(&entry->is_running),
         round_turn(table_use->table->HasRounds() ? &table_use->in_round_call : nullptr) {}
 
   Status Check() const {
-    if (!turn.Check("").ok()) {
+    if (!guard.Check("").ok()) {
       return Status(Code::kState, "another thread is at a sync of the same parameters");
     }
     return round_turn.Check("table");
@@ -51,8 +51,8 @@ struct Held {
 
   HandleTable<ParamSyncEntry>::Use entry;
   TableUse table_use;
-  Turn turn;
-  Turn round_turn;
+  CallGuard guard;
+  CallGuard round_turn;
 };
 
 // A sync that has to wait: for a lock that is held for long, or for other ranks.
@@ -98,17 +98,17 @@ Status Run(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
   const auto where = [held](const Status& result) {
     return result.ok() ? result : result.In(held->table()->Where("sync"));
   };
-  FlightLog::Entry* const note =
-      Note(*held->table(), FlightCall::kExchange, held->table()->spec().count(), true, true);
+  FlightRecorder::Entry* const record =
+      RecordCall(*held->table(), CallKind::kExchange, held->table()->spec().count(), true, true);
   Progress progress;
   if (!held->table()->spans_nodes()) {
     // At once, if nothing is to be waited for.
     const WaitLimit no_wait{Instant::max(), Instant::min()};
     const Status status = held->sync()->Run(held->table(), &progress, no_wait);
-    if (!status.pending()) return where(Ended(note, status));
+    if (!status.pending()) return where(Ended(record, status));
   }
   auto call = std::make_unique<ParamSyncCall>(held, progress);
-  return Drive(Call{std::move(call), held->session()->slice, where, note});
+  return Drive(Call{std::move(call), held->session()->slice, where, record});
 }
 
 }  // namespace

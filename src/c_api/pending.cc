@@ -23,7 +23,7 @@ Status Drive(Call call) {
     ThisThreads() = std::move(call);
     return status;
   }
-  if (call.note != nullptr) call.note->End(status.code());
+  if (call.record != nullptr) call.record->End(status.code());
   return call.finish ? call.finish(status) : status;
 }
 
@@ -41,7 +41,7 @@ Status CancelPending(const std::string& reason) {
   Call call = std::move(*ThisThreads());
   ThisThreads().reset();
   call.operation->Cancel(reason);
-  if (call.note != nullptr) call.note->End(Code::kAborted);
+  if (call.record != nullptr) call.record->End(Code::kAborted);
   if (call.finish) (void)call.finish(Status(Code::kAborted, reason));
   return Status::Ok();
 }

@@ -10,7 +10,7 @@
 
 #include "base/operation.h"
 #include "base/status.h"
-#include "transport/flight_log.h"
+#include "node/flight_recorder.h"
 
 namespace multiverso::c_api {
 
@@ -20,7 +20,7 @@ struct Call {
   // What the caller gets: is given the operation's status and returns the call's. It also holds
   // what must stay in use while the call lasts.
   std::function<Status(const Status&)> finish;
-  FlightLog::Entry* note = nullptr;  // ended before `finish`, which may end the session
+  FlightRecorder::Entry* record = nullptr;  // ended before `finish`, which may end the session
 };
 
 // Steps the call until it is done or its slice is over; then it is pending in this thread.

@@ -95,8 +95,8 @@ Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session) {
   if (!use) return WhyStale("session");
   SessionEntry* const entry = use.get();
   auto together = std::make_shared<CollectiveUse>(
-      CollectiveUse{std::move(use), Turn(&entry->in_collective_call)});
-  MV_RETURN_IF_NOT_OK(together->turn.Check("session"));
+      CollectiveUse{std::move(use), CallGuard(&entry->in_collective_call)});
+  MV_RETURN_IF_NOT_OK(together->guard.Check("session"));
   return together;
 }
 

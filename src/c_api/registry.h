@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "c_api/call_guard.h"
 #include "c_api/handles.h"
-#include "c_api/turn.h"
 #include "multiverso/c_api.h"
 #include "session/session.h"
 
@@ -48,7 +48,7 @@ TableUse Using(MV_Table table);
 // the use does.
 struct CollectiveUse {
   SessionUse use;
-  Turn turn;
+  CallGuard guard;
 };
 Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session);
 

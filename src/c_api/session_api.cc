@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -152,7 +152,7 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
     description->server_id = members.server_id();
     description->num_workers = members.num_workers();
     description->num_servers = members.num_servers();
-    description->master_rank = use->session->group()->peers()->MasterNow();
+    description->master_rank = use->session->group()->peers()->CurrentMaster();
     description->node = members.node();
     description->num_nodes = members.num_nodes();
     description->local_rank = members.local_rank();
@@ -185,7 +185,7 @@ int32_t MV_SessionBarrier(MV_Session session) {
     SessionEntry* const entry = together.value()->use.get();
     return Drive(Call{entry->session->StartBarrier(), entry->slice,
                       [held = together.value()](const Status& status) { return status; },
-                      Note(*entry, FlightCall::kBarrier)});
+                      RecordCall(*entry, CallKind::kBarrier)});
   });
 }
 
@@ -209,7 +209,7 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
     return Drive(
         Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count), entry->slice,
              [held = together.value()](const Status& status) { return status; },
-             Note(*entry, FlightCall::kAggregate, count * SizeOf(static_cast<DType>(dtype)))});
+             RecordCall(*entry, CallKind::kAggregate, count * SizeOf(static_cast<DType>(dtype)))});
   });
 }
 
@@ -235,12 +235,12 @@ int32_t MV_SessionClose(MV_Session session) {
                       // collective call comes after this one.
                       [held = std::move(together.value()), session](const Status& status) mutable {
                         NoteLosses(*held->use->session);
-                        held->turn.Keep();
+                        held->guard.Keep();
                         held.reset();
                         const Status withdrawn = Withdraw(session);
                         return status.ok() ? withdrawn : status;
                       },
-                      Note(*entry, FlightCall::kClose)});
+                      RecordCall(*entry, CallKind::kClose)});
   });
 }
 

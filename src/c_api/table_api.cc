@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/text.h"
+#include "c_api/call_recording.h"
 #include "c_api/guard.h"
-#include "c_api/note.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "multiverso/c_api.h"
@@ -65,51 +65,51 @@ class TableCall final : public Operation {
 // A table in use for a call that one thread makes at a time. The turn ends before the use does.
 struct ExclusiveUse {
   TableUse use;
-  Turn turn;
+  CallGuard guard;
 };
 
 // Makes a checked call on a table: at once if no lock is held for long, which is the usual case
 // and costs no clock and no allocation, otherwise as an operation that waits.
 template <class Body>
-Status Make(TableUse use, const char* name, FlightLog::Entry* note, Body body) {
-  Turn turn(use->table->HasRounds() ? &use->in_round_call : nullptr);
-  const Status turn_status = turn.Check("table");
-  if (!turn_status.ok()) return Ended(note, turn_status);
+Status Make(TableUse use, const char* name, FlightRecorder::Entry* record, Body body) {
+  CallGuard guard(use->table->HasRounds() ? &use->in_round_call : nullptr);
+  const Status guard_status = guard.Check("table");
+  if (!guard_status.ok()) return Ended(record, guard_status);
   Progress progress;
   const WaitLimit no_wait{Instant::max(), Instant::min()};
   const Status status = body(&progress, no_wait);
-  if (!status.pending()) return Ended(note, status);
+  if (!status.pending()) return Ended(record, status);
   SessionEntry* const session = use->session;
   const Table* const table = use->table;
   auto call = std::make_unique<TableCall>(table, std::move(body), progress,
                                           session->session->NextDeadline());
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
   return Drive(Call{std::move(call), session->slice,
                     [held, table, name](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
                     },
-                    note});
+                    record});
 }
 
 // Makes a checked call on a table whose rows lie on several nodes, and keeps `merged` until its
 // end.
-Status MakeSpanning(TableUse use, const char* name, FlightLog::Entry* note,
+Status MakeSpanning(TableUse use, const char* name, FlightRecorder::Entry* record,
                     const TableRequest& request,
                     std::shared_ptr<const MergedRows> merged = nullptr) {
   SessionEntry* const session = use->session;
   Table* const table = use->table;
   const bool in_round = table->HasRounds() && request.kind != RequestKind::kSetHyper;
-  Turn turn(in_round ? &use->in_round_call : nullptr);
-  const Status turn_status = turn.Check("table");
-  if (!turn_status.ok()) return Ended(note, turn_status);
+  CallGuard guard(in_round ? &use->in_round_call : nullptr);
+  const Status guard_status = guard.Check("table");
+  if (!guard_status.ok()) return Ended(record, guard_status);
   const Instant deadline = session->session->NextDeadline();
   auto call = in_round ? table->Start(request, deadline) : table->StartAtServers(request, deadline);
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
   return Drive(Call{std::move(call), session->slice,
                     [held, table, name, merged = std::move(merged)](const Status& result) {
                       return result.ok() ? result : result.In(table->Where(name));
                     },
-                    note});
+                    record});
 }
 
 TableRequest Request(RequestKind kind, const void* delta, void* out) {
@@ -130,20 +130,21 @@ TableRequest RowRequest(RequestKind kind, const int64_t* row_ids, int64_t num_id
 
 Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, void* out) {
   SessionEntry* const session = use->session;
-  Turn turn(&session->in_collective_call);
-  MV_RETURN_IF_NOT_OK(turn.Check("session"));
+  CallGuard guard(&session->in_collective_call);
+  MV_RETURN_IF_NOT_OK(guard.Check("session"));
   Table* const table = use->table;
   auto get = std::make_unique<CollectiveGet>(table, row_ids, num_ids, out,
                                              session->session->NextDeadline());
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(turn)});
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
   const int64_t count =
       row_ids == nullptr ? table->spec().count() : num_ids * table->spec().num_col;
-  FlightLog::Entry* const note = Note(*table, FlightCall::kCollectiveGet, count, true, false);
+  FlightRecorder::Entry* const record =
+      RecordCall(*table, CallKind::kCollectiveGet, count, true, false);
   return Drive(Call{std::move(get), session->slice,
                     [held, table](const Status& result) {
                       return result.ok() ? result : result.In(table->Where("get"));
                     },
-                    note});
+                    record});
 }
 
 Status CheckFlags(int32_t flags) {
@@ -217,7 +218,7 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
                         if (handle.ok()) *table = handle.value();
                         return handle.status();
                       },
-                      Note(*entry, FlightCall::kCreateTable)});
+                      RecordCall(*entry, CallKind::kCreateTable)});
   });
 }
 
@@ -260,11 +261,11 @@ int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
     if (flags != 0 && !target->EveryGetIsCollective()) {
       return MakeCollectiveGet(std::move(use), nullptr, 0, out);
     }
-    FlightLog::Entry* const note = Note(*target, FlightCall::kGet, count, true, false);
+    FlightRecorder::Entry* const record = RecordCall(*target, CallKind::kGet, count, true, false);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get", note, Request(RequestKind::kGet, nullptr, out));
+      return MakeSpanning(std::move(use), "get", record, Request(RequestKind::kGet, nullptr, out));
     }
-    return Make(std::move(use), "get", note, [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "get", record, [=](Progress* progress, const WaitLimit& limit) {
       return target->Get(out, progress, limit);
     });
   });
@@ -277,11 +278,12 @@ int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
     if (!use) return WhyStale("table");
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add", delta, count));
-    FlightLog::Entry* const note = Note(*target, FlightCall::kAdd, count, false, true);
+    FlightRecorder::Entry* const record = RecordCall(*target, CallKind::kAdd, count, false, true);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add", note, Request(RequestKind::kAdd, delta, nullptr));
+      return MakeSpanning(std::move(use), "add", record,
+                          Request(RequestKind::kAdd, delta, nullptr));
     }
-    return Make(std::move(use), "add", note, [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "add", record, [=](Progress* progress, const WaitLimit& limit) {
       return target->Add(delta, progress, limit);
     });
   });
@@ -295,12 +297,12 @@ int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t cou
     Table* const target = use->table;
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", delta, count));
     MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", out, count));
-    FlightLog::Entry* const note = Note(*target, FlightCall::kAddGet, count, true, true);
+    FlightRecorder::Entry* const record = RecordCall(*target, CallKind::kAddGet, count, true, true);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add_get", note,
+      return MakeSpanning(std::move(use), "add_get", record,
                           Request(RequestKind::kAddGet, delta, out));
     }
-    return Make(std::move(use), "add_get", note, [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "add_get", record, [=](Progress* progress, const WaitLimit& limit) {
       return target->AddGet(delta, out, progress, limit);
     });
   });
@@ -320,12 +322,13 @@ int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
       static constexpr int64_t kNoRows[1] = {0};
       return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);
     }
-    FlightLog::Entry* const note = Note(*target, FlightCall::kGetRows, count, true, false);
+    FlightRecorder::Entry* const record =
+        RecordCall(*target, CallKind::kGetRows, count, true, false);
     if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get", note,
+      return MakeSpanning(std::move(use), "get", record,
                           RowRequest(RequestKind::kGetRows, row_ids, num_ids, nullptr, out));
     }
-    return Make(std::move(use), "get", note, [=](Progress* progress, const WaitLimit& limit) {
+    return Make(std::move(use), "get", record, [=](Progress* progress, const WaitLimit& limit) {
       return target->GetRows(row_ids, num_ids, out, progress, limit);
     });
   });
@@ -343,13 +346,14 @@ int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
     if (!merged.ok()) return merged.status();
     const std::shared_ptr<const MergedRows> held = merged.value();  // until the call has ended
     const RowDelta rows = held == nullptr ? RowDelta{row_ids, num_ids, delta} : held->delta();
-    FlightLog::Entry* const note = Note(*target, FlightCall::kAddRows, count, false, true);
+    FlightRecorder::Entry* const record =
+        RecordCall(*target, CallKind::kAddRows, count, false, true);
     if (target->spans_nodes()) {
       return MakeSpanning(
-          std::move(use), "add", note,
+          std::move(use), "add", record,
           RowRequest(RequestKind::kAddRows, rows.ids, rows.count, rows.values, nullptr), held);
     }
-    return Make(std::move(use), "add", note,
+    return Make(std::move(use), "add", record,
                 [target, rows, held](Progress* progress, const WaitLimit& limit) {
                   return target->AddRows(rows.ids, rows.count, rows.values, progress, limit);
                 });
@@ -372,7 +376,8 @@ int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
     MV_RETURN_IF_NOT_OK(use->table->SetHyper(hyper, value));
     if (!use->table->is_on_other_nodes()) return Status::Ok();
     const TableRequest request = use->table->HyperRequest(hyper, value);
-    FlightLog::Entry* const note = Note(*use->table, FlightCall::kSetHyper, 0, false, false);
-    return MakeSpanning(std::move(use), "set_hyper", note, request);
+    FlightRecorder::Entry* const record =
+        RecordCall(*use->table, CallKind::kSetHyper, 0, false, false);
+    return MakeSpanning(std::move(use), "set_hyper", record, request);
   });
 }

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/without_signals.h"
-#include "checkpoint/behind_writer.h"
+#include "checkpoint/async_writer.h"
 #include "checkpoint/data_file.h"
 #include "checkpoint/reader.h"
 
@@ -139,7 +139,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   for (auto& room : rooms) room.resize(static_cast<size_t>(kBlockBytes));
   std::vector<uint32_t> checksums;
   checksums.reserve(static_cast<size_t>(header.checksums) + 1);
-  BehindWriter writer(file);
+  AsyncWriter writer(file);
   for (size_t i = 0; i < header.sections.size(); ++i) {
     const Section& section = header.sections[i];
     for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {

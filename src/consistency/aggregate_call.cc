@@ -14,15 +14,15 @@ std::string Describe(const AggregateCall& call) {
 
 }  // namespace
 
-void AggregateCall::Announce(Circle* workers) const {
-  workers->Arrive(CallKind::kAggregate, this, sizeof(*this));
+void AggregateCall::Announce(Group* workers) const {
+  workers->Arrive(CollectiveKind::kAggregate, this, sizeof(*this));
 }
 
-AggregateCall AggregateCall::Of(const Circle& workers, int rank) {
+AggregateCall AggregateCall::Of(const Group& workers, int rank) {
   return workers.deposit(rank).Read<AggregateCall>();
 }
 
-Status AggregateCall::CheckSame(const Circle& workers) {
+Status AggregateCall::CheckSame(const Group& workers) {
   const std::vector<int> present = workers.present();
   const AggregateCall one = Of(workers, present.front());
   for (const int rank : present) {

@@ -39,7 +39,7 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
   std::vector<int> there;
   for (const int rank : group_->workers()->members()) {
-    if (!group_->peers()->IsCountedOut(rank)) there.push_back(rank);
+    if (!group_->peers()->IsExcluded(rank)) there.push_back(rank);
   }
   SumOver(std::move(there));
   StageChunk();
@@ -104,9 +104,10 @@ Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
   for (const int rank : ranks_) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
     return group_->peers()->About(
-        rank, Status(Code::kPeerLost,
-                     StrCat(group_->members().NameRank(rank), " ", group_->peers()->WhyGone(rank),
-                            " in the middle of aggregate: a part of the array has been summed")));
+        rank,
+        Status(Code::kPeerLost,
+               StrCat(group_->members().NameRank(rank), " ", group_->peers()->ExitReason(rank),
+                      " in the middle of aggregate: a part of the array has been summed")));
   }
   return Status::Ok();
 }
@@ -166,7 +167,7 @@ Status Aggregation::Step(const WaitLimit& limit) {
         return End();
       }
       SumPart(PartBegin(me_), PartBegin(me_ + 1));
-      group_->workers()->Arrive(CallKind::kAggregate);
+      group_->workers()->Arrive(CollectiveKind::kAggregate);
       phase_ = Phase::kSummed;
       continue;
     }

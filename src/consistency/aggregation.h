@@ -22,7 +22,7 @@
 
 #include "base/dtype.h"
 #include "base/operation.h"
-#include "transport/node_group.h"
+#include "group/node_group.h"
 
 namespace multiverso {
 

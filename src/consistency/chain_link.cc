@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kFarewell = std::chrono::milliseconds(200);
 
-// MPI reports the end of the other side as an error of what was under way to or from it.
+// MPI reports the death of a peer as an error of the messages in flight to or from it.
 Status With(int rank, const Status& status) {
   if (status.code() != Code::kTransport) return status;
   PeerFault peer;
@@ -29,15 +29,15 @@ ChainLink::ChainLink(Messenger* messenger, int previous, int next, int tag, int6
 }
 
 ChainLink::~ChainLink() {
-  // Those who are to receive it are polling.
+  // The receivers are polling, so this wait is short.
   const Instant until = Clock::now() + kFarewell;
   while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
   for (Neighbour& side : sides_) {
-    // Memory that the transport may still use is better lost than used twice.
-    for (Parcel& parcel : side.receives) {
+    // Leaking memory that the transport may still use is better than reusing it.
+    for (InFlightRequest& parcel : side.receives) {
       if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
     }
-    for (Parcel& parcel : side.sends) (void)parcel.piece.release();  // NOLINT
+    for (InFlightRequest& parcel : side.sends) (void)parcel.piece.release();  // NOLINT
   }
 }
 
@@ -53,14 +53,14 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
   Neighbour& side = sides_[from];
   piece->reset();
   while (side.receives.size() < kWindow) {
-    side.receives.push_back(Parcel{NewPiece(), {}});
-    Parcel& parcel = side.receives.back();
+    side.receives.push_back(InFlightRequest{NewPiece(), {}});
+    InFlightRequest& parcel = side.receives.back();
     const Status posted = messenger_->Receive(side.rank, tag_, parcel.piece->data(),
                                               parcel.piece->room(), &parcel.ticket);
     if (!posted.ok()) side.receives.pop_back();
     MV_RETURN_IF_NOT_OK(With(side.rank, posted));
   }
-  Parcel& first = side.receives.front();
+  InFlightRequest& first = side.receives.front();
   bool done = false;
   MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&first.ticket, &done, &first.piece->bytes)));
   if (!done) return Status::Ok();
@@ -71,8 +71,8 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
 
 Status ChainLink::Send(Side to, std::unique_ptr<ChainPiece> piece) {
   Neighbour& side = sides_[to];
-  side.sends.push_back(Parcel{std::move(piece), {}});
-  Parcel& parcel = side.sends.back();
+  side.sends.push_back(InFlightRequest{std::move(piece), {}});
+  InFlightRequest& parcel = side.sends.back();
   const Status sent =
       messenger_->Send(side.rank, tag_, parcel.piece->data(), parcel.piece->bytes, &parcel.ticket);
   if (!sent.ok()) side.sends.pop_back();

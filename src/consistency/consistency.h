@@ -14,8 +14,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/staging.h"
+#include "group/node_group.h"
 #include "shard/shard.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 
@@ -29,14 +29,14 @@ struct ModeOptions {
 
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees it:
 // where the workers have made the same calls on the table, or never will.
-struct Fence {
+struct SyncPoint {
   uint64_t number = 0;    // counted in the session, from 1
   const char* call = "";  // its name, for messages
   bool is_last = false;   // no round comes after it
 };
 
 // Calls of a worker on a table, as far as they count at a fence.
-struct CallsMade {
+struct CallDigest {
   uint64_t number = 0;
   uint64_t digest = 0;  // of which they were, in their order
 };
@@ -63,14 +63,14 @@ class Consistency {
   virtual void Finish() = 0;
   // This worker is about to join that call. Gives the session up, for a mismatch, if the workers'
   // calls on the table do not agree there.
-  virtual void ComeTo(const Fence& fence) = 0;
+  virtual void ReachSyncPoint(const SyncPoint& fence) = 0;
 
   // ---- Where workers are on several nodes, and do not see each other at the fence
   // Which of this worker's calls count there: the same on all workers that have not finished.
-  virtual CallsMade CallsBefore(const Fence& /*fence*/) const { return CallsMade(); }
+  virtual CallDigest CallsBefore(const SyncPoint& /*fence*/) const { return CallDigest(); }
   // All have come to it: mismatch if their calls do not agree; pending while the clocks of some
   // have not come.
-  virtual Status CompareAt(const Fence& /*fence*/) { return Status::Ok(); }
+  virtual Status CompareAt(const SyncPoint& /*fence*/) { return Status::Ok(); }
   // This worker has released the table.
   virtual void Depart() {}
   // How many rounds have been applied to what gets read, if they are applied one by one.

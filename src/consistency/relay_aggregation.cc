@@ -58,20 +58,20 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
         StageOrEnd();
         break;
       case Phase::kStaged:
-        MV_RETURN_IF_NOT_OK(group_->neighbours()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(group_->node_workers()->Meet(limit));
         CheckNeighbours();
         phase_ = Phase::kSum;
         break;
       case Phase::kSum:
         if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
-        group_->neighbours()->Arrive(CallKind::kAggregate, &lost_, sizeof(lost_));
+        group_->node_workers()->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
         phase_ = Phase::kSummed;
         break;
       case Phase::kSummed: {
-        MV_RETURN_IF_NOT_OK(group_->neighbours()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(group_->node_workers()->Meet(limit));
         CheckNeighbours();
         const int leader = here_.front();
-        if (lost_ < 0) lost_ = group_->neighbours()->deposit(leader).Read<int>();
+        if (lost_ < 0) lost_ = group_->node_workers()->deposit(leader).Read<int>();
         if (lost_ < 0) {
           std::memcpy(data_ + Bytes(ChunkBegin()), scratch(leader),
                       static_cast<size_t>(Bytes(ChunkCount())));
@@ -82,7 +82,7 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
       }
       case Phase::kEnd:
         MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-        return Outcome();
+        return Vote();
     }
   }
 }
@@ -105,30 +105,30 @@ void RelayAggregation::TakePart() {
 void RelayAggregation::StageOrEnd() {
   has_passed_on_ = false;
   if (lost_ >= 0 || chunk_ == chunks_) {
-    group_->workers()->Arrive(CallKind::kAggregate, &lost_, sizeof(lost_));
+    group_->workers()->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
     phase_ = Phase::kEnd;
     return;
   }
   std::memcpy(scratch(group_->rank()), data_ + Bytes(ChunkBegin()),
               static_cast<size_t>(Bytes(ChunkCount())));
-  group_->neighbours()->Arrive(CallKind::kAggregate);
+  group_->node_workers()->Arrive(CollectiveKind::kAggregate);
   phase_ = Phase::kStaged;
 }
 
 void RelayAggregation::CheckNeighbours() {
-  const std::vector<int> present = group_->neighbours()->present();
+  const std::vector<int> present = group_->node_workers()->present();
   for (const int rank : here_) {
     if (lost_ >= 0 || std::find(present.begin(), present.end(), rank) != present.end()) continue;
     lost_ = rank;
   }
 }
 
-Status RelayAggregation::Outcome() const {
+Status RelayAggregation::Vote() const {
   for (const int rank : group_->workers()->present()) {
     const int lost = group_->workers()->deposit(rank).Read<int>();
     if (lost < 0) continue;
     // The news may still be on their way here.
-    const std::string gone = group_->peers()->WhyGone(lost);
+    const std::string gone = group_->peers()->ExitReason(lost);
     return group_->peers()->About(
         lost, Status(Code::kPeerLost,
                      StrCat(group_->members().NameRank(lost), " ", gone.empty() ? "was lost" : gone,
@@ -152,7 +152,7 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
       look = now + kLook;
       MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
       const auto lost = std::find_if(there_.begin(), there_.end(), [&](int rank) {
-        return !group_->peers()->WhyGone(rank).empty();
+        return !group_->peers()->ExitReason(rank).empty();
       });
       if (lost != there_.end()) {
         lost_ = *lost;
@@ -246,7 +246,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     if (header.magic == kMagic && header.meeting < meeting_) continue;
     if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {
-      group_->intercom()->Drop("an aggregate", leader);
+      group_->control_channel()->Drop("an aggregate", leader);
       continue;
     }
     *values = bytes.substr(sizeof(header));

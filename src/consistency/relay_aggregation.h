@@ -18,7 +18,7 @@
 #include "base/backoff.h"
 #include "base/dtype.h"
 #include "base/operation.h"
-#include "transport/node_group.h"
+#include "group/node_group.h"
 
 namespace multiverso {
 
@@ -33,7 +33,7 @@ class RelayAggregation final : public Operation {
  private:
   enum class Phase { kBegin, kStaged, kSum, kSummed, kEnd };
 
-  Messenger* messenger() const { return group_->intercom()->messenger(); }
+  Messenger* messenger() const { return group_->control_channel()->messenger(); }
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
   int64_t ChunkBegin() const { return chunk_ * in_chunk_; }
   int64_t ChunkCount() const { return std::min(count_, ChunkBegin() + in_chunk_) - ChunkBegin(); }
@@ -57,7 +57,7 @@ class RelayAggregation final : public Operation {
   // What that leader sends of this chunk, if it has come.
   Status TakeFrom(int leader, std::string* values, bool* came);
   // What came of it, on all alike.
-  Status Outcome() const;
+  Status Vote() const;
 
   NodeGroup* group_;
   DType dtype_;

@@ -48,7 +48,7 @@ Status ReplicaRounds::WaitForBuffer(const char* call, const WaitLimit& limit, in
 Status ReplicaRounds::BeginAdd(const char* call, Progress* progress, const WaitLimit& limit,
                                int* buffer) {
   if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, call, limit));
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, call, limit));
     progress->phase = kTurnTaken;
   }
   return WaitForBuffer(call, limit, buffer);
@@ -100,12 +100,12 @@ Status ReplicaRounds::AddGet(const void* delta, void* out, Progress* progress,
     case kTurnTaken: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       std::memcpy(memory_.staging().values(place_, buffer), delta,
                   static_cast<size_t>(shape_.layout.bytes()));
       Describe(/*is_rows=*/false, buffer, 0);
       AnnounceAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
       progress->phase = kStaged;
       break;
     }
@@ -134,7 +134,7 @@ Status ReplicaRounds::WaitUntilComplete(const char* call, const WaitLimit& limit
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
   // What the others had done before they came to a fence where this worker was too is to be known.
   MV_RETURN_IF_NOT_OK(clocks_.Await(
-      call, limit, [&] { return clocks_.AllAtMyFence(); },
+      call, limit, [&] { return clocks_.AllAtMySyncPoint(); },
       [&](int worker) {
         return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
       }));
@@ -165,7 +165,7 @@ template <class Copy>
 Status ReplicaRounds::GetWith(Progress* progress, const WaitLimit& limit, Copy copy) {
   if (progress->phase == kEnter) {
     if (clocks_.i_have_finished()) return Snapshot(limit, copy);
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kGet, "get", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kGet, "get", limit));
     progress->phase = kTurnTaken;
   }
   MV_RETURN_IF_NOT_OK(WaitUntilApplied(clocks_.my_adds(), "get", limit));

@@ -30,9 +30,11 @@ class ReplicaRounds final : public Consistency {
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                  const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
-  void ComeTo(const Fence& fence) override { clocks_.ComeTo(fence); }
-  Status CompareAt(const Fence& fence) override { return clocks_.CompareAt(fence); }
-  CallsMade CallsBefore(const Fence& fence) const override { return clocks_.CallsBefore(fence); }
+  void ReachSyncPoint(const SyncPoint& fence) override { clocks_.ReachSyncPoint(fence); }
+  Status CompareAt(const SyncPoint& fence) override { return clocks_.CompareAt(fence); }
+  CallDigest CallsBefore(const SyncPoint& fence) const override {
+    return clocks_.CallsBefore(fence);
+  }
   void Depart() override { clocks_.Depart(); }
   uint64_t rounds_applied() const override {
     return memory_.words()->applied.load(std::memory_order_acquire);

@@ -30,9 +30,9 @@ std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(NodeGroup* group) {
   const auto me =
       static_cast<size_t>(std::find(chain.begin(), chain.end(), group->rank()) - chain.begin());
   if (me == chain.size()) return nullptr;
-  return std::make_unique<ChainLink>(group->intercom()->messenger(), me == 0 ? -1 : chain[me - 1],
-                                     me + 1 == chain.size() ? -1 : chain[me + 1], kAggregateTag,
-                                     ChainPiece::RoomFor(kPieceBytes));
+  return std::make_unique<ChainLink>(
+      group->control_channel()->messenger(), me == 0 ? -1 : chain[me - 1],
+      me + 1 == chain.size() ? -1 : chain[me + 1], kAggregateTag, ChainPiece::RoomFor(kPieceBytes));
 }
 
 SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data,
@@ -45,7 +45,7 @@ SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DTyp
       count_(count),
       in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
-      here_(group->neighbours()->members()),
+      here_(group->node_workers()->members()),
       leader_(group->members().leader_of(group->members().node())),
       began_(Clock::now()) {
   Stage(0);
@@ -91,14 +91,14 @@ Status SpanningAggregation::Step(const WaitLimit& limit) {
       backoff_.emplace(kLongestNap);
     }
     if (group_->rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
-    group_->neighbours()->Arrive(CallKind::kAggregate);
+    group_->node_workers()->Arrive(CollectiveKind::kAggregate);
     has_met_ = false;
   }
   return Status::Ok();
 }
 
 Status SpanningAggregation::Meet(const WaitLimit& limit) {
-  Circle* const circle = chunk_ == 0 ? group_->workers() : group_->neighbours();
+  Group* const circle = chunk_ == 0 ? group_->workers() : group_->node_workers();
   for (;;) {
     const Instant slice = std::min(limit.slice_end, Clock::now() + kLook);
     const Status met = circle->Meet(WaitLimit{limit.deadline, slice});
@@ -111,7 +111,7 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
 
 Status SpanningAggregation::LookAfterOthers() const {
   for (const int rank : group_->workers()->members()) {
-    const std::string gone = group_->peers()->WhyGone(rank);
+    const std::string gone = group_->peers()->ExitReason(rank);
     if (gone.empty()) continue;
     return group_->Lost(rank, StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
                                      group_->rank(), " waited for it in aggregate"));

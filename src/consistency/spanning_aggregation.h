@@ -19,8 +19,8 @@
 #include "base/dtype.h"
 #include "base/operation.h"
 #include "consistency/chain_link.h"
-#include "transport/held_failure.h"
-#include "transport/node_group.h"
+#include "group/node_group.h"
+#include "transport/deferred_failure.h"
 
 namespace multiverso {
 
@@ -61,7 +61,7 @@ class SpanningAggregation final : public Operation {
 
   NodeGroup* group_;
   ChainLink* link_;
-  HeldFailure failure_;
+  DeferredFailure failure_;
   DType dtype_;
   char* data_;
   int64_t count_;

@@ -30,7 +30,7 @@ class StalenessBound final : public Consistency {
                   const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
   // Workers may have made different numbers of calls, and all of them are applied.
-  void ComeTo(const Fence& /*fence*/) override {}
+  void ReachSyncPoint(const SyncPoint& /*fence*/) override {}
   Status Enter(bool add, const char* call, Progress* progress, const WaitLimit& limit) override;
   void CountAdd() override;
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }

@@ -202,7 +202,7 @@ void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keep_own
 
 Status SyncRounds::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, "add", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
     progress->phase = kStage;
   }
   int buffer = 0;
@@ -215,7 +215,7 @@ Status SyncRounds::Add(const void* delta, Progress* progress, const WaitLimit& l
 Status SyncRounds::AddRows(const int64_t* rows, int64_t count, const void* delta,
                            Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kAdd, "add", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
     progress->phase = kStage;
   }
   int buffer = 0;
@@ -281,7 +281,7 @@ template <class Copy>
 Status SyncRounds::GetWith(Progress* progress, const WaitLimit& limit, Copy copy) {
   if (progress->phase == kEnter) {
     if (clocks_.i_have_finished()) return Snapshot(limit, copy);
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(Turn::kGet, "get", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kGet, "get", limit));
     progress->phase = kSum;
   }
   if (clocks_.my_adds() > 0) {
@@ -316,9 +316,9 @@ Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
       // Everything that the others see of it at once, so that they look at this worker's words
       // once.
       StageWhole(buffer, delta, /*keep_own=*/true);
-      MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       clocks_.CountAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Take(Turn::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
       progress->phase = kSum;
       [[fallthrough]];
     }

@@ -39,7 +39,7 @@ class SyncRounds final : public Consistency {
   Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
                  const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
-  void ComeTo(const Fence& fence) override { clocks_.ComeTo(fence); }
+  void ReachSyncPoint(const SyncPoint& fence) override { clocks_.ReachSyncPoint(fence); }
   Status Settle(const WaitLimit& limit) override;
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }

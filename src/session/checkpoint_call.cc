@@ -4,16 +4,16 @@
 
 namespace multiverso {
 
-CheckpointCall::CheckpointCall(Checkpointing* state, CallKind kind,
-                               std::unique_ptr<Operation> fence, Wish wish, Tables tables,
-                               int64_t num_created, Instant deadline)
+CheckpointCall::CheckpointCall(Checkpointing* state, CollectiveKind kind,
+                               std::unique_ptr<Operation> fence, CheckpointRequest request,
+                               Tables tables, int64_t num_created, Instant deadline)
     : Operation(deadline),
       state_(state),
       kind_(kind),
       fence_(std::move(fence)),
       last_(state),
-      wish_(wish),
-      agreement_(state->group, kind, std::move(wish), std::move(tables), num_created) {}
+      request_(request),
+      negotiation_(state->group, kind, std::move(request), std::move(tables), num_created) {}
 
 void CheckpointCall::Cancel(const std::string& reason) {
   group()->Abort(Status(Code::kAborted, reason));
@@ -30,7 +30,7 @@ Status CheckpointCall::Begin(const WaitLimit& limit) {
       phase_ = Phase::kAgree;
       [[fallthrough]];
     case Phase::kAgree:
-      MV_RETURN_IF_NOT_OK(agreement_.Step(limit));
+      MV_RETURN_IF_NOT_OK(negotiation_.Step(limit));
       master_ = group()->peers()->MasterOf(circle()->present());
       phase_ = Phase::kSettle;
       [[fallthrough]];
@@ -46,12 +46,12 @@ Status CheckpointCall::Begin(const WaitLimit& limit) {
   return Status::Ok();
 }
 
-void CheckpointCall::ArriveWith(const Status& status, const Tidings& tidings) {
-  multiverso::ArriveWith(circle(), kind_, status, wish_.folder, tidings);
+void CheckpointCall::CastVote(const Status& status, const LeaderMessage& tidings) {
+  multiverso::CastVote(circle(), kind_, status, request_.folder, tidings);
 }
 
 Status CheckpointCall::CheckMeeting(const std::vector<int>& ranks, const std::string& task) const {
-  MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), wish_.folder));
+  MV_RETURN_IF_NOT_OK(FirstFailure(*circle(), request_.folder));
   return CheckAllCame(*group(), *circle(), ranks, task);
 }
 

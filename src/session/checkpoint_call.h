@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/operation.h"
-#include "session/agreement.h"
 #include "session/checkpointing.h"
-#include "session/outcome.h"
+#include "session/negotiation.h"
+#include "session/vote.h"
 
 namespace multiverso {
 
@@ -24,24 +24,24 @@ class CheckpointCall : public Operation {
 
  protected:
   // `fence` is the meeting of all ranks that the call begins with.
-  CheckpointCall(Checkpointing* state, CallKind kind, std::unique_ptr<Operation> fence, Wish wish,
-                 Tables tables, int64_t num_created, Instant deadline);
+  CheckpointCall(Checkpointing* state, CollectiveKind kind, std::unique_ptr<Operation> fence,
+                 CheckpointRequest request, Tables tables, int64_t num_created, Instant deadline);
 
   // Ok, again and again, when this rank has done all of the beginning.
   Status Begin(const WaitLimit& limit);
 
   Checkpointing* state() const { return state_; }
   NodeGroup* group() const { return state_->group; }
-  Circle* circle() const { return group()->everybody(); }
+  Group* circle() const { return group()->world(); }
   const Membership& members() const { return group()->members(); }
-  const Wish& wish() const { return wish_; }
+  const CheckpointRequest& request() const { return request_; }
   // After the beginning: those that all ranks have, and the master of those who came.
-  const Tables& tables() const { return agreement_.tables(); }
+  const Tables& tables() const { return negotiation_.tables(); }
   int master() const { return master_; }
   bool is_master() const { return members().rank() == master_; }
 
   // Arrives at the next meeting with how this rank has fared.
-  void ArriveWith(const Status& status, const Tidings& tidings = Tidings());
+  void CastVote(const Status& status, const LeaderMessage& tidings = LeaderMessage());
   // What came of the meeting just held: the first failure, or the loss of one of `ranks`, which had
   // not done `task`.
   Status CheckMeeting(const std::vector<int>& ranks, const std::string& task) const;
@@ -50,11 +50,11 @@ class CheckpointCall : public Operation {
   enum class Phase { kFence, kLast, kAgree, kSettle, kBegun };
 
   Checkpointing* state_;
-  CallKind kind_;
+  CollectiveKind kind_;
   std::unique_ptr<Operation> fence_;
   SaveEnd last_;  // of the save before
-  Wish wish_;
-  Agreement agreement_;
+  CheckpointRequest request_;
+  Negotiation negotiation_;
   Phase phase_ = Phase::kFence;
   size_t settled_ = 0;  // tables
   int master_ = -1;

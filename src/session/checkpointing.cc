@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "checkpoint/folder.h"
-#include "session/outcome.h"
+#include "session/vote.h"
 
 namespace multiverso {
 namespace {
@@ -25,7 +25,7 @@ Status SaveEnd::Step(const WaitLimit& limit) {
     case Phase::kWrite: {
       const Status written = job->AwaitWritten(limit);
       if (written.pending()) return written;
-      ArriveWith(circle(), CallKind::kSaveWait, written, job->folder());
+      CastVote(circle(), CollectiveKind::kSaveWait, written, job->folder());
       phase_ = Phase::kMeetWritten;
       [[fallthrough]];
     }
@@ -40,7 +40,7 @@ Status SaveEnd::Step(const WaitLimit& limit) {
     case Phase::kCommit: {
       const Status committed = job->commits() ? job->AwaitCommitted(limit) : Status::Ok();
       if (committed.pending()) return committed;
-      ArriveWith(circle(), CallKind::kSaveWait, committed, job->folder());
+      CastVote(circle(), CollectiveKind::kSaveWait, committed, job->folder());
       phase_ = Phase::kMeetCommitted;
       [[fallthrough]];
     }
@@ -68,7 +68,7 @@ Status SaveEnd::End(const Status& status) {
   const auto first_here = std::find_if(present.begin(), present.end(),
                                        [&](int rank) { return state_->group->is_local(rank); });
   if (status.ok() && *first_here == state_->group->rank())
-    state_->group->NoteSaved(state_->job->path());
+    state_->group->RecordSaved(state_->job->path());
   state_->job.reset();  // its thread has ended
   if (cleans) CheckpointFolder(state_->files, folder).Abandon(saving);
   return status;

@@ -11,9 +11,9 @@
 #include "base/status.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/save_job.h"
+#include "group/node_group.h"
 #include "memory/segment.h"
 #include "table/table.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 
@@ -44,7 +44,7 @@ class SaveEnd {
  private:
   enum class Phase { kWrite, kMeetWritten, kCommit, kMeetCommitted, kDone };
 
-  Circle* circle() const { return state_->group->everybody(); }
+  Group* circle() const { return state_->group->world(); }
   Status CommitFailure() const;
   // The job has ended, with this.
   Status End(const Status& status);

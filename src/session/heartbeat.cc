@@ -10,7 +10,7 @@ namespace multiverso {
 Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(NodeGroup* group) {
   std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(group));
   // Before anybody can miss it.
-  group->pulse()->Beat();
+  group->failure_detector()->Beat();
   const WithoutSignals without_signals;
   try {
     heartbeat->thread_ = std::thread(&Heartbeat::Run, heartbeat.get());
@@ -26,27 +26,27 @@ Heartbeat::~Heartbeat() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (group_->lifelines() != nullptr) group_->lifelines()->Wake();
+  if (group_->connections() != nullptr) group_->connections()->Wake();
   if (thread_.joinable()) thread_.join();
 }
 
 void Heartbeat::Run() {
-  const auto interval = group_->pulse()->interval();
+  const auto interval = group_->failure_detector()->interval();
   for (Instant next = Clock::now() + interval; !SleepUntil(next); next = Clock::now() + interval) {
-    group_->pulse()->Beat();
-    group_->pulse()->Warn();
-    if (group_->intercom() != nullptr) group_->intercom()->WarnIfStuck();
+    group_->failure_detector()->Beat();
+    group_->failure_detector()->Warn();
+    if (group_->control_channel() != nullptr) group_->control_channel()->WarnIfStuck();
   }
 }
 
 bool Heartbeat::SleepUntil(Instant next) {
   std::unique_lock<std::mutex> guard(mutex_);
-  Lifelines* const lifelines = group_->lifelines();
-  if (lifelines == nullptr) return changed_.wait_until(guard, next, [&] { return stop_; });
+  PeerConnections* const connections = group_->connections();
+  if (connections == nullptr) return changed_.wait_until(guard, next, [&] { return stop_; });
   while (!stop_ && Clock::now() < next) {
     guard.unlock();
-    lifelines->Attend(next, [&](int rank, const std::string& how, int after) {
-      group_->NoteDeath(rank, how, after);
+    connections->Attend(next, [&](int rank, const std::string& how, int after) {
+      group_->RecordDeath(rank, how, after);
     });
     guard.lock();
   }

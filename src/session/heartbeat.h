@@ -1,5 +1,5 @@
 // Heartbeat: the thread with which a rank gives signs of life, whatever its program does, and
-// learns at once of the death of ranks of other nodes (Lifelines).
+// learns at once of the death of ranks of other nodes (PeerConnections).
 #ifndef MULTIVERSO_SESSION_HEARTBEAT_H_
 #define MULTIVERSO_SESSION_HEARTBEAT_H_
 
@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/node_group.h"
+#include "group/node_group.h"
 
 namespace multiverso {
 

@@ -11,10 +11,10 @@
 
 namespace multiverso {
 
-Loading::Loading(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
-                 int64_t num_created, Instant deadline)
-    : CheckpointCall(state, CallKind::kLoad, std::move(fence), std::move(wish), std::move(tables),
-                     num_created, deadline) {}
+Loading::Loading(Checkpointing* state, std::unique_ptr<Operation> fence, CheckpointRequest request,
+                 Tables tables, int64_t num_created, Instant deadline)
+    : CheckpointCall(state, CollectiveKind::kLoad, std::move(fence), std::move(request),
+                     std::move(tables), num_created, deadline) {}
 
 Status Loading::Step(const WaitLimit& limit) {
   switch (phase_) {
@@ -32,7 +32,7 @@ Status Loading::Step(const WaitLimit& limit) {
     case Phase::kVerify: {
       const Status status = OpenAndVerify(limit);
       if (status.pending()) return status;
-      ArriveWith(status);
+      CastVote(status);
       phase_ = Phase::kVerified;
       [[fallthrough]];
     }
@@ -44,7 +44,7 @@ Status Loading::Step(const WaitLimit& limit) {
     case Phase::kApply: {
       const Status status = Apply(limit);
       if (status.pending()) return status;
-      ArriveWith(status);
+      CastVote(status);
       phase_ = Phase::kApplied;
       [[fallthrough]];
     }
@@ -57,13 +57,13 @@ Status Loading::Step(const WaitLimit& limit) {
 
 void Loading::FindAndArrive() {
   Status status;
-  Tidings tidings;
+  LeaderMessage tidings;
   if (is_master()) {
-    const CheckpointFolder folder(state()->files, wish().folder);
+    const CheckpointFolder folder(state()->files, request().folder);
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
-      if (!wish().flag) status = IoFailure(wish().folder, "find a checkpoint in", ENOENT);
+      if (!request().flag) status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
     } else if (found.ok()) {
       // All of it is read by every rank; here it is about which one it is.
       auto reader = CheckpointReader::Open(state()->files, found.value());
@@ -71,7 +71,7 @@ void Loading::FindAndArrive() {
       if (reader.ok()) {
         reader_ = std::move(reader.value());
         const Manifest& manifest = reader_->manifest();
-        const bool is_folder = found.value() == wish().folder;
+        const bool is_folder = found.value() == request().folder;
         std::memcpy(&tidings.value[0], &manifest.id, sizeof(manifest.id));
         tidings.value[1] = manifest.step;
         tidings.value[2] = manifest.number;
@@ -79,18 +79,18 @@ void Loading::FindAndArrive() {
       }
     }
   }
-  ArriveWith(status, tidings);
+  CastVote(status, tidings);
 }
 
 Status Loading::TakeFinding() {
   MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "found the checkpoint"));
   loaders_ = circle()->present();
-  const Tidings tidings = TidingsOf(*circle(), master());
+  const LeaderMessage tidings = LeaderMessageOf(*circle(), master());
   if (tidings.value[3] == 0) return Status::Ok();
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   step_ = tidings.value[1];
-  found_ = tidings.value[3] == 2 ? wish().folder
-                                 : CheckpointFolder(state()->files, wish().folder)
+  found_ = tidings.value[3] == 2 ? request().folder
+                                 : CheckpointFolder(state()->files, request().folder)
                                        .PathOf(CheckpointName{tidings.value[2], step_});
   return Status::Ok();
 }
@@ -123,7 +123,7 @@ Status Loading::MatchTables() {
     size_t place = 0;
     while (place < saved.size() && (is_taken[place] || saved[place].name != name)) ++place;
     // A checkpoint of one table is loaded into whichever table is named.
-    if (place == saved.size() && wish().table >= 0 && saved.size() == 1) place = 0;
+    if (place == saved.size() && request().table >= 0 && saved.size() == 1) place = 0;
     if (place == saved.size()) {
       return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",
                                             table->spec().Describe(), ", received none"));
@@ -133,7 +133,7 @@ Status Loading::MatchTables() {
     places_.push_back(static_cast<uint32_t>(place));
   }
   const auto left = std::find(is_taken.begin(), is_taken.end(), false);
-  if (wish().table >= 0 || left == is_taken.end()) return Status::Ok();
+  if (request().table >= 0 || left == is_taken.end()) return Status::Ok();
   const SavedTable& extra = saved[static_cast<size_t>(left - is_taken.begin())];
   return Status(Code::kMismatch,
                 StrCat("the checkpoint ", found_, " does not fit: it has a table '", extra.name,

@@ -21,8 +21,8 @@ namespace multiverso {
 class Loading final : public CheckpointCall {
  public:
   // With wish.flag it is no error if there is no checkpoint.
-  Loading(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
-          int64_t num_created, Instant deadline);
+  Loading(Checkpointing* state, std::unique_ptr<Operation> fence, CheckpointRequest request,
+          Tables tables, int64_t num_created, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
 

@@ -61,7 +61,7 @@ NodeService::~NodeService() {
   if (thread_.joinable()) thread_.join();
   // What others sent just before everybody met for the end may not have been taken in.
   for (int i = 0; i < kLastLooks; ++i) {
-    (void)group_->intercom()->Poll();
+    (void)group_->control_channel()->Poll();
     (void)rounds_.Poll();
     (void)shards_.Poll();
   }
@@ -71,7 +71,7 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
   Backoff backoff(longest_sleep);
   while (!stop_.load()) {
     const uint32_t calls = bell_->load();
-    const bool news = group_->intercom()->Poll();
+    const bool news = group_->control_channel()->Poll();
     const bool rounds = rounds_.Poll();
     if (shards_.Poll() || rounds || news) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
@@ -83,7 +83,7 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
       continue;
     }
     const auto called = [&] { return stop_.load() || bell_->load() != calls; };
-    if (SleepFor(bell_, sleepers_, now + nap, called)) backoff.Reset();
+    if (SleepUntil(bell_, sleepers_, now + nap, called)) backoff.Reset();
   }
 }
 

@@ -10,8 +10,8 @@
 
 #include "base/status.h"
 #include "consistency/round_service.h"
+#include "group/node_group.h"
 #include "table/shard_service.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 

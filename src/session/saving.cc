@@ -19,7 +19,7 @@ namespace {
 class CopySource final : public BlockSource {
  public:
   CopySource(const char* data, const std::vector<Section>& sections)
-      : data_(data), offsets_(TableCopy::OffsetsOf(sections)) {}
+      : data_(data), offsets_(TableSnapshot::OffsetsOf(sections)) {}
   Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
                             char* /*room*/) override {
     return data_ + offsets_[section] + offset;
@@ -51,10 +51,10 @@ class TableSource final : public BlockSource {
 
 }  // namespace
 
-Saving::Saving(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
-               int64_t num_created, Mode mode, Instant deadline)
-    : CheckpointCall(state, CallKind::kSave, std::move(fence), std::move(wish), std::move(tables),
-                     num_created, deadline),
+Saving::Saving(Checkpointing* state, std::unique_ptr<Operation> fence, CheckpointRequest request,
+               Tables tables, int64_t num_created, Mode mode, Instant deadline)
+    : CheckpointCall(state, CollectiveKind::kSave, std::move(fence), std::move(request),
+                     std::move(tables), num_created, deadline),
       end_(state),
       mode_(mode) {}
 
@@ -78,10 +78,10 @@ Status Saving::Step(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kCopy: {
       Status status = ListSections(limit);
-      if (status.ok() && wish().flag) status = Copy(limit);
+      if (status.ok() && request().flag) status = Copy(limit);
       if (status.pending()) return status;
       if (status.ok()) status = StartJob();
-      ArriveWith(status);
+      CastVote(status);
       phase_ = Phase::kStarted;
       [[fallthrough]];
     }
@@ -90,10 +90,10 @@ Status Saving::Step(const WaitLimit& limit) {
       const Status failure = CheckMeeting(savers_, "begun to write its rows");
       if (!failure.ok()) {
         state()->job.reset();
-        if (is_master()) CheckpointFolder(state()->files, wish().folder).Abandon(saving_);
+        if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_);
         return failure;
       }
-      if (wish().flag) return Status::Ok();
+      if (request().flag) return Status::Ok();
       phase_ = Phase::kEnd;
       [[fallthrough]];
     }
@@ -105,12 +105,13 @@ Status Saving::Step(const WaitLimit& limit) {
 
 void Saving::PrepareAndArrive() {
   Status status;
-  Tidings tidings;
+  LeaderMessage tidings;
   if (is_master()) {
     std::random_device random;
     id_ = (uint64_t{random()} << 32) | random();
     CheckpointName name;
-    auto saving = CheckpointFolder(state()->files, wish().folder).Begin(wish().step, id_, &name);
+    auto saving =
+        CheckpointFolder(state()->files, request().folder).Begin(request().step, id_, &name);
     status = saving.status();
     if (saving.ok()) saving_ = saving.value();
     std::memcpy(&tidings.value[0], &id_, sizeof(id_));
@@ -120,17 +121,17 @@ void Saving::PrepareAndArrive() {
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
   }
-  ArriveWith(status, tidings);
+  CastVote(status, tidings);
 }
 
 Status Saving::TakePreparations() {
   MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "made the folder"));
   savers_ = circle()->present();
-  const Tidings tidings = TidingsOf(*circle(), master());
+  const LeaderMessage tidings = LeaderMessageOf(*circle(), master());
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   name_ = CheckpointName{tidings.value[1], tidings.value[2]};
   created_ = tidings.value[3];
-  saving_ = CheckpointFolder(state()->files, wish().folder).SavingPath(name_, id_);
+  saving_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id_);
   return Status::Ok();
 }
 
@@ -160,7 +161,7 @@ Status Saving::ListSections(const WaitLimit& limit) {
 }
 
 Status Saving::MakeRoomForCopy() {
-  const int64_t bytes = TableCopy::BytesOf(sections_);
+  const int64_t bytes = TableSnapshot::BytesOf(sections_);
   if (bytes <= state()->copy.bytes()) return Status::Ok();
   state()->copy = Segment();
   Status status = CheckIsFree(bytes);
@@ -175,7 +176,8 @@ Status Saving::MakeRoomForCopy() {
 Status Saving::Copy(const WaitLimit& limit) {
   if (!has_room_) {
     MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
-    copy_.Begin(tables(), sections_, state()->copy.data(), TableCopy::ThreadsFor(group()->size()));
+    copy_.Begin(tables(), sections_, state()->copy.data(),
+                TableSnapshot::ThreadsFor(group()->size()));
   }
   has_room_ = true;
   return copy_.Step(limit);
@@ -183,12 +185,12 @@ Status Saving::Copy(const WaitLimit& limit) {
 
 Status Saving::StartJob() {
   SavePlan plan;
-  plan.folder = wish().folder;
+  plan.folder = request().folder;
   plan.saving = saving_;
   plan.name = name_;
   plan.deadline = deadline();
   plan.sections = sections_;
-  plan.keep = wish().keep;
+  plan.keep = request().keep;
   plan.commits = is_master();
   plan.manifest = MakeManifest();
   // A file of each rank that saves rows, in rank order.
@@ -204,14 +206,14 @@ Status Saving::StartJob() {
   plan.num_files = static_cast<uint32_t>(writers.size());
   NodeGroup* const group = this->group();
   plan.why_never = [group, writers](uint32_t file) {
-    const std::string gone = group->peers()->WhyGone(writers[file]);
+    const std::string gone = group->peers()->ExitReason(writers[file]);
     if (gone.empty()) return Status::Ok();
     return group->peers()->About(
         writers[file], Status(Code::kPeerLost, StrCat(group->members().NameRank(writers[file]), " ",
                                                       gone, " before it had written its rows")));
   };
   std::unique_ptr<BlockSource> source;
-  if (wish().flag) {
+  if (request().flag) {
     source = std::make_unique<CopySource>(state()->copy.data(), sections_);
   } else {
     source = std::make_unique<TableSource>(tables(), sections_, deadline());

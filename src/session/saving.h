@@ -14,15 +14,15 @@
 #include <vector>
 
 #include "session/checkpoint_call.h"
-#include "session/table_copy.h"
+#include "session/table_snapshot.h"
 
 namespace multiverso {
 
 class Saving final : public CheckpointCall {
  public:
   // `mode` goes into the manifest.
-  Saving(Checkpointing* state, std::unique_ptr<Operation> fence, Wish wish, Tables tables,
-         int64_t num_created, Mode mode, Instant deadline);
+  Saving(Checkpointing* state, std::unique_ptr<Operation> fence, CheckpointRequest request,
+         Tables tables, int64_t num_created, Mode mode, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
   void Cancel(const std::string& reason) override;
@@ -52,7 +52,7 @@ class Saving final : public CheckpointCall {
   std::vector<Section> sections_;
   bool has_sections_ = false;
   bool has_room_ = false;
-  TableCopy copy_;
+  TableSnapshot copy_;
 };
 
 }  // namespace multiverso

@@ -15,13 +15,13 @@ constexpr auto kLinger = std::chrono::seconds(1);
 // One meeting of everybody: all of a barrier, and of a shutdown.
 class Meeting : public Operation {
  public:
-  Meeting(NodeGroup* group, CallKind kind, FenceCheck fence, Instant deadline)
+  Meeting(NodeGroup* group, CollectiveKind kind, SyncPointCheck fence, Instant deadline)
       : Operation(deadline), group_(group), fence_(std::move(fence)) {
-    group_->everybody()->Arrive(kind, &fence_.mine(), sizeof(Attendance));
+    group_->world()->Arrive(kind, &fence_.mine(), sizeof(SyncPointArrival));
   }
   Status Step(const WaitLimit& limit) override {
-    MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit));
-    return fence_.Check(*group_->everybody(), 0, limit);
+    MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit));
+    return fence_.Check(*group_->world(), 0, limit);
   }
   void Cancel(const std::string& reason) override { group_->Abort(Status(Code::kAborted, reason)); }
 
@@ -29,20 +29,20 @@ class Meeting : public Operation {
   NodeGroup* group_;
 
  private:
-  FenceCheck fence_;
+  SyncPointCheck fence_;
 };
 
 class ClosingMeeting final : public Meeting {
  public:
   // `was_over`: this rank knew before that the session had been given up. `rounds` may be null.
-  ClosingMeeting(NodeGroup* group, FenceCheck fence, RoundService* rounds,
+  ClosingMeeting(NodeGroup* group, SyncPointCheck fence, RoundService* rounds,
                  Checkpointing* checkpointing, Instant deadline, bool was_over)
-      : Meeting(group, CallKind::kClose, std::move(fence), deadline),
+      : Meeting(group, CollectiveKind::kClose, std::move(fence), deadline),
         rounds_(rounds),
         checkpointing_(checkpointing),
         save_end_(checkpointing),
         was_over_(was_over) {
-    if (group->intercom() != nullptr) group->intercom()->SayGoodbye();
+    if (group->control_channel() != nullptr) group->control_channel()->AnnounceClose();
   }
   Status Step(const WaitLimit& limit) override {
     Status status;
@@ -76,16 +76,16 @@ class ClosingMeeting final : public Meeting {
   // itself, and the messages that another node needs for the meeting just held may be lost with
   // them. So whoever has met stays until all nodes have said that they have, or for a moment.
   Status Linger(const WaitLimit& limit) {
-    Circle* const everybody = group_->everybody();
+    Group* const world = group_->world();
     if (!linger_until_.has_value()) {
-      const bool some_lost = everybody->present().size() < everybody->members().size();
+      const bool some_lost = world->present().size() < world->members().size();
       if (!some_lost || !group_->members().spans_nodes()) return Status::Ok();
       linger_until_ = Clock::now() + kLinger;
-      everybody->Arrive(CallKind::kClose);
+      world->Arrive(CollectiveKind::kClose);
     }
     if (Clock::now() >= *linger_until_) return Status::Ok();
     const Instant slice = std::min(limit.slice_end, *linger_until_);
-    const Status met = everybody->Meet(WaitLimit{Instant::max(), slice});
+    const Status met = world->Meet(WaitLimit{Instant::max(), slice});
     // Who does not come any more has met, too.
     return met.pending() && Clock::now() < *linger_until_ ? met : Status::Ok();
   }
@@ -115,27 +115,29 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 
 Session::~Session() = default;
 
-std::unique_ptr<Operation> Session::StartBarrier() { return StartMeeting(CallKind::kBarrier); }
+std::unique_ptr<Operation> Session::StartBarrier() {
+  return StartMeeting(CollectiveKind::kBarrier);
+}
 
-std::unique_ptr<Operation> Session::StartMeeting(CallKind call) {
-  FenceCheck fence = ComeToFence(call);
+std::unique_ptr<Operation> Session::StartMeeting(CollectiveKind call) {
+  SyncPointCheck fence = ComeToFence(call);
   return std::make_unique<Meeting>(group_.get(), call, std::move(fence), NextDeadline());
 }
 
-std::unique_ptr<Operation> Session::StartSave(const Wish& wish) {
-  auto fence = StartMeeting(CallKind::kSave);
-  return std::make_unique<Saving>(&checkpointing_, std::move(fence), wish, TablesHere(),
+std::unique_ptr<Operation> Session::StartSave(const CheckpointRequest& request) {
+  auto fence = StartMeeting(CollectiveKind::kSave);
+  return std::make_unique<Saving>(&checkpointing_, std::move(fence), request, TablesHere(),
                                   next_table_, options_.mode.mode, NextDiskDeadline());
 }
 
 std::unique_ptr<Operation> Session::StartSaveWait() {
-  auto fence = StartMeeting(CallKind::kSaveWait);
+  auto fence = StartMeeting(CollectiveKind::kSaveWait);
   return std::make_unique<SaveWait>(&checkpointing_, std::move(fence), NextDiskDeadline());
 }
 
-std::unique_ptr<Loading> Session::StartLoad(const Wish& wish) {
-  auto fence = StartMeeting(CallKind::kLoad);
-  return std::make_unique<Loading>(&checkpointing_, std::move(fence), wish, TablesHere(),
+std::unique_ptr<Loading> Session::StartLoad(const CheckpointRequest& request) {
+  auto fence = StartMeeting(CollectiveKind::kLoad);
+  return std::make_unique<Loading>(&checkpointing_, std::move(fence), request, TablesHere(),
                                    next_table_, NextDiskDeadline());
 }
 
@@ -154,14 +156,14 @@ Instant Session::NextDiskDeadline() {
 
 std::unique_ptr<Operation> Session::StartClose() {
   const bool was_over = group_->AbortIsKnown();
-  FenceCheck fence = ComeToFence(CallKind::kClose);
+  SyncPointCheck fence = ComeToFence(CollectiveKind::kClose);
   const Instant deadline = checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline();
   return std::make_unique<ClosingMeeting>(group_.get(), std::move(fence), table_context().rounds,
                                           &checkpointing_, deadline, was_over);
 }
 
 std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
-  FenceCheck fence = ComeToFence(CallKind::kCreateTable);
+  SyncPointCheck fence = ComeToFence(CollectiveKind::kCreateTable);
   // Counted when it has succeeded, as it does on all ranks or on none.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
@@ -169,16 +171,16 @@ std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* i
                                          NextDeadline());
 }
 
-FenceCheck Session::ComeToFence(CallKind call) {
+SyncPointCheck Session::ComeToFence(CollectiveKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
-  const Fence fence{++fences_, NameOf(call), call == CallKind::kClose};
-  for (const auto& table : tables_) table->ComeTo(fence);
-  if (!members_.spans_nodes()) return FenceCheck();
-  Attendance mine = fence.is_last ? released_adds_ : released_;
+  const SyncPoint fence{++fences_, NameOf(call), call == CollectiveKind::kClose};
+  for (const auto& table : tables_) table->ReachSyncPoint(fence);
+  if (!members_.spans_nodes()) return SyncPointCheck();
+  SyncPointArrival mine = fence.is_last ? released_adds_ : released_;
   for (const auto& table : tables_) mine.Count(table->id(), table->CallsBefore(fence));
   mine.is_worker = members_.is_worker() ? 1 : 0;
   mine.has_finished = has_finished_ ? 1 : 0;
-  return FenceCheck(group_.get(), mine, fence.is_last, [this, fence] {
+  return SyncPointCheck(group_.get(), mine, fence.is_last, [this, fence] {
     const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
     Status all;
     for (const auto& table : tables_) {
@@ -222,8 +224,8 @@ void Session::ReleaseTable(Table* table) {
   const auto found = std::find_if(tables_.begin(), tables_.end(),
                                   [&](const auto& kept) { return kept.get() == table; });
   if (found == tables_.end()) return;
-  released_.Count(table->id(), table->CallsBefore(Fence{0, "", /*is_last=*/false}));
-  released_adds_.Count(table->id(), table->CallsBefore(Fence{0, "", /*is_last=*/true}));
+  released_.Count(table->id(), table->CallsBefore(SyncPoint{0, "", /*is_last=*/false}));
+  released_adds_.Count(table->id(), table->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
   table->Depart();
   if (table->is_on_other_nodes()) service_->shards()->Release(table);
   tables_.erase(found);

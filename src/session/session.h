@@ -11,18 +11,18 @@
 #include "base/operation.h"
 #include "base/status.h"
 #include "consistency/aggregation.h"
-#include "consistency/fence_check.h"
 #include "consistency/relay_aggregation.h"
 #include "consistency/spanning_aggregation.h"
-#include "session/agreement.h"
+#include "consistency/sync_point_check.h"
+#include "group/node_group.h"
+#include "node/membership.h"
 #include "session/checkpointing.h"
 #include "session/heartbeat.h"
 #include "session/loading.h"
+#include "session/negotiation.h"
 #include "session/node_service.h"
 #include "table/table.h"
 #include "table/table_creation.h"
-#include "transport/membership.h"
-#include "transport/node_group.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -61,16 +61,16 @@ class Session {
   std::unique_ptr<Operation> StartAggregate(DType dtype, void* data, int64_t count);
   // Checkpoints; collective. A save in the background ends with StartSaveWait, the next save or
   // load, or StartClose, which return its failure.
-  std::unique_ptr<Operation> StartSave(const Wish& wish);
+  std::unique_ptr<Operation> StartSave(const CheckpointRequest& request);
   std::unique_ptr<Operation> StartSaveWait();
-  std::unique_ptr<Loading> StartLoad(const Wish& wish);
+  std::unique_ptr<Loading> StartLoad(const CheckpointRequest& request);
   // This worker joins no further rounds of any table.
   void Finish();
   // Meets the others for the end. The session is of no use afterwards, whatever came of it.
   std::unique_ptr<Operation> StartClose();
   // In a forked child, which shares the parent's descriptors. Async-signal-safe.
   void CloseInForkedChild() const {
-    if (group_->lifelines() != nullptr) group_->lifelines()->CloseInForkedChild();
+    if (group_->connections() != nullptr) group_->connections()->CloseInForkedChild();
   }
   // Goes without meeting anybody.
   void Leave(const std::string& reason) { group_->Leave(reason); }
@@ -82,9 +82,9 @@ class Session {
  private:
   // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
   // there is for each table to see, and for what is returned when all have met.
-  FenceCheck ComeToFence(CallKind call);
+  SyncPointCheck ComeToFence(CollectiveKind call);
   // The meeting that a collective call of that kind begins with.
-  std::unique_ptr<Operation> StartMeeting(CallKind call);
+  std::unique_ptr<Operation> StartMeeting(CollectiveKind call);
   Tables TablesHere();
   // For a call that writes or reads all tables.
   Instant NextDiskDeadline();
@@ -101,8 +101,8 @@ class Session {
   std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for
   // The calls on tables that have been released: those that count at a fence, and at the last.
-  Attendance released_;
-  Attendance released_adds_;
+  SyncPointArrival released_;
+  SyncPointArrival released_adds_;
   AggregationTurn next_aggregation_;
   std::unique_ptr<ChainLink> aggregate_link_;  // in a session that spans nodes, on leaders
   Checkpointing checkpointing_;

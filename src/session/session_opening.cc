@@ -5,24 +5,24 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "node/node_snapshot.h"
 #include "session/version.h"
-#include "transport/node_view.h"
 
 namespace multiverso {
 namespace {
 
 // What a rank says after it has made or mapped the control segment.
-struct Outcome {
+struct Vote {
   int32_t code = 0;
   int32_t unused = 0;
   char text[256] = {};
   SegmentLocator locator;
-  LifelineAddress lifeline;
+  ConnectionAddress lifeline;
 };
 
 std::string Bytes(const Status& status, const SegmentLocator& locator,
-                  const LifelineAddress& lifeline) {
-  Outcome outcome;
+                  const ConnectionAddress& lifeline) {
+  Vote outcome;
   outcome.code = static_cast<int32_t>(status.code());
   CopyText(outcome.text, status.text());
   outcome.locator = locator;
@@ -31,9 +31,9 @@ std::string Bytes(const Status& status, const SegmentLocator& locator,
 }
 
 // The first failure among all ranks' outcomes, the same on every rank.
-Status FirstFailure(const std::vector<std::string>& outcomes, std::vector<Outcome>* read) {
+Status FirstFailure(const std::vector<std::string>& outcomes, std::vector<Vote>* read) {
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    Outcome outcome;
+    Vote outcome;
     if (outcomes[i].size() != sizeof(outcome)) {
       return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
     }
@@ -85,14 +85,14 @@ Status SessionOpening::Step(const WaitLimit& limit) {
       phase_ = Phase::kLifelines;
       [[fallthrough]];
     case Phase::kLifelines:
-      if (group_->lifelines() != nullptr) {
-        MV_RETURN_IF_NOT_OK(group_->lifelines()->AwaitSettled(limit));
+      if (group_->connections() != nullptr) {
+        MV_RETURN_IF_NOT_OK(group_->connections()->AwaitSettled(limit));
       }
-      group_->everybody()->Arrive(CallKind::kJoin);
+      group_->world()->Arrive(CollectiveKind::kJoin);
       phase_ = Phase::kMeet;
       [[fallthrough]];
     case Phase::kMeet:
-      MV_RETURN_IF_NOT_OK(group_->everybody()->Meet(limit).In("init"));
+      MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit).In("init"));
   }
   session_ =
       std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
@@ -131,7 +131,7 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
     const int64_t bytes = NodeGroup::ControlBytes(members_.size());
     const int64_t scratch = NodeGroup::ScratchBytes(ranks);
     // Of one rank it is shared only with who looks from outside.
-    const bool shared = ranks > 1 || NodeView::CanBeSeen();
+    const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
     Result<Segment> made =
         shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
     if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);
@@ -144,23 +144,23 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   return transport_->BeginExchange(Bytes(status, locator, OpenPort()));
 }
 
-LifelineAddress SessionOpening::OpenPort() {
-  if (!members_.spans_nodes()) return LifelineAddress();
-  Result<std::unique_ptr<LifelinePort>> port = Lifelines::OpenPort();
+ConnectionAddress SessionOpening::OpenPort() {
+  if (!members_.spans_nodes()) return ConnectionAddress();
+  Result<std::unique_ptr<ConnectionPort>> port = PeerConnections::OpenPort();
   if (!port.ok()) {
     // Also the others do without, and say so.
     LogWarning(StrCat("rank ", members_.rank(),
                       " can have no connections with other nodes: ", port.status().text()));
-    return LifelineAddress();
+    return ConnectionAddress();
   }
   port_ = std::move(port.value());
   return port_->address;
 }
 
 Status SessionOpening::MapControl(const std::vector<std::string>& outcomes) {
-  std::vector<Outcome> read;
+  std::vector<Vote> read;
   MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
-  for (const Outcome& outcome : read) addresses_.push_back(outcome.lifeline);
+  for (const Vote& outcome : read) addresses_.push_back(outcome.lifeline);
   if (members_.local_rank() != 0) {
     const auto first = static_cast<size_t>(members_.node_ranks()[0]);
     Result<Segment> mapped = Segment::OpenShared(read[first].locator);
@@ -171,21 +171,21 @@ Status SessionOpening::MapControl(const std::vector<std::string>& outcomes) {
 }
 
 Status SessionOpening::BeginMapped() {
-  return transport_->BeginExchange(Bytes(mapped_, SegmentLocator(), LifelineAddress()));
+  return transport_->BeginExchange(Bytes(mapped_, SegmentLocator(), ConnectionAddress()));
 }
 
 Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
-  std::vector<Outcome> read;
+  std::vector<Vote> read;
   MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
   control_.Unlink();
-  std::unique_ptr<Lifelines> lifelines;
+  std::unique_ptr<PeerConnections> connections;
   if (port_ != nullptr) {
-    auto opened = Lifelines::Open(std::move(port_), members_, addresses_);
+    auto opened = PeerConnections::Open(std::move(port_), members_, addresses_);
     if (!opened.ok()) return opened.status();
-    lifelines = std::move(opened.value());
+    connections = std::move(opened.value());
   }
   auto group =
-      NodeGroup::Join(std::move(control_), members_, std::move(messenger_), std::move(lifelines));
+      NodeGroup::Join(std::move(control_), members_, std::move(messenger_), std::move(connections));
   if (!group.ok()) return group.status();
   group_ = std::move(group.value());
   if (members_.spans_nodes()) {

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/operation.h"
+#include "liveness/peer_connections.h"
 #include "memory/segment.h"
 #include "session/heartbeat.h"
 #include "session/node_service.h"
 #include "session/session.h"
-#include "transport/lifelines.h"
 
 namespace multiverso {
 
@@ -38,7 +38,7 @@ class SessionOpening final : public Operation {
   // Knows who is where; makes the control segment on the first rank of the node.
   Status BeginControl(const std::vector<std::string>& hellos);
   // Where other nodes can connect to this rank; nowhere, if they need not or cannot.
-  LifelineAddress OpenPort();
+  ConnectionAddress OpenPort();
   // Maps the control segment on the others.
   Status MapControl(const std::vector<std::string>& outcomes);
   // Tells everybody how that went.
@@ -52,8 +52,8 @@ class SessionOpening final : public Operation {
   Segment control_;
   Status mapped_;
   std::unique_ptr<Messenger> messenger_;
-  std::unique_ptr<LifelinePort> port_;
-  std::vector<LifelineAddress> addresses_;
+  std::unique_ptr<ConnectionPort> port_;
+  std::vector<ConnectionAddress> addresses_;
   std::unique_ptr<NodeGroup> group_;
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<Heartbeat> heartbeat_;

@@ -12,16 +12,17 @@
 namespace multiverso {
 namespace {
 
-// Random rows miss the cache; asking for them a few rows ahead hides most of that.
+// Random rows miss the cache. Prefetching them a few rows ahead hides most of the latency.
 constexpr int64_t kRowsAhead = 8;
 constexpr int64_t kCacheLine = 64;
-constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware follows from there
-// Rows done under one taking of a lock: a long list of the same row lets others in between.
+constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware prefetches the rest
+// The number of rows handled per lock acquisition. The limit lets other workers in during a long
+// list of the same row.
 constexpr int64_t kRowsPerTaking = 256;
-// What is read without the lock may have to be read again, so it should not be much.
+// An unlocked read may have to be repeated, so it stays small.
 constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
 
-// Always inlined: as a call of its own, it has no effect that the compiler knows of, and goes.
+// Always inlined, because the compiler drops a call without visible effects.
 template <bool kForWriting>
 inline MV_ALWAYS_INLINE void PrefetchRow(const StripeLock* lock, const char* row, int64_t bytes) {
   constexpr int kWrite = kForWriting ? 1 : 0;
@@ -48,27 +49,27 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
   switch (lock->Take(user_.local_rank, *user_.probe, limit.first())) {
-    case RobustLock::Outcome::kTaken:
+    case RobustLock::Vote::kTaken:
       return Status::Ok();
-    case RobustLock::Outcome::kRecovered:
+    case RobustLock::Vote::kRecovered:
       LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
                         " of a table: a rank died in the middle of an operation; an add it was "
                         "making there, which was never acknowledged, may be there in part"));
       return Status::Ok();
-    case RobustLock::Outcome::kTimedOut:
+    case RobustLock::Vote::kTimedOut:
       break;
   }
   if (Clock::now() < limit.deadline) return Status::Pending();
   return Status(Code::kTimeout, StrCat("the lock of rows ", layout_.first_row(stripe), " to ",
                                        layout_.end_row(stripe) - 1, " is held by local rank ",
-                                       lock->Holder(), ", which is alive but does not go on"));
+                                       lock->Holder(), ", which is alive but makes no progress"));
 }
 
 template <StripeUse kFor, class Body>
 Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body body) {
   const int64_t stripes = layout_.stripes();
-  // Workers start at different places, so that they follow each other through the stripes instead
-  // of queueing for the first.
+  // Workers start at different stripes, so they follow each other instead of queueing for the
+  // first.
   const int64_t start = user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
     int64_t stripe = start + progress->done;
@@ -113,7 +114,7 @@ Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeHold<kFor> holding(lock);
-    // Neighbours in the list that are neighbours in the table share one taking of the lock.
+    // Consecutive list entries that are adjacent in the table share one lock acquisition.
     const int64_t end = std::min(count, progress->done + kRowsPerTaking);
     do {
       const int64_t i = progress->done;

@@ -17,12 +17,12 @@ void CollectiveGet::Cancel(const std::string& reason) {
 
 void CollectiveGet::Arrive() {
   const int64_t id = table_->id();
-  table_->group()->workers()->Arrive(CallKind::kCollectiveGet, &id, sizeof(id));
+  table_->group()->workers()->Arrive(CollectiveKind::kCollectiveGet, &id, sizeof(id));
 }
 
 Status CollectiveGet::CheckSameTable() const {
   const NodeGroup* const group = table_->group();
-  const Circle* const workers = table_->group()->workers();
+  const Group* const workers = table_->group()->workers();
   for (const int member : workers->present()) {
     const auto id = workers->deposit(member).Read<int64_t>();
     if (id == table_->id()) continue;
@@ -51,7 +51,7 @@ Status CollectiveGet::Read(const WaitLimit& limit) {
 }
 
 Status CollectiveGet::Step(const WaitLimit& limit) {
-  Circle* const workers = table_->group()->workers();
+  Group* const workers = table_->group()->workers();
   switch (phase_) {
     case Phase::kBefore:
       MV_RETURN_IF_NOT_OK(workers->Meet(limit));

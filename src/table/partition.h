@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/membership.h"
+#include "node/membership.h"
 
 namespace multiverso {
 

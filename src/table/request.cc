@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "node/request_log.h"
 #include "transport/messenger.h"
-#include "transport/receipts.h"
 
 namespace multiverso {
 namespace {
@@ -25,7 +25,7 @@ bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
   if (header->kind < RequestKind::kGet || header->kind > RequestKind::kReleased) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
-  if (header->slot < -1 || header->slot >= Receipts::kSlots) return false;
+  if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
   // The rank that carries it out is noted beside it.
   if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
   if (header->kind == RequestKind::kSetHyper) {

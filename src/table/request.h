@@ -69,7 +69,7 @@ struct RequestHeader {
   int64_t bytes = 0;  // of the values
   double value = 0;   // of a hyper-parameter
   // Of a change, in a session that goes on without lost ranks: its place in a sequence of the
-  // sender's that must not be made twice (Receipts).
+  // sender's that must not be made twice (RequestLog).
   int32_t slot = -1;
   uint32_t unused = 0;
   uint64_t number = 0;

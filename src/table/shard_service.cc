@@ -19,7 +19,7 @@ constexpr auto kCleanUp = std::chrono::milliseconds(200);
 }  // namespace
 
 ShardService::ShardService(NodeGroup* group)
-    : group_(group), messenger_(group->intercom()->messenger()) {}
+    : group_(group), messenger_(group->control_channel()->messenger()) {}
 
 ShardService::~ShardService() {
   // Answers on their way to somebody who is polling for them are not lost.
@@ -57,7 +57,7 @@ void ShardService::Release(Table* table) {
   header.table = table->id();
   for (int node = 0; node < group_->num_nodes(); ++node) {
     if (node == group_->members().node()) continue;
-    (void)messenger_->Post(group_->intercom()->ServiceRankOf(node), kRequestTag,
+    (void)messenger_->Post(group_->control_channel()->ServiceRankOf(node), kRequestTag,
                            EncodeRequest(header));
   }
 }
@@ -111,7 +111,7 @@ Status ShardService::TakeRequests(bool* any) {
     *any = true;
     RequestHeader header;
     if (!DecodeRequest(bytes, messenger_->size(), &header) || group_->is_local(header.sender)) {
-      group_->intercom()->Drop("a request", -1);
+      group_->control_channel()->Drop("a request", -1);
       continue;
     }
     MV_RETURN_IF_NOT_OK(Begin(header));
@@ -234,30 +234,30 @@ Status ShardService::Claim(Job* job, bool* done) {
   const bool is_numbered = header.slot >= 0 && group_->members().survives_losses();
   if (!is_numbered || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
   // Others do its work by now.
-  MV_RETURN_IF_NOT_OK(group_->CheckNotGivenUp());
+  MV_RETURN_IF_NOT_OK(group_->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
     return group_->peers()->IsAlive(local_rank) &&
-           group_->slot(group_->rank_of(local_rank)).was_given_up.load() == 0;
+           group_->slot(group_->rank_of(local_rank)).was_excluded.load() == 0;
   };
   const auto claim =
-      group_->receipt(header.sender, header.slot)
+      group_->request_record(header.sender, header.slot)
           ->Take(header.number, group_->local_rank(), MayRepeat(header.kind), is_alive);
   switch (claim) {
-    case Receipt::Claim::kMine:
+    case RequestRecord::Claim::kMine:
       job->is_claimed = true;
       return Status::Ok();
-    case Receipt::Claim::kDone:
+    case RequestRecord::Claim::kDone:
       *done = true;
       return Status::Ok();
-    case Receipt::Claim::kInHand:
+    case RequestRecord::Claim::kInHand:
       return Status::Pending();
-    case Receipt::Claim::kBroken:
+    case RequestRecord::Claim::kBroken:
       break;
   }
-  const int owner = group_->rank_of(group_->receipt(header.sender, header.slot)->owner());
+  const int owner = group_->rank_of(group_->request_record(header.sender, header.slot)->owner());
   const Status broken(
       Code::kPeerLost,
-      StrCat(group_->members().NameRank(owner), " ", group_->peers()->WhyGone(owner),
+      StrCat(group_->members().NameRank(owner), " ", group_->peers()->ExitReason(owner),
              " in the middle of an add of rank ", header.sender, " to table '",
              job->table->spec().name, "': a part of it may be there, all else is exact"));
   LogWarning(broken.text());
@@ -275,7 +275,7 @@ Status ShardService::Work(Job* job) {
   }
   const Status status = Operate(job);
   if (status.ok() && job->is_claimed) {
-    group_->receipt(header.sender, header.slot)->Finish(header.number);
+    group_->request_record(header.sender, header.slot)->Finish(header.number);
   }
   return status;
 }
@@ -342,7 +342,7 @@ void ShardService::CleanUp() {
   if (now < cleaned_ + kCleanUp) return;
   cleaned_ = now;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    if (group_->peers()->WhyGone(job->header.sender).empty()) {
+    if (group_->peers()->ExitReason(job->header.sender).empty()) {
       ++job;
       continue;
     }

@@ -15,11 +15,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "group/node_group.h"
 #include "shard/shard.h"
 #include "table/chunk_source.h"
 #include "table/request.h"
 #include "transport/messenger.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 

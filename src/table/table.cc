@@ -4,8 +4,8 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "table/bounded_call.h"
-#include "table/spanning_call.h"
+#include "table/distributed_call.h"
+#include "table/staleness_gate.h"
 
 namespace multiverso {
 namespace {
@@ -186,15 +186,15 @@ void Table::Finish() {
   if (consistency_ != nullptr) consistency_->Finish();
 }
 
-void Table::ComeTo(const Fence& fence) {
-  if (consistency_ != nullptr) consistency_->ComeTo(fence);
+void Table::ReachSyncPoint(const SyncPoint& fence) {
+  if (consistency_ != nullptr) consistency_->ReachSyncPoint(fence);
 }
 
-CallsMade Table::CallsBefore(const Fence& fence) const {
-  return consistency_ == nullptr ? CallsMade() : consistency_->CallsBefore(fence);
+CallDigest Table::CallsBefore(const SyncPoint& fence) const {
+  return consistency_ == nullptr ? CallDigest() : consistency_->CallsBefore(fence);
 }
 
-Status Table::CompareAt(const Fence& fence) {
+Status Table::CompareAt(const SyncPoint& fence) {
   return consistency_ == nullptr ? Status::Ok() : consistency_->CompareAt(fence);
 }
 
@@ -267,11 +267,11 @@ void Table::StartFrom(uint64_t rounds) {
 
 std::unique_ptr<Operation> Table::Start(const TableRequest& request, Instant deadline) {
   if (consistency_ == nullptr) return StartAtServers(request, deadline);
-  return std::make_unique<BoundedCall>(this, consistency_.get(), request, deadline);
+  return std::make_unique<StalenessGate>(this, consistency_.get(), request, deadline);
 }
 
 std::unique_ptr<Operation> Table::StartAtServers(const TableRequest& request, Instant deadline) {
-  return std::make_unique<SpanningCall>(this, request, deadline);
+  return std::make_unique<DistributedCall>(this, request, deadline);
 }
 
 Status Table::CheckRequest(const RequestHeader& header) const {

@@ -2,7 +2,7 @@
 //
 // The rows of this node's servers lie in one shard, in memory that this process has mapped. If that
 // is all rows, a call on the table ends as a call on the shard. If not, it is an operation that
-// also asks the servers of other nodes (SpanningCall).
+// also asks the servers of other nodes (DistributedCall).
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
@@ -16,15 +16,15 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "consistency/node_rounds.h"
+#include "group/node_group.h"
 #include "memory/segment.h"
+#include "node/membership.h"
 #include "shard/row_merge.h"
 #include "shard/shard.h"
 #include "table/chunk_source.h"
 #include "table/partition.h"
 #include "table/request.h"
 #include "table/table_spec.h"
-#include "transport/membership.h"
-#include "transport/node_group.h"
 
 namespace multiverso {
 
@@ -94,9 +94,9 @@ class Table {
   // This worker joins no further rounds of sync mode or bounded staleness.
   void Finish();
   // This worker is about to join a collective call of all ranks. See Consistency for the rest.
-  void ComeTo(const Fence& fence);
-  CallsMade CallsBefore(const Fence& fence) const;
-  Status CompareAt(const Fence& fence);
+  void ReachSyncPoint(const SyncPoint& fence);
+  CallDigest CallsBefore(const SyncPoint& fence) const;
+  Status CompareAt(const SyncPoint& fence);
   void Depart();
   // Whether calls are parts of rounds, for which other workers wait.
   bool HasRounds() const { return consistency_ != nullptr; }

@@ -17,21 +17,21 @@ struct Proposal {
   TableSpec spec;
   int32_t code = 0;  // of spec.Check(), so that a rank that is wrong does not keep the others
   int32_t has_init_value = 0;
-  Attendance attendance;
+  SyncPointArrival attendance;
 };
 
 // What a rank brings to the second and third.
-struct Outcome {
+struct Vote {
   int32_t code = 0;
   char text[256] = {};
   SegmentLocator locator;
 };
 
-static_assert(sizeof(Proposal) <= Deposit::kMostBytes);
-static_assert(sizeof(Outcome) <= Deposit::kMostBytes);
+static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
 
-Outcome OutcomeOf(const Status& status) {
-  Outcome outcome;
+Vote OutcomeOf(const Status& status) {
+  Vote outcome;
   outcome.code = static_cast<int32_t>(status.code());
   CopyText(outcome.text, status.text());
   return outcome;
@@ -40,7 +40,7 @@ Outcome OutcomeOf(const Status& status) {
 }  // namespace
 
 TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                             TableContext context, FenceCheck fence, Instant deadline)
+                             TableContext context, SyncPointCheck fence, Instant deadline)
     : Operation(deadline),
       spec_(spec),
       id_(id),
@@ -53,7 +53,7 @@ TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value != nullptr ? 1 : 0;
   proposal.attendance = fence_.mine();
-  context_.group->everybody()->Arrive(CallKind::kCreateTable, &proposal, sizeof(proposal));
+  context_.group->world()->Arrive(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
 }
 
 void TableCreation::Cancel(const std::string& reason) {
@@ -62,7 +62,7 @@ void TableCreation::Cancel(const std::string& reason) {
 }
 
 Status TableCreation::Step(const WaitLimit& limit) {
-  Circle* const meeting = context_.group->everybody();
+  Group* const meeting = context_.group->world();
   // Each phase is left by falling into the next; a pending wait comes back to where it was.
   switch (phase_) {
     case Phase::kCompare:
@@ -87,7 +87,7 @@ Status TableCreation::Step(const WaitLimit& limit) {
       if (context_.members->rank() == master_) {
         MV_RETURN_IF_NOT_OK(Store(limit));
       }
-      meeting->Arrive(CallKind::kFillTable);
+      meeting->Arrive(CollectiveKind::kFillTable);
       phase_ = Phase::kFilled;
       [[fallthrough]];
     case Phase::kFilled:
@@ -99,7 +99,7 @@ Status TableCreation::Step(const WaitLimit& limit) {
 
 Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
-  Circle* const meeting = context_.group->everybody();
+  Group* const meeting = context_.group->world();
   // The first pair that differs, in rank order, so that all ranks say the same.
   const std::vector<int> present = meeting->present();
   master_ = context_.group->peers()->MasterOf(present);
@@ -122,19 +122,19 @@ Status TableCreation::CompareSpecs() {
 }
 
 Status TableCreation::CheckCame(int rank, const char* task) const {
-  const std::vector<int> present = context_.group->everybody()->present();
+  const std::vector<int> present = context_.group->world()->present();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
   return context_.group->peers()->About(
       rank,
-      Status(Code::kPeerLost,
-             StrCat(context_.members->NameRank(rank), " ", context_.group->peers()->WhyGone(rank),
-                    " before it had ", task, " of ", spec_.Describe(), ": nobody has the table")));
+      Status(Code::kPeerLost, StrCat(context_.members->NameRank(rank), " ",
+                                     context_.group->peers()->ExitReason(rank), " before it had ",
+                                     task, " of ", spec_.Describe(), ": nobody has the table")));
 }
 
 void TableCreation::ArriveWithSegment() {
   NodeGroup* const group = context_.group;
-  Circle* const meeting = group->everybody();
-  Outcome outcome;
+  Group* const meeting = group->world();
+  Vote outcome;
   if (is_maker()) {
     const Result<TableBytes> bytes = Table::BytesOf(spec_, context_);
     if (!bytes.ok()) {
@@ -150,24 +150,24 @@ void TableCreation::ArriveWithSegment() {
     group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
     if (failure_.ok()) outcome.locator = segment_.locator();
   }
-  meeting->Arrive(CallKind::kMapTable, &outcome, sizeof(outcome));
+  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
 }
 
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
-  Circle* const meeting = group->everybody();
+  Group* const meeting = group->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
   for (const int i : meeting->present()) {
-    const auto made = meeting->deposit(i).Read<Outcome>();
+    const auto made = meeting->deposit(i).Read<Vote>();
     if (made.code == 0) continue;
     return Status(static_cast<Code>(made.code),
                   StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
   }
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Outcome>().locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Vote>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
-    const std::string gone = failure_.ok() ? "" : group->peers()->WhyGone(maker_);
+    const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
     if (!gone.empty()) {
       failure_ = group->peers()->About(
           maker_,
@@ -187,15 +187,15 @@ Status TableCreation::MapAndArrive() {
     context_.service->Keep(table_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(table_, table_->node_rounds()));
   }
-  const Outcome outcome = OutcomeOf(failure_);
-  meeting->Arrive(CallKind::kMapTable, &outcome, sizeof(outcome));
+  const Vote outcome = OutcomeOf(failure_);
+  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
   return Status::Ok();
 }
 
 Status TableCreation::ConfirmAllMapped() {
-  Circle* const meeting = context_.group->everybody();
+  Group* const meeting = context_.group->world();
   for (const int i : meeting->present()) {
-    const auto mapped = meeting->deposit(i).Read<Outcome>();
+    const auto mapped = meeting->deposit(i).Read<Vote>();
     if (mapped.code == 0) continue;
     if (context_.service != nullptr) {
       context_.service->Forget(id_);

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/operation.h"
-#include "consistency/fence_check.h"
+#include "consistency/sync_point_check.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
 #include "table/table.h"
@@ -29,7 +29,7 @@ class TableCreation final : public Operation {
   // `init_value` is spec.count() elements or null; it counts on the master only, and stays valid
   // until the operation has ended. `fence` checks what the workers did before it.
   TableCreation(const TableSpec& spec, int64_t id, const void* init_value, TableContext context,
-                FenceCheck fence, Instant deadline);
+                SyncPointCheck fence, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
   void Cancel(const std::string& reason) override;
@@ -56,7 +56,7 @@ class TableCreation final : public Operation {
   int64_t id_;
   const void* init_value_;
   TableContext context_;
-  FenceCheck fence_;
+  SyncPointCheck fence_;
   Phase phase_ = Phase::kCompare;
   Segment segment_;
   Status failure_;           // of this rank

@@ -20,7 +20,7 @@ namespace multiverso {
 // What a message is about. Calls take one of the tags from kFirstCallTag on, which they hold until
 // their last message has been received (CallTags).
 enum MessageTag : int {
-  kNewsTag = 1,     // to a service thread: Intercom
+  kNewsTag = 1,     // to a service thread: ControlChannel
   kMeetingTag = 2,  // between leaders, plus the number of the circle: Bridge
   kAnswerTag = 4,   // to who asked for late ranks
   kRequestTag = 5,  // to a service thread: ShardService

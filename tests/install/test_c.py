@@ -9,7 +9,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 import launch
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 COOKBOOK = ROOT / "examples" / "c"

@@ -10,6 +10,10 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = "multiverso/_lib/libmultiverso.so"
 PROGRAM = """

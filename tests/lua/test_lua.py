@@ -8,8 +8,12 @@ import subprocess
 import unittest
 from pathlib import Path
 
+import pytest
+
 import launch
 import multiverso
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = ROOT / "src" / "include" / "multiverso" / "c_api.h"

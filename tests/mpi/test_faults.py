@@ -1,4 +1,4 @@
-"""What the other ranks and the next jobs see when something goes wrong on one rank."""
+"""The effects of a fault of one rank on the other ranks and on later jobs."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("np", [2, 4])
-def test_rank_that_does_not_come_is_named_by_a_timeout_and_told_when_it_comes(np):
+def test_late_rank_is_named_in_timeout_and_learns_of_it(np):
     calls = ("create", "barrier", "get")
     result = launch.run("faults.py", "late", *calls, np=np).check()
     for call in calls:
@@ -26,14 +26,14 @@ def test_rank_that_does_not_come_is_named_by_a_timeout_and_told_when_it_comes(np
         assert re.search(rf"rank [0-{np - 2}] (on \S+ )?(gave|left)", message), message
 
 
-def test_rank_that_does_not_init_is_a_timeout():
+def test_init_times_out_if_a_rank_never_calls_it():
     result = launch.run("faults.py", "late_init", np=3).check_clean()
     for kind, message in result.errors(0, 1):
         assert kind == "OperationTimeout"
         assert message
 
 
-def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others():
+def test_ctrl_c_ends_a_wait_and_aborts_the_session():
     calls = ("barrier", "create", "get", "shutdown")
     with launch.Job("faults.py", "interrupted", *calls, np=2) as job:
         for call in calls:
@@ -48,8 +48,8 @@ def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others():
         assert "KeyboardInterrupt" in message
 
 
-# A file has a name until every rank has mapped it: a job that is killed just then leaves it to the
-# next one, which is why segments are files only where there is nothing better.
+# A file has a name until every rank has mapped it. A job that is killed before that leaves it to
+# the next job, which is why files are only the fallback for segments.
 @pytest.mark.parametrize(
     ("when", "segments"),
     [
@@ -84,7 +84,7 @@ def test_rank_whose_script_ends_is_named_with_the_reason(how, texts, returncode)
 
 
 @pytest.mark.parametrize("how", ["script", "mpi4py"])
-def test_forked_children_leave_the_job_alone(how):
+def test_forked_children_do_not_disturb_the_job(how):
     result = launch.run("faults.py", "forks", how, np=2).check()
     for rank in (0, 1):
         assert result.reports[rank] == {"child": 5, "values": [2.0] * 4}
@@ -114,7 +114,7 @@ def test_mpi4py_in_the_same_process(order, np, also):
 
 
 def other_mpiruns():
-    """Return the mpirun of each environment of this project with another MPI than this one's."""
+    """Return the mpirun of each environment of this project that has another MPI."""
     here = Path(sys.prefix).resolve()
     found = [path for path in ROOT.glob(".venv*/bin/mpirun") if path.parents[1].resolve() != here]
     return [path for path in found if _family(path) != _family(Path(sys.executable))]
@@ -124,7 +124,7 @@ def _family(program):
     return (program.parent / "ompi_info").exists()
 
 
-def test_mpirun_of_another_mpi_is_a_launcher_error():
+def test_mpirun_of_another_mpi_raises_launcher_error():
     others = other_mpiruns()
     if not others:
         pytest.skip("there is no environment with another MPI beside this one")

@@ -1,4 +1,4 @@
-"""Jobs that span nodes: every rank, or every two, say that they share memory with nobody else."""
+"""Jobs that span nodes: every rank, or every two ranks, act as a node of their own."""
 
 import signal
 
@@ -8,7 +8,7 @@ import semantics
 import launch
 from case_jobs import CaseJobs, on_nodes
 
-#: Ranks and ranks per node; where two of three ranks share a node, the other is alone on its own.
+#: Ranks and ranks per node. If two of three ranks share a node, the third is alone on its node.
 SIZES = [(2, 1), (3, 1), (3, 2), (4, 2)]
 
 
@@ -23,7 +23,7 @@ TestTables = RUNS.tests()
 
 
 @pytest.mark.parametrize(("size", "job"), list(zip(SIZES, RUNS.jobs, strict=True)))
-def test_ranks_know_their_nodes(size, job):
+def test_ranks_report_their_nodes(size, job):
     np, per_node = size
     for rank, report in RUNS.result(job).check().reports.items():
         assert report["node"] == rank // per_node
@@ -31,23 +31,23 @@ def test_ranks_know_their_nodes(size, job):
         assert report["local"] == min(per_node, np - rank // per_node * per_node)
 
 
-def test_number_of_ranks_per_node_is_checked():
+def test_rejects_invalid_ranks_per_node():
     result = launch.run("nodes.py", "idles", np=2, MULTIVERSO_RANKS_PER_NODE="two")
     assert "ValueError" in result.output
     assert "received 'two'" in result.output
 
 
 def test_released_tables_are_freed_on_all_nodes():
-    # Open MPI as users start it, too, with the components that it chooses.
+    # Open MPI also runs as users start it, with the components that it chooses.
     result = run("nodes.py", "tables_are_freed", "8", np=2, per_node=1, OMPI_MCA_btl="")
     reports = result.check().reports
     for rank in (0, 1):
-        # Eight halves of 64 MB, had they stayed.
+        # The limit is eight halves of 64 MB, which tables that are not freed would exceed.
         assert reports[rank]["shared"] < 200 * 2**20
 
 
 @pytest.mark.parametrize("np", [2, 4])
-def test_rank_of_another_node_that_does_not_come_is_named(np):
+def test_late_rank_of_another_node_is_named(np):
     calls = ("create", "barrier", "get")
     result = run("faults.py", "late", *calls, np=np, per_node=1).check()
     for call in calls:
@@ -57,7 +57,7 @@ def test_rank_of_another_node_that_does_not_come_is_named(np):
             assert f"rank {np - 1}" in message
 
 
-# How the script of a rank ends is the business of its own process: with each way one place of it.
+# The end of a script concerns its own process only, so each way is tested at one place of the job.
 @pytest.mark.parametrize(
     ("per_node", "how", "texts"),
     [
@@ -76,7 +76,7 @@ def test_rank_of_another_node_whose_script_ends_is_named_with_the_reason(per_nod
             assert text in message
 
 
-def test_ctrl_c_is_known_on_the_other_node():
+def test_ctrl_c_aborts_the_session_on_the_other_node():
     calls = ("barrier", "create", "get", "shutdown")
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("faults.py", "interrupted", *calls, np=2, **nodes) as running:
@@ -102,7 +102,7 @@ def test_killed_rank_of_a_node_leaves_nothing_behind(when):
     assert result.returncode != 0
 
 
-def test_ctrl_c_ends_a_wait_for_a_server_that_hangs():
+def test_ctrl_c_ends_a_wait_for_a_hanging_server():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("nodes.py", "interrupted", np=2, **nodes) as running:
         running.wait_for("stop-me", 1)
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_wait_for_a_server_that_hangs():
     assert result.reports[0]["error"][0] == "KeyboardInterrupt"
 
 
-def test_finalizing_mpi_early_is_a_state_error():
+def test_finalizing_mpi_early_raises_state_error():
     result = run("nodes.py", "finalizes_early", np=2, per_node=1).check_clean()
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
@@ -125,7 +125,7 @@ def test_finalizing_mpi_early_is_a_state_error():
         assert "MPI was finalised" in message
 
 
-def test_mpi_without_threads_is_unsupported():
+def test_mpi_without_thread_support_is_rejected():
     result = run("nodes.py", "threads_are_needed", np=2, per_node=1).check_clean()
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
@@ -133,6 +133,6 @@ def test_mpi_without_threads_is_unsupported():
         assert "MPI_THREAD_MULTIPLE" in message
 
 
-def test_idle_job_leaves_the_processor_alone():
+def test_idle_job_uses_little_processor_time():
     reports = run("nodes.py", "idles", np=4, per_node=2).check().reports
     assert sum(reports[rank]["share"] for rank in range(4)) < 0.05

@@ -1,4 +1,4 @@
-"""Wrong programs in sync mode end in words on every rank, and so do lost and late ranks."""
+"""Wrong programs in sync mode raise errors on every rank, and so do lost and late ranks."""
 
 import functools
 import re
@@ -14,15 +14,13 @@ PROGRAM = "wrong_rounds.py"
 #: Ranks and ranks per node: all on one node, and on two or three.
 JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
 
-pytestmark = pytest.mark.long
-
 
 @functools.cache
 def disagreements(np, per_node):
     return launch.run("disagreements.py", np=np, **launch.on_nodes(np, per_node))
 
 
-# One worker beside a server has nobody to disagree with.
+# One worker beside a server has no worker to disagree with.
 @pytest.mark.parametrize(
     ("np", "per_node", "program"),
     [
@@ -32,7 +30,7 @@ def disagreements(np, per_node):
         if np > 2 or not program.server
     ],
 )
-def test_different_calls_are_a_mismatch_for_all(np, per_node, program):
+def test_different_calls_raise_mismatch_on_every_rank(np, per_node, program):
     result = disagreements(np, per_node)
     for rank in range(int(program.server), np):
         outcomes = result.reports.get(rank, {}).get("outcomes", {})
@@ -49,12 +47,12 @@ def test_different_calls_are_a_mismatch_for_all(np, per_node, program):
 
 
 @pytest.mark.parametrize(("np", "per_node"), JOBS)
-def test_sessions_that_went_wrong_leave_nothing_behind(np, per_node):
+def test_failed_sessions_leave_nothing_behind(np, per_node):
     disagreements(np, per_node).check()
 
 
 @pytest.mark.parametrize(("np", "per_node"), [(2, 2), (4, 4), (2, 1), (3, 2)])
-def test_rank_that_does_not_come_is_named_by_a_timeout(np, per_node):
+def test_late_rank_is_named_in_timeout(np, per_node):
     calls = ("add_get", "get", "aggregate")
     result = launch.run(PROGRAM, "late", *calls, np=np, **launch.on_nodes(np, per_node)).check()
     for call in calls:
@@ -66,21 +64,21 @@ def test_rank_that_does_not_come_is_named_by_a_timeout(np, per_node):
         kind, message = result.errors(np - 1, name=call)[0]
         expected = {"AbortedError", "PeerLostError"}
         if np > per_node:
-            # The news of the end may overtake what it did to the order of calls, or come after
-            # it, or find it waiting, as one of those whom the timeout is for.
+            # The message of the abort may overtake the calls before it, arrive after them, or find
+            # the rank already waiting for the same deadline.
             expected |= {"MismatchError", "OperationTimeout"}
         assert kind in expected, f"{call}: {message}"
         assert "waited" in message or "rank 0" in message
 
 
-def test_ranks_that_wait_for_each_other_in_two_tables_are_named_by_a_timeout():
+def test_ranks_deadlocked_over_two_tables_are_named_in_timeout():
     result = launch.run(PROGRAM, "crossed", np=2).check_clean()
     for kind, message in result.errors(0, 1):
         assert kind in ("OperationTimeout", "AbortedError"), message
         assert "of table 'weights'" in message or "of table 'biases'" in message
 
 
-# All ways in which a script ends are those of test_faults.py.
+# test_faults.py tests all ways in which a script ends.
 @pytest.mark.parametrize(
     ("per_node", "how", "texts"),
     [
@@ -100,7 +98,7 @@ def test_rank_whose_script_ends_is_named_with_the_reason(per_node, how, texts):
 
 
 @pytest.mark.parametrize("per_node", [3, 2])
-def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(per_node):
+def test_ctrl_c_ends_a_wait_and_aborts_the_session(per_node):
     calls = ("get", "add_get", "get_rows", "aggregate")
     nodes = launch.on_nodes(3, per_node)
     with launch.Job(PROGRAM, "interrupted", *calls, np=3, **nodes) as job:
@@ -131,7 +129,7 @@ def test_ctrl_c_ends_a_wait_and_aborts_it_for_the_others(per_node):
     ],
 )
 @launch.again_where_mpi_is_stuck
-def test_killed_rank_is_named_to_the_others_in_their_round(per_node, calls, mode):
+def test_killed_rank_is_named_to_the_ranks_in_its_round(per_node, calls, mode):
     nodes = launch.on_nodes(3, per_node)
     with launch.Job(PROGRAM, "killed", calls, mode, np=3, **nodes) as job:
         job.wait_for("busy")
@@ -146,7 +144,7 @@ def test_killed_rank_is_named_to_the_others_in_their_round(per_node, calls, mode
 
 @pytest.mark.parametrize("calls", ["add_get", "aggregate"])
 @launch.again_where_mpi_is_stuck
-def test_killed_rank_that_was_alone_on_its_node_is_named_too(calls):
+def test_killed_single_rank_of_a_node_is_named(calls):
     with launch.Job(PROGRAM, "killed", calls, np=3, **launch.on_nodes(3, 1)) as job:
         job.wait_for("busy")
         pid = job.pid(1)

@@ -10,7 +10,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 from multiverso import checkpoint
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "windows"  # stays for the next time

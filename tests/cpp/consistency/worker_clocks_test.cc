@@ -28,7 +28,7 @@ bool Contains(const Status& status, const std::string& part) {
   return status.text().find(part) != std::string::npos;
 }
 
-// The clocks of one table, as each rank of a node has them.
+// The clocks of one table, as each rank of a node sees them.
 class Clocks {
  public:
   explicit Clocks(const Roles& roles) : groups_(roles) {
@@ -53,12 +53,12 @@ class Clocks {
 };
 
 Status Add(WorkerClocks* clocks) {
-  MV_RETURN_IF_NOT_OK(clocks->TakeTurn(Turn::kAdd, "add", Patiently()));
+  MV_RETURN_IF_NOT_OK(clocks->TakeTurn(TurnKind::kAdd, "add", Patiently()));
   clocks->CountAdd();
   return Status::Ok();
 }
 
-Status Get(WorkerClocks* clocks) { return clocks->TakeTurn(Turn::kGet, "get", Patiently()); }
+Status Get(WorkerClocks* clocks) { return clocks->TakeTurn(TurnKind::kGet, "get", Patiently()); }
 
 // Waits for the others to pass `round`.
 Status WaitForOthers(WorkerClocks* clocks, uint64_t round, const WaitLimit& limit) {
@@ -81,7 +81,7 @@ TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
   EXPECT_TRUE(clocks[2].AllHavePassed(0));
 }
 
-TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
+TEST(WorkerClocks, FinishedWorkerHasPassedEveryRound) {
   Clocks clocks(AllOf(2));
   clocks[1].Finish();
   EXPECT_TRUE(clocks[0].OthersHavePassed(1000));
@@ -91,21 +91,21 @@ TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
   EXPECT_TRUE(clocks[0].AllHavePassed(0));
 }
 
-TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
+TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   Clocks clocks(AllOf(2));
-  WorkerClocks::Reading other;
+  WorkerClocks::Snapshot other;
   for (; other.adds < 3; ++other.adds) {
     ASSERT_TRUE(Add(&clocks[0]).ok());
     ASSERT_TRUE(Get(&clocks[0]).ok());
     other.gets |= uint64_t{1} << (other.turns + 1);
     other.turns += 2;
   }
-  // In the middle of its fourth add.
-  ASSERT_TRUE(clocks[0].Take(Turn::kAdd).ok());
+  // Stop in the middle of the fourth add.
+  ASSERT_TRUE(clocks[0].Advance(TurnKind::kAdd).ok());
   other.gets |= uint64_t{1} << other.turns;
   other.latest = ++other.turns;
-  clocks[0].Note(1, other);
-  // By the service thread: a shutdown that comes now must not end as if the caller had been told.
+  clocks[0].Merge(1, other);
+  // The service thread detected it, so a shutdown must not end as if the caller had been told.
   EXPECT_FALSE(clocks.groups()[0]->AbortIsKnown());
   const Status status = clocks[0].CheckAborted();
   EXPECT_TRUE(clocks.groups()[0]->AbortIsKnown());
@@ -114,7 +114,7 @@ TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
       << status.text();
 }
 
-TEST(WorkerClocks, FindDifferentCallsAtTheSamePlaceWhoeverComesSecond) {
+TEST(WorkerClocks, DetectDifferentCallsInEitherOrder) {
   for (const int second : {0, 1}) {
     Clocks clocks(AllOf(2));
     for (int i = 0; i < 3; ++i) {
@@ -130,38 +130,38 @@ TEST(WorkerClocks, FindDifferentCallsAtTheSamePlaceWhoeverComesSecond) {
                          "sync round 3 of table 'w': rank 0 called add, rank 1 called get (call "
                          "number 6 on the table)"))
         << status.text();
-    // The other one learns of it at its next call.
+    // The other worker learns of it at its next call.
     EXPECT_EQ(Get(&clocks[1 - second]).text(), status.text());
   }
 }
 
-TEST(WorkerClocks, NeverMistakeATurnForALaterOneAtItsPlace) {
-  // Gets without adds wait for nobody but those who are too far behind to be compared with.
+TEST(WorkerClocks, DoNotConfuseATurnWithALaterOneInItsSlot) {
+  // Gets without adds wait only for workers that are too far behind for a comparison.
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (int i = 0; i < 20000; ++i) {
-      const Turn turn = i % 67 == 0 ? Turn::kAdd : Turn::kGet;
+      const TurnKind turn = i % 67 == 0 ? TurnKind::kAdd : TurnKind::kGet;
       const Status status = clocks[rank].TakeTurn(turn, "a call", Patiently());
       ASSERT_TRUE(status.ok()) << status.text();
     }
   });
 }
 
-TEST(WorkerClocks, LetAWorkerBeOnlySoFarAhead) {
+TEST(WorkerClocks, LimitHowFarAWorkerIsAhead) {
   Clocks clocks(AllOf(2));
   uint64_t ahead = 0;
-  while (clocks[0].TakeTurn(Turn::kGet, "get", WithoutWaiting()).ok()) ++ahead;
+  while (clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).ok()) ++ahead;
   EXPECT_LT(ahead, WorkerClocks::kTurnsKept);
   EXPECT_GT(ahead, WorkerClocks::kTurnsKept / 2);
-  EXPECT_TRUE(clocks[0].TakeTurn(Turn::kGet, "get", WithoutWaiting()).pending());
+  EXPECT_TRUE(clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).pending());
   ASSERT_TRUE(Get(&clocks[1]).ok());
-  EXPECT_TRUE(clocks[0].TakeTurn(Turn::kGet, "get", WithoutWaiting()).ok());
-  // One that has finished keeps nobody.
+  EXPECT_TRUE(clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).ok());
+  // A finished worker does not hold up the others.
   clocks[1].Finish();
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(&clocks[0]).ok());
 }
 
-TEST(WorkerClocks, WakeWhoWaits) {
+TEST(WorkerClocks, WakeWaitingWorkers) {
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (uint64_t round = 0; round < 2000; ++round) {
@@ -181,18 +181,18 @@ TEST(WorkerClocks, WakeWhoWaits) {
   });
 }
 
-TEST(WorkerClocks, NameWhoIsLateWhenTheDeadlinePasses) {
+TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
   Clocks clocks(AllOf(3));
   ASSERT_TRUE(Add(&clocks[0]).ok());
   ASSERT_TRUE(Add(&clocks[1]).ok());
   const Status status = WaitForOthers(&clocks[0], 0, Shortly());
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_TRUE(Contains(status, "in get, round 0 of table 'w', for rank 2")) << status.text();
-  // It will not be there any more when the others come.
+  // It will have left when the others arrive.
   EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
 }
 
-TEST(WorkerClocks, ComeBackPendingAtTheEndOfASlice) {
+TEST(WorkerClocks, ReturnPendingAtTheEndOfASlice) {
   Clocks clocks(AllOf(2));
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
   ASSERT_TRUE(Add(&clocks[1]).ok());
@@ -208,31 +208,31 @@ TEST(WorkerClocks, NameAWorkerThatHasLeft) {
                        "rank 2 left (ValueError in train.py, line 7) while rank 0 waited "
                        "for it in get, round 0 of table 'w'"))
       << status.text();
-  // Nobody waits for what it has done.
+  // No worker waits for calls that it has already made.
   ASSERT_TRUE(Add(&clocks[1]).ok());
 }
 
-TEST(WorkerClocks, DoNotMissAWorkerThatHasLeftAfterWhatWasWaitedFor) {
+TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Add(&clocks[1]).ok());
   clocks.groups()[1]->Leave("done");
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
 }
 
-TEST(WorkerClocks, FindWhoWaitsElsewhereForThisOne) {
+TEST(WorkerClocks, DetectAWorkerThatWaitsInAnotherCall) {
   Clocks clocks(AllOf(2));
-  clocks.groups()[1]->everybody()->Arrive(CallKind::kBarrier);
+  clocks.groups()[1]->world()->Arrive(CollectiveKind::kBarrier);
   const Status status = WaitForOthers(&clocks[0], 0, Patiently());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Contains(status, "round 0 of table 'w': rank 0 called get, rank 1 called barrier"))
       << status.text();
-  // So does that one.
-  EXPECT_EQ(clocks.groups()[1]->everybody()->Meet(Patiently()).text(), status.text());
+  // That worker gets the same error.
+  EXPECT_EQ(clocks.groups()[1]->world()->Meet(Patiently()).text(), status.text());
 }
 
-TEST(WorkerClocks, FindAWorkerThatMeetsTheOtherWorkers) {
+TEST(WorkerClocks, DetectAWorkerInACollectiveOfTheWorkers) {
   Clocks clocks({Role::kServer, Role::kAll, Role::kAll});
-  clocks.groups()[1]->workers()->Arrive(CallKind::kAggregate);
+  clocks.groups()[1]->workers()->Arrive(CollectiveKind::kAggregate);
   const Status status = WaitForOthers(&clocks[2], 0, Patiently());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Contains(status, "rank 1 called aggregate, rank 2 called get")) << status.text();
@@ -240,27 +240,27 @@ TEST(WorkerClocks, FindAWorkerThatMeetsTheOtherWorkers) {
 
 // ---- Fences
 
-constexpr Fence kBarrier{1, "barrier", false};
-constexpr Fence kShutdown{1, "shutdown", true};
+constexpr SyncPoint kBarrier{1, "barrier", false};
+constexpr SyncPoint kShutdown{1, "shutdown", true};
 
-TEST(WorkerClocksAtAFence, AgreeWhenTheCallsDo) {
+TEST(WorkerClocksAtASyncPoint, AgreeForEqualCalls) {
   Clocks clocks(AllOf(3));
   for (const int rank : {2, 0, 1}) {
     ASSERT_TRUE(Add(&clocks[rank]).ok());
-    clocks[rank].ComeTo(kBarrier);
+    clocks[rank].ReachSyncPoint(kBarrier);
   }
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, FindTheWorkerThatMadeACallFewerWhoeverComesFirst) {
+TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
   for (const bool in_order : {true, false}) {
-    for (const Fence& fence : {kBarrier, kShutdown}) {
+    for (const SyncPoint& fence : {kBarrier, kShutdown}) {
       Clocks clocks(AllOf(2));
       for (const int rank : {0, 1}) ASSERT_TRUE(Add(&clocks[rank]).ok());
       ASSERT_TRUE(Add(&clocks[0]).ok());
-      clocks[in_order ? 0 : 1].ComeTo(fence);
+      clocks[in_order ? 0 : 1].ReachSyncPoint(fence);
       EXPECT_FALSE(clocks.groups()[0]->IsAborted());
-      clocks[in_order ? 1 : 0].ComeTo(fence);
+      clocks[in_order ? 1 : 0].ReachSyncPoint(fence);
       const Status status = Get(&clocks[0]);
       EXPECT_EQ(status.code(), Code::kMismatch);
       EXPECT_TRUE(Contains(status, StrCat("sync round 1 of table 'w': rank 0 called add, rank 1 "
@@ -271,49 +271,49 @@ TEST(WorkerClocksAtAFence, FindTheWorkerThatMadeACallFewerWhoeverComesFirst) {
   }
 }
 
-TEST(WorkerClocksAtAFence, AreNotComparedWithThoseThatHaveNotComeToIt) {
+TEST(WorkerClocksAtASyncPoint, IgnoreWorkersThatHaveNotReachedIt) {
   Clocks clocks(AllOf(2));
-  clocks[0].ComeTo(kBarrier);
+  clocks[0].ReachSyncPoint(kBarrier);
   ASSERT_TRUE(Add(&clocks[1]).ok());
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
-  clocks[0].ComeTo(Fence{2, "barrier", false});
-  clocks[1].ComeTo(kBarrier);
+  clocks[0].ReachSyncPoint(SyncPoint{2, "barrier", false});
+  clocks[1].ReachSyncPoint(kBarrier);
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, OfAWorkerThatHasFinishedMayDiffer) {
-  for (const Fence& fence : {kBarrier, kShutdown}) {
+TEST(WorkerClocksAtASyncPoint, AllowAFinishedWorkerToDiffer) {
+  for (const SyncPoint& fence : {kBarrier, kShutdown}) {
     Clocks clocks(AllOf(2));
     ASSERT_TRUE(Add(&clocks[0]).ok());
     clocks[1].Finish();
-    clocks[0].ComeTo(fence);
-    clocks[1].ComeTo(fence);
+    clocks[0].ReachSyncPoint(fence);
+    clocks[1].ReachSyncPoint(fence);
     EXPECT_FALSE(clocks.groups()[0]->IsAborted());
   }
 }
 
-TEST(WorkerClocksAtAFence, AtTheEndNoAddMayBeLeftWithoutTheOthers) {
+TEST(WorkerClocksAtTheLastSyncPoint, RejectAnAddWithoutTheOthers) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Add(&clocks[0]).ok());
   clocks[0].Finish();
-  clocks[0].ComeTo(kShutdown);
-  clocks[1].ComeTo(kShutdown);
+  clocks[0].ReachSyncPoint(kShutdown);
+  clocks[1].ReachSyncPoint(kShutdown);
   EXPECT_TRUE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, AtTheEndAWorkerMayReadAlone) {
+TEST(WorkerClocksAtTheLastSyncPoint, AllowATrailingGet) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Get(&clocks[0]).ok());
-  clocks[0].ComeTo(kShutdown);
-  clocks[1].ComeTo(kShutdown);
+  clocks[0].ReachSyncPoint(kShutdown);
+  clocks[1].ReachSyncPoint(kShutdown);
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, AreComparedByAtLeastOneOfThoseThatComeTogether) {
+TEST(WorkerClocksAtASyncPoint, AreComparedByAtLeastOneOfTwoWorkers) {
   for (int time = 0; time < 200; ++time) {
     Clocks clocks(AllOf(2));
     ASSERT_TRUE(Add(&clocks[0]).ok());
-    OnThreads(2, [&](int rank) { clocks[rank].ComeTo(kBarrier); });
+    OnThreads(2, [&](int rank) { clocks[rank].ReachSyncPoint(kBarrier); });
     ASSERT_TRUE(clocks.groups()[0]->IsAborted());
   }
 }

@@ -16,11 +16,11 @@ using testing::kPatience;
 using testing::OnThreads;
 using testing::Shared;
 using testing::SleepForGood;
-using Outcome = RobustLock::Outcome;
+using Vote = RobustLock::Vote;
 
 Instant Patience() { return Clock::now() + kPatience; }
 
-// Says of one owner that it is dead, and of all others that they live.
+// Reports one owner as dead and all others as alive.
 class OneDead final : public OwnerProbe {
  public:
   explicit OneDead(int dead) : dead_(dead) {}
@@ -32,12 +32,12 @@ class OneDead final : public OwnerProbe {
 
 const OneDead kAllAlive(-2);
 
-// What a lock protects in these tests: two numbers that are equal whenever nobody is at them.
+// The data that a lock protects in these tests: two numbers that are equal while the lock is free.
 struct Guarded {
   RobustLock lock;
   int64_t first = 0;
   int64_t second = 0;
-  std::atomic<int> holds{0};  // set by a child that has the lock and is about to be killed
+  std::atomic<int> holds{0};  // set by a child that holds the lock and is about to be killed
 
   void AddOne() {
     ++first;
@@ -47,13 +47,13 @@ struct Guarded {
 
 void AddMany(Guarded* guarded, int owner, int count) {
   for (int i = 0; i < count; ++i) {
-    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Outcome::kTaken);
+    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Vote::kTaken);
     guarded->AddOne();
     guarded->lock.Leave();
   }
 }
 
-TEST(RobustLock, IsFreeWhereMemoryIsZero) {
+TEST(RobustLock, IsFreeInZeroedMemory) {
   alignas(RobustLock) char zero[sizeof(RobustLock)] = {};
   auto* const lock = reinterpret_cast<RobustLock*>(zero);
   EXPECT_EQ(lock->Holder(), -1);
@@ -98,7 +98,7 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(3));
   for (const auto wait : {std::chrono::milliseconds(-5), std::chrono::milliseconds(50)}) {
-    EXPECT_EQ(lock.Take(1, kAllAlive, Clock::now() + wait), Outcome::kTimedOut);
+    EXPECT_EQ(lock.Take(1, kAllAlive, Clock::now() + wait), Vote::kTimedOut);
     EXPECT_EQ(lock.Holder(), 3);
   }
   lock.Leave();
@@ -106,26 +106,26 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
   EXPECT_TRUE(lock.TryTake(1));
 }
 
-TEST(RobustLock, ThePastIsATimeLimitToo) {
+TEST(RobustLock, AcceptsADeadlineInThePast) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(3));
-  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTimedOut);
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTimedOut);
   lock.Leave();
-  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTaken);
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTaken);
 }
 
-TEST(RobustLock, WakesWhoSleepsWhenItIsLeft) {
+TEST(RobustLock, ReleaseWakesASleeper) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(0));
   std::atomic<int> taken{0};
   OnThreads(4, [&](int me) {
     if (me == 0) {
-      // Until somebody sleeps, so that leaving has somebody to wake.
+      // Wait until there is a sleeper for the release to wake.
       EXPECT_TRUE(Eventually([&] { return lock.word.load() > 1U; }));
       lock.Leave();
       return;
     }
-    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Outcome::kTaken);
+    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Vote::kTaken);
     taken.fetch_add(1);
     lock.Leave();
   });
@@ -133,7 +133,7 @@ TEST(RobustLock, WakesWhoSleepsWhenItIsLeft) {
   EXPECT_EQ(lock.word.load(), 0U);
 }
 
-TEST(RobustLock, OfAKilledHolderIsRecoveredExactlyOnce) {
+TEST(RobustLock, IsRecoveredExactlyOnceFromAKilledHolder) {
   constexpr int kDead = 7;
   const Shared<Guarded> guarded;
   const OneDead probe(kDead);
@@ -149,9 +149,9 @@ TEST(RobustLock, OfAKilledHolderIsRecoveredExactlyOnce) {
     std::atomic<int> taken{0};
     std::atomic<int> recovered{0};
     OnThreads(4, [&](int me) {
-      const Outcome outcome = guarded->lock.Take(me, probe, Patience());
-      ASSERT_NE(outcome, Outcome::kTimedOut);
-      (outcome == Outcome::kRecovered ? recovered : taken).fetch_add(1);
+      const Vote outcome = guarded->lock.Take(me, probe, Patience());
+      ASSERT_NE(outcome, Vote::kTimedOut);
+      (outcome == Vote::kRecovered ? recovered : taken).fetch_add(1);
       guarded->AddOne();
       guarded->lock.Leave();
     });
@@ -162,7 +162,7 @@ TEST(RobustLock, OfAKilledHolderIsRecoveredExactlyOnce) {
   EXPECT_EQ(guarded->lock.word.load(), 0U);
 }
 
-TEST(RobustLock, SurvivesProcessesKilledAnywhereInIt) {
+TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
   const Shared<Guarded> guarded;
   std::atomic<bool> is_dead{false};
   class Probe final : public OwnerProbe {
@@ -177,37 +177,37 @@ TEST(RobustLock, SurvivesProcessesKilledAnywhereInIt) {
     is_dead.store(false);
     Child victim([&] {
       for (;;) {
-        if (guarded->lock.Take(7, kAllAlive, Patience()) != Outcome::kTaken) return 1;
+        if (guarded->lock.Take(7, kAllAlive, Patience()) != Vote::kTaken) return 1;
         guarded->AddOne();
         guarded->lock.Leave();
       }
     });
     for (int i = 0; i < 200 + 37 * round; ++i) {
-      const Outcome outcome = guarded->lock.Take(0, probe, Patience());
-      ASSERT_EQ(outcome, Outcome::kTaken);
+      const Vote outcome = guarded->lock.Take(0, probe, Patience());
+      ASSERT_EQ(outcome, Vote::kTaken);
       EXPECT_EQ(guarded->first, guarded->second);
       guarded->lock.Leave();
     }
     ASSERT_EQ(victim.Kill(), -1);
     is_dead.store(true);
-    // If it died inside, that is told once, and what it left half done can be put right.
-    const Outcome outcome = guarded->lock.Take(0, probe, Patience());
-    ASSERT_NE(outcome, Outcome::kTimedOut);
-    if (outcome == Outcome::kRecovered) guarded->second = guarded->first;
+    // If it died inside, exactly one waiter learns of it and can repair the data.
+    const Vote outcome = guarded->lock.Take(0, probe, Patience());
+    ASSERT_NE(outcome, Vote::kTimedOut);
+    if (outcome == Vote::kRecovered) guarded->second = guarded->first;
     EXPECT_EQ(guarded->first, guarded->second);
     guarded->lock.Leave();
-    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Outcome::kTaken);
+    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Vote::kTaken);
     guarded->lock.Leave();
   }
 }
 
-TEST(RobustLock, IsNotTakenFromAHolderThatLives) {
+TEST(RobustLock, IsNotTakenFromALiveHolder) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(2));
   const OneDead other_is_dead(1);
   OnThreads(2, [&](int me) {
     EXPECT_EQ(lock.Take(me, other_is_dead, Clock::now() + std::chrono::milliseconds(60)),
-              Outcome::kTimedOut);
+              Vote::kTimedOut);
   });
   EXPECT_EQ(lock.Holder(), 2);
 }

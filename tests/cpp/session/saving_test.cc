@@ -12,18 +12,20 @@
 namespace multiverso::testing {
 namespace {
 
-Wish To(const std::string& folder, int64_t step = -1, bool flag = false) {
-  Wish wish;
-  wish.folder = folder;
-  wish.step = step;
-  wish.flag = flag;
-  return wish;
+CheckpointRequest To(const std::string& folder, int64_t step = -1, bool flag = false) {
+  CheckpointRequest request;
+  request.folder = folder;
+  request.step = step;
+  request.flag = flag;
+  return request;
 }
 
-Status Save(Session* session, const Wish& wish) { return RunToEnd(session->StartSave(wish).get()); }
+Status Save(Session* session, const CheckpointRequest& request) {
+  return RunToEnd(session->StartSave(request).get());
+}
 
-Status Load(Session* session, const Wish& wish, int64_t* step = nullptr) {
-  const auto loading = session->StartLoad(wish);
+Status Load(Session* session, const CheckpointRequest& request, int64_t* step = nullptr) {
+  const auto loading = session->StartLoad(request);
   const Status status = RunToEnd(loading.get());
   if (step != nullptr) *step = loading->step();
   return status;
@@ -358,9 +360,9 @@ TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "it has a table 'table 1'")) << status.text();
     // One alone can be loaded.
-    Wish wish = To(folder.path());
-    wish.table = array.value()->id();
-    ASSERT_TRUE(Load(session, wish).ok());
+    CheckpointRequest request = To(folder.path());
+    request.table = array.value()->id();
+    ASSERT_TRUE(Load(session, request).ok());
     EXPECT_EQ(Values<float>(array.value()), Count(kRows));
     ASSERT_TRUE(Create(session, SomeMatrix(4)).ok());
     status = Load(session, To(folder.path()));

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "group/muster.h"
 #include "support/jobs.h"
-#include "table/spanning_call.h"
-#include "transport/muster.h"
+#include "table/distributed_call.h"
 
 // What is under way to a rank that has gone is let go of without being freed, since a transport may
 // still read it: a part of a call (a parcel of its lane), and news. Visible: the sanitizer looks
@@ -83,7 +83,7 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
     for (int i = 0; i < 3; ++i) AddOnes(session, table);
     ASSERT_TRUE(testing::Barrier(session).ok());
     EXPECT_EQ(session->group()->peers()->LostRanks(), std::vector<int>{lost});
-    EXPECT_EQ(session->group()->peers()->MasterNow(), lost == 0 ? 1 : 0);
+    EXPECT_EQ(session->group()->peers()->CurrentMaster(), lost == 0 ? 1 : 0);
     EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 21));
     Table* const late = Create(session);
     ASSERT_NE(late, nullptr);
@@ -148,7 +148,7 @@ TEST(Survival, EndsWithTheLastRankOfANode) {
 
 TEST(Muster, DropsWhatMakesNoSense) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
-    Messenger* const messenger = session->group()->intercom()->messenger();
+    Messenger* const messenger = session->group()->control_channel()->messenger();
     std::string sound;
     ASSERT_TRUE(PackMuster(*session->group(), 0, 1, &sound));
     if (rank == 3) {
@@ -161,7 +161,7 @@ TEST(Muster, DropsWhatMakesNoSense) {
     }
     ASSERT_TRUE(testing::Barrier(session).ok());
     ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(session->group()->intercom()->dropped() > 0, rank == 0);
+    EXPECT_EQ(session->group()->control_channel()->dropped() > 0, rank == 0);
     Close(session);
   });
 }

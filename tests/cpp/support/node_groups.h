@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/text.h"
+#include "group/node_group.h"
 #include "memory/segment.h"
-#include "transport/membership.h"
-#include "transport/node_group.h"
+#include "node/membership.h"
 
 namespace multiverso::testing {
 

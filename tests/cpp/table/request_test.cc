@@ -5,8 +5,8 @@
 #include <random>
 #include <string>
 
+#include "node/request_log.h"
 #include "transport/messenger.h"
-#include "transport/receipts.h"
 
 namespace multiverso {
 namespace {
@@ -48,7 +48,7 @@ TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = -2; }));
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = 0; }));  // without a number
   EXPECT_TRUE(refuses([](RequestHeader* header) {
-    header->slot = Receipts::kSlots;
+    header->slot = RequestLog::kSlots;
     header->number = 1;
   }));
   EXPECT_TRUE(refuses([](RequestHeader* header) {
@@ -56,7 +56,7 @@ TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
     header->number = uint64_t{1} << 48;
   }));
   EXPECT_FALSE(refuses([](RequestHeader* header) {
-    header->slot = Receipts::kSlots - 1;
+    header->slot = RequestLog::kSlots - 1;
     header->number = 1;
   }));
   EXPECT_TRUE(refuses([](RequestHeader* header) { header->kind = static_cast<RequestKind>(9); }));

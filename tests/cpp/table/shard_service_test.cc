@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "group/control_channel.h"
 #include "support/jobs.h"
-#include "transport/intercom.h"
 
 namespace multiverso {
 namespace {
@@ -45,7 +45,7 @@ TEST(ShardService, RefusesRequestsThatDoNotFitTheTable) {
     auto made = Create(session, testing::ArrayOf(10));  // rank 1 has 5 to 9
     ASSERT_TRUE(made.ok());
     if (rank == 0) {
-      Messenger* const messenger = session->group()->intercom()->messenger();
+      Messenger* const messenger = session->group()->control_channel()->messenger();
       RequestHeader header;
       header.kind = RequestKind::kGet;
       header.tag = kLastCallTag;
@@ -75,14 +75,14 @@ TEST(ShardService, DropsGarbageAndGoesOn) {
     auto made = Create(session, testing::ArrayOf(10, DType::kInt64));
     ASSERT_TRUE(made.ok());
     setenv("MULTIVERSO_LOG", "off", 1);
-    Intercom* const intercom = session->group()->intercom();
+    ControlChannel* const control_channel = session->group()->control_channel();
     if (rank == 0) {
       std::mt19937_64 random(3);
       for (int i = 0; i < 200; ++i) {
         std::string bytes(random() % 200, '\0');
         for (char& byte : bytes) byte = static_cast<char>(random());
         const int tag = i % 3 == 0 ? kNewsTag : kRequestTag;
-        ASSERT_TRUE(intercom->messenger()->Post(1, tag, bytes).ok());
+        ASSERT_TRUE(control_channel->messenger()->Post(1, tag, bytes).ok());
       }
     }
     ASSERT_TRUE(Barrier(session).ok());
@@ -99,7 +99,7 @@ TEST(ShardService, DropsGarbageAndGoesOn) {
     ASSERT_TRUE(Call(session, made.value(), request).ok());
     EXPECT_EQ(out, std::vector<int64_t>(10, 2));
     if (rank == 1) {
-      EXPECT_GT(intercom->dropped(), 0);
+      EXPECT_GT(control_channel->dropped(), 0);
     }
     ASSERT_TRUE(Barrier(session).ok());
   });

@@ -1,4 +1,4 @@
-"""Ranks to which something happens; ``faults.py NAME ...`` runs one of the functions below."""
+"""Ranks that experience faults; ``faults.py NAME ...`` runs one of the functions below."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import worker
 
 import multiverso as mv
 
-#: Seconds of the sessions in which a deadline is to pass.
+#: Seconds of timeout in sessions whose deadline passes.
 SHORT = 1.0
 
 LAST = worker.SIZE - 1
@@ -36,7 +36,7 @@ def _sessions(*calls, **options):
 
 
 def late(*calls):
-    """All ranks make a call but the last, which comes when the others have given up."""
+    """All ranks but the last make a call; the last one arrives after the others have timed out."""
     for call, table in _sessions(*calls, timeout=SHORT):
         if worker.RANK == LAST:
             for rank in range(LAST):
@@ -46,8 +46,8 @@ def late(*calls):
 
 
 def late_init():
-    """All ranks open the session but the last, which has come as far as MPI."""
-    from mpi4py import MPI  # MPI_Init waits for everybody and knows no deadline
+    """All ranks but the last open the session; the last one has only initialized MPI."""
+    from mpi4py import MPI  # MPI_Init waits for every rank and has no deadline
 
     MPI.COMM_WORLD.Barrier()
     if worker.RANK == LAST:
@@ -59,7 +59,7 @@ def late_init():
 
 
 def interrupted(*calls):
-    """Rank 0 waits in each call until the test interrupts it; the others come afterwards."""
+    """Rank 0 waits in each call until the test interrupts it; the others arrive afterwards."""
     for call, table in _sessions(*calls):
         if worker.RANK == 0:
             threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
@@ -74,12 +74,12 @@ def _announce_when_waiting(call):
     main = threading.main_thread().ident
     while sys._current_frames()[main].f_code.co_name != "call":
         time.sleep(0.01)
-    time.sleep(0.5)  # past the first slice, where the wait goes on in Python
+    time.sleep(0.5)  # past the first slice of the wait
     worker.announce(f"waiting-{call}")
 
 
 def killed(when):
-    """Ranks that are busy when one of them is killed: they never end by themselves."""
+    """Busy ranks, one of which is killed; the job never ends by itself."""
     if when == "start":
         _idle()
     mv.init()
@@ -125,8 +125,8 @@ def ends(how):
 
 
 def forks(how):
-    """Every rank has a child that tries to use the session and ends."""
-    if how == "mpi4py":  # which finalises MPI at the end of a child, too, that ends as a script
+    """Every rank forks a child that tries to use the session and ends."""
+    if how == "mpi4py":  # which also finalizes MPI when a child ends as a script does
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Barrier()
@@ -142,7 +142,7 @@ def forks(how):
                 continue
             os._exit(9)
         if how == "mpi4py":
-            os._exit(5)  # as the children of multiprocessing do
+            os._exit(5)  # as the children of multiprocessing end
         sys.exit(5)
     worker.report(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     table.add(np.ones(4))
@@ -152,7 +152,7 @@ def forks(how):
 
 
 def mpi4py_before():
-    """Import MPI first, and use it all along."""
+    """Import MPI first and use it throughout."""
     from mpi4py import MPI
 
     mv.init()
@@ -163,7 +163,7 @@ def mpi4py_before():
 
 
 def mpi4py_after():
-    """Import MPI when Multiverso has initialised it."""
+    """Import MPI after Multiverso has initialized it."""
     mv.init()
     from mpi4py import MPI
 
@@ -173,7 +173,7 @@ def mpi4py_after():
 
 
 def mpi4py_initialized_by_hand():
-    """Initialise MPI in the script, and finalise it there."""
+    """Initialize and finalize MPI in the script."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -188,7 +188,7 @@ def mpi4py_initialized_by_hand():
 
 
 def mpi4py_finalized_after_shutdown():
-    """Finalise MPI in the script; there can be no session any more."""
+    """Finalize MPI in the script, after which no session can be opened."""
     mv.init()
     from mpi4py import MPI
 
@@ -199,7 +199,7 @@ def mpi4py_finalized_after_shutdown():
 
 
 def mpi4py_finalized_before_shutdown():
-    """Finalise MPI while the session is open; on one node that goes on."""
+    """Finalize MPI while the session is open. On one node the session stays usable."""
     from mpi4py import MPI
 
     mv.init()

@@ -1,7 +1,6 @@
-"""Ranks that are late, gone, interrupted or killed in sync mode.
+"""Ranks that are late, lost, interrupted or killed in sync mode.
 
-``wrong_rounds.py NAME ...`` runs one of the functions below. Every rank reports the first error
-that it gets.
+``wrong_rounds.py NAME ...`` runs one of the functions below. Every rank reports its first error.
 """
 
 import os
@@ -16,7 +15,7 @@ from cases import TIMEOUT
 import multiverso as mv
 from multiverso import api
 
-#: Seconds of the sessions in which a deadline is to pass.
+#: Seconds of timeout in sessions whose deadline passes.
 SHORT = 1.0
 
 LAST = worker.SIZE - 1
@@ -24,14 +23,14 @@ LAST = worker.SIZE - 1
 #: Whether the ranks are on several nodes.
 NODES = "MULTIVERSO_RANKS_PER_NODE" in os.environ
 
-#: Rounds before things go wrong.
+#: Rounds before the fault.
 ROUNDS = 5
 
 SIZE = 40_000
 
 
 def _open(timeout=TIMEOUT, **options):
-    """Open a session in sync mode, or another, with a table that has been through some rounds."""
+    """Open a session, by default in sync mode, with a table that has been through some rounds."""
     mv.init(**{"sync": True, **options}, timeout=timeout)
     table = mv.MatrixTableHandler(SIZE // 4, 4, name="weights")
     if mv.worker_id() >= 0:
@@ -46,7 +45,7 @@ def _ones():
 
 
 def _calls(table):
-    """Return the calls by their names."""
+    """Return the calls by name."""
     return {
         "add": lambda: table.add(_ones()),
         "add_rows": lambda: table.add([[1, 1, 1, 1]], [3]),
@@ -66,23 +65,23 @@ def _sessions(*calls, **options):
 
 
 def late(*calls):
-    """All ranks make each call but the last, which comes when the others have given up."""
+    """All ranks but the last make each call; the last arrives after the others have timed out."""
     for call, table in _sessions(*calls, timeout=SHORT):
         known = _calls(table)
-        if call == "get":  # of a round to which the last has not added
+        if call == "get":  # of a round to which the last rank has not added
             table.add(_ones()) if worker.RANK != LAST else None
         if worker.RANK == LAST:
             for rank in range(LAST):
                 worker.wait_for(f"gave-up-{call}", rank)
         worker.report_call(known[call], name=call)
         if worker.RANK == LAST and NODES and worker.reported(call) is None:
-            # Its part of the round was with the other node before the news that this one gave up.
+            # Its part of the round reached the other node before the message about the timeout.
             worker.report_call(known[call], name=call)
         worker.announce(f"gave-up-{call}")
 
 
 def crossed():
-    """Each of two ranks waits in one table for the other, which waits in the next."""
+    """Each of two ranks waits in one table for the other rank, which waits in the next table."""
     first = _open(timeout=SHORT)
     second = mv.ArrayTableHandler(3, name="biases")
     for table in (first, second) if worker.RANK == LAST else (second, first):
@@ -106,7 +105,7 @@ def ends(how):
 
 
 def interrupted(*calls):
-    """Rank 0 waits in each call until the test interrupts it; the others come afterwards."""
+    """Rank 0 waits in each call until the test interrupts it; the others arrive afterwards."""
     for call, table in _sessions(*calls):
         known = _calls(table)
         if worker.RANK == 0:
@@ -114,7 +113,7 @@ def interrupted(*calls):
                 table.add(_ones())
             threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
             worker.report_call(known[call], name=call)
-            # A program that goes on nevertheless gets no half of a round.
+            # A program that continues after the error must not see part of a round.
             worker.report_call(table.get, name=f"after {call}")
             worker.announce(f"interrupted-{call}")
         else:
@@ -126,12 +125,12 @@ def _announce_when_waiting(call):
     main = threading.main_thread().ident
     while sys._current_frames()[main].f_code.co_name != "call":
         time.sleep(0.01)
-    time.sleep(0.5)  # past the first slice, where the wait goes on in Python
+    time.sleep(0.5)  # past the first slice of the wait
     worker.announce(f"waiting-{call}")
 
 
 def killed(call, mode="sync"):
-    """Ranks go through rounds until the test kills one of them."""
+    """Ranks make rounds until the test kills one of them."""
     options = {"staleness": 2, "sync": False} if mode == "stale" else {}
     table = _open(**options)
     calls = _calls(table)
@@ -144,7 +143,7 @@ def killed(call, mode="sync"):
                 calls[name]()
     except mv.MultiversoError as error:
         worker.report(error=[type(error).__name__, str(error)])
-    os._exit(0)  # MPI cannot be ended in good order any more
+    os._exit(0)  # MPI can no longer be shut down cleanly
 
 
 if __name__ == "__main__":

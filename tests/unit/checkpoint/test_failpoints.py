@@ -9,9 +9,12 @@ import unittest
 from pathlib import Path
 
 import failpoints
+import pytest
 
 from multiverso import checkpoint as checkpoints
 from multiverso._native import library
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,15 +12,13 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "src/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-
-# Restricts the blocks that run: "frameworks" selects those that need a framework, and names of
-# modules such as "jax,flax" select those that import one of them.
-ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
 
 # Seconds after which a block is killed; far more than any needs.
 WALL_LIMIT = 120
@@ -80,16 +78,9 @@ def modules_of(code):
     return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 
-def why_not_here(code):
-    """Return why the code cannot run in this environment, or None."""
-    names = modules_of(code)
-    if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
-        return f"{', '.join(missing)} not installed"
-    if ONLY == "frameworks" and not names:
-        return "needs no framework"
-    if ONLY not in ("", "frameworks") and not names.intersection(ONLY.split(",")):
-        return f"imports none of {ONLY}"
-    return None
+def missing_modules(code):
+    """Return the modules that the code imports and this environment lacks."""
+    return sorted(name for name in modules_of(code) if importlib.util.find_spec(name) is None)
 
 
 def run(code, limit=WALL_LIMIT):
@@ -120,14 +111,23 @@ def run(code, limit=WALL_LIMIT):
 
 
 class TestThePages(unittest.TestCase):
-    def test_python_blocks_print_the_documented_output(self):
+    def test_python_blocks_run_and_print_the_output_shown(self):
+        self.check_blocks(with_frameworks=False)
+
+    @pytest.mark.frameworks
+    def test_python_blocks_with_frameworks_run_and_print_the_output_shown(self):
+        self.check_blocks(with_frameworks=True)
+
+    def check_blocks(self, with_frameworks):
         seen = 0
         for page in PAGES:
             for line, code, expected in blocks_of(page.read_text("utf-8")):
+                if bool(modules_of(code)) != with_frameworks:
+                    continue
                 with self.subTest(f"{page.relative_to(ROOT)}:{line}"):
                     seen += 1
-                    if reason := why_not_here(code):
-                        self.skipTest(reason)
+                    if missing := missing_modules(code):
+                        self.skipTest(f"needs {', '.join(missing)}")
                     status, output, errors = run(code)
                     self.assertEqual(status, 0, errors)
                     if expected is not None:
@@ -203,6 +203,5 @@ class TestTheChecks(unittest.TestCase):
         self.assertEqual((status, output), (-signal.SIGKILL, "1\n"))
         self.assertIn("killed after 3 s", errors)
 
-    def test_names_a_missing_module(self):
-        reason = why_not_here("import no_such_thing.x, os, numpy")
-        self.assertEqual(reason, "no_such_thing not installed")
+    def test_names_missing_modules(self):
+        self.assertEqual(missing_modules("import no_such_thing.x, os, numpy"), ["no_such_thing"])

@@ -12,6 +12,10 @@ import threading
 import unittest
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 FULL = os.environ.get("MULTIVERSO_SOAK") == "full"
 SESSIONS, ADDS = (1_000, 1_000_000) if FULL else (60, 30_000)

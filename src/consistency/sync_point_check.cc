@@ -1,0 +1,80 @@
+#include "consistency/sync_point_check.h"
+
+#include <thread>
+
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+// How long the clocks of other nodes may take to come.
+constexpr auto kOnItsWay = std::chrono::seconds(3);
+constexpr auto kNap = std::chrono::milliseconds(2);
+
+// The finalizer of MurmurHash3 by Austin Appleby, in the public domain.
+uint64_t Mix(uint64_t key) {
+  key ^= key >> 33;
+  key *= 0xff51afd7ed558ccdULL;
+  key ^= key >> 33;
+  key *= 0xc4ceb9fe1a85ec53ULL;
+  return key ^ key >> 33;
+}
+
+SyncPointArrival Read(const Group& meeting, int64_t offset, int rank) {
+  return meeting.deposit(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
+}
+
+}  // namespace
+
+void SyncPointArrival::Count(int64_t table, const CallDigest& calls_on_it) {
+  // A table on which no call was made counts for nothing: some may have released it.
+  if (calls_on_it.number == 0) return;
+  digest +=
+      Mix(Mix(Mix(static_cast<uint64_t>(table) + 1) ^ calls_on_it.number) ^ calls_on_it.digest);
+  calls += calls_on_it.number;
+}
+
+bool SyncPointCheck::FindDifference(const Group& meeting, int64_t offset, int* one,
+                                    int* other) const {
+  *one = -1;
+  for (const int rank : meeting.present()) {
+    const SyncPointArrival theirs = Read(meeting, offset, rank);
+    if (theirs.is_worker == 0 || theirs.has_finished != 0) continue;
+    if (*one < 0) {
+      *one = rank;
+    } else if (theirs.digest != Read(meeting, offset, *one).digest) {
+      *other = rank;
+      return true;
+    }
+  }
+  // What a worker that has finished added and the others did not would be lost.
+  for (const int rank : meeting.present()) {
+    const SyncPointArrival theirs = Read(meeting, offset, rank);
+    if (!is_last_ || *one < 0 || theirs.has_finished == 0) continue;
+    if (theirs.calls <= Read(meeting, offset, *one).calls) continue;
+    *other = rank;
+    return true;
+  }
+  return false;
+}
+
+Status SyncPointCheck::Check(const Group& meeting, int64_t offset, const WaitLimit& limit) {
+  int one = 0;
+  int other = 0;
+  if (group_ == nullptr || !FindDifference(meeting, offset, &one, &other)) return Status::Ok();
+  if (!until_.has_value()) until_ = Clock::now() + kOnItsWay;
+  for (;;) {
+    // Another rank may have found it first, or the clocks as they came.
+    MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+    const Status where = compare_();
+    if (!where.ok() && !where.pending()) return where;
+    const Instant now = Clock::now();
+    if (where.ok() || now >= *until_) break;
+    if (now >= limit.slice_end) return Status::Pending();
+    std::this_thread::sleep_for(kNap);
+  }
+  return Status(Code::kMismatch, StrCat("rank ", one, " and rank ", other,
+                                        " have not made the same calls on their tables"));
+}
+
+}  // namespace multiverso

@@ -1,0 +1,78 @@
+#include "liveness/connection_plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "node/place.h"
+
+namespace multiverso {
+namespace {
+
+// Of a job in which each rank holds a lifeline with all of the other nodes.
+constexpr int kFewRanks = 32;
+
+bool AreNear(int one, int other, int nodes) {
+  const int way = one < other ? other - one : one - other;
+  const int distance = std::min(way, nodes - way);
+  return distance == 1 || distance == 2 || distance == nodes / 2;
+}
+
+}  // namespace
+
+Result<ConnectionAddress> DescribeLifeline(uint16_t port) {
+  ConnectionAddress mine;
+  mine.process = ProcessId();
+  mine.port = port;
+  if (!FillWithRandom(mine.token.bytes, sizeof(mine.token.bytes))) {
+    return Status(Code::kTransport, "the system gives no random numbers");
+  }
+  CopyText(mine.network, NetworkDomain());
+  for (const NetworkAddress& address : MachineAddresses()) {
+    if (mine.count == ConnectionAddress::kMost) break;
+    mine.addresses[mine.count++] = address;
+  }
+  return mine;
+}
+
+std::vector<NetworkAddress> WaysTo(const ConnectionAddress& mine, const ConnectionAddress& other) {
+  if (other.port == 0) return {};
+  const int count = std::min<int>(other.count, ConnectionAddress::kMost);
+  std::vector<NetworkAddress> ways(other.addresses, other.addresses + count);
+  if (std::strncmp(mine.network, other.network, sizeof(mine.network)) == 0) {
+    ways.insert(ways.begin(), LoopbackAddress());
+  }
+  return ways;
+}
+
+std::vector<ConnectionPeer> PlanLifelines(const Membership& members) {
+  std::vector<std::vector<int>> ranks(static_cast<size_t>(members.num_nodes()));
+  for (int rank = 0; rank < members.size(); ++rank) {
+    ranks[static_cast<size_t>(members.node_of(rank))].push_back(rank);
+  }
+  const int here = members.node();
+  const bool are_few = members.size() <= kFewRanks;
+  const std::vector<int>& mine = ranks[static_cast<size_t>(here)];
+  const auto place = static_cast<size_t>(members.local_rank());
+  std::vector<ConnectionPeer> peers;
+  for (int node = 0; node < members.num_nodes(); ++node) {
+    if (node == here) continue;
+    const std::vector<int>& theirs = ranks[static_cast<size_t>(node)];
+    if (are_few) {
+      for (const int rank : theirs) peers.push_back(ConnectionPeer{rank, here < node});
+      continue;
+    }
+    if (!AreNear(here, node, members.num_nodes())) continue;
+    for (size_t pair = 0; pair < std::max(mine.size(), theirs.size()); ++pair) {
+      if (pair % mine.size() != place) continue;
+      peers.push_back(ConnectionPeer{theirs[pair % theirs.size()], here < node});
+    }
+  }
+  std::sort(peers.begin(), peers.end(),
+            [](const ConnectionPeer& a, const ConnectionPeer& b) { return a.rank < b.rank; });
+  return peers;
+}
+
+}  // namespace multiverso

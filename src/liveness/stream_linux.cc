@@ -1,0 +1,233 @@
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+#include "liveness/stream.h"
+
+namespace multiverso {
+namespace {
+
+// More may come at once than a rank has room for; the kernel keeps them meanwhile.
+constexpr int kBacklog = 1024;
+
+Status Failure(const char* call) {
+  return Status(Code::kTransport, StrCat(call, ": ", std::strerror(errno)));
+}
+
+int NewSocket(int family) {
+  return socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+}
+
+socklen_t Fill(const NetworkAddress& address, uint16_t port, sockaddr_storage* out) {
+  *out = {};
+  if (address.family == NetworkAddress::kIpV4) {
+    auto* const v4 = reinterpret_cast<sockaddr_in*>(out);
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    std::memcpy(&v4->sin_addr, address.bytes, sizeof(v4->sin_addr));
+    return sizeof(*v4);
+  }
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(out);
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(port);
+  std::memcpy(&v6->sin6_addr, address.bytes, sizeof(v6->sin6_addr));
+  return sizeof(*v6);
+}
+
+// -1 unless it listens at a port of its own, of all addresses of that family.
+int ListenAt(int family, uint16_t* port) {
+  const int descriptor = NewSocket(family);
+  if (descriptor < 0) return -1;
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  socklen_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const int off = 0;
+  const bool for_both = family == AF_INET ||
+                        setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0;
+  auto* const at = reinterpret_cast<sockaddr*>(&any);
+  if (!for_both || bind(descriptor, at, bytes) != 0 || listen(descriptor, kBacklog) != 0 ||
+      getsockname(descriptor, at, &bytes) != 0) {
+    const int error = errno;
+    close(descriptor);
+    errno = error;
+    return -1;
+  }
+  *port = ntohs(family == AF_INET ? reinterpret_cast<sockaddr_in*>(&any)->sin_port
+                                  : reinterpret_cast<sockaddr_in6*>(&any)->sin6_port);
+  return descriptor;
+}
+
+bool IsForOthers(const ifaddrs& entry, NetworkAddress* address) {
+  if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0 ||
+      (entry.ifa_flags & IFF_LOOPBACK) != 0) {
+    return false;
+  }
+  *address = NetworkAddress();
+  if (entry.ifa_addr->sa_family == AF_INET) {
+    address->family = NetworkAddress::kIpV4;
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(entry.ifa_addr);
+    std::memcpy(address->bytes, &v4->sin_addr, sizeof(v4->sin_addr));
+    return true;
+  }
+  if (entry.ifa_addr->sa_family != AF_INET6) return false;
+  address->family = NetworkAddress::kIpV6;
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
+  std::memcpy(address->bytes, &v6->sin6_addr, sizeof(v6->sin6_addr));
+  return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+}  // namespace
+
+std::string NameOf(const NetworkAddress& address) {
+  char text[INET6_ADDRSTRLEN] = "no address";
+  const bool v4 = address.family == NetworkAddress::kIpV4;
+  if (address.family != NetworkAddress::kNone) {
+    inet_ntop(v4 ? AF_INET : AF_INET6, address.bytes, text, sizeof(text));
+  }
+  return text;
+}
+
+NetworkAddress LoopbackAddress() {
+  NetworkAddress address;
+  address.family = NetworkAddress::kIpV4;
+  address.bytes[0] = 127;
+  address.bytes[3] = 1;
+  return address;
+}
+
+std::vector<NetworkAddress> MachineAddresses() {
+  std::vector<NetworkAddress> addresses;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return addresses;
+  for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    NetworkAddress address;
+    if (IsForOthers(*entry, &address)) addresses.push_back(address);
+  }
+  freeifaddrs(all);
+  return addresses;
+}
+
+bool FillWithRandom(void* bytes, size_t count) {
+  return getrandom(bytes, count, 0) == static_cast<ssize_t>(count);
+}
+
+void Stream::Close() {
+  // Forgotten first: a child that is forked between the two keeps it open, but closes no other's.
+  const int descriptor = descriptor_.exchange(-1);
+  if (descriptor >= 0) close(descriptor);
+}
+
+void Stream::CloseInForkedChild() { Close(); }
+
+Status Stream::Listen(uint16_t* port) {
+  // Where there is IPv6 one socket is for both.
+  int descriptor = ListenAt(AF_INET6, port);
+  if (descriptor < 0) descriptor = ListenAt(AF_INET, port);
+  if (descriptor < 0) return Failure("listen");
+  Take(descriptor);
+  return Status::Ok();
+}
+
+Status Stream::Connect(const NetworkAddress& to, uint16_t port) {
+  sockaddr_storage there{};
+  const socklen_t bytes = Fill(to, port, &there);
+  const int descriptor = NewSocket(there.ss_family);
+  if (descriptor < 0) return Failure("socket");
+  Take(descriptor);
+  const int done = connect(descriptor, reinterpret_cast<const sockaddr*>(&there), bytes);
+  if (done == 0 || errno == EINPROGRESS || errno == EINTR) return Status::Ok();
+  const Status failure = Failure("connect");
+  Close();
+  return failure;
+}
+
+Status Stream::CheckConnected() const {
+  int error = 0;
+  socklen_t bytes = sizeof(error);
+  if (getsockopt(descriptor(), SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+  if (error == 0) return Status::Ok();
+  return Status(Code::kTransport, StrCat("connect: ", std::strerror(error)));
+}
+
+Status Stream::Accept(Stream* connection, bool* came) {
+  *came = false;
+  const int one = accept4(descriptor(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (one >= 0) {
+    *came = true;
+    connection->Take(one);
+    return Status::Ok();
+  }
+  // Those that ended before they were taken in are nobody's fault; Linux also passes on here what
+  // the network says of one.
+  for (const int error : {EAGAIN, EINTR, ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN,
+                          ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH}) {
+    if (errno == error) return Status::Ok();
+  }
+  return Failure("accept");
+}
+
+bool Stream::Send(const void* data, size_t bytes) {
+  return send(descriptor(), data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(bytes);
+}
+
+Stream::Got Stream::Receive(void* data, size_t most, size_t* bytes) {
+  *bytes = 0;
+  const ssize_t got = recv(descriptor(), data, most, MSG_DONTWAIT);
+  if (got == 0) return Got::kEnd;
+  if (got < 0) return errno == EAGAIN || errno == EINTR ? Got::kNothing : Got::kError;
+  *bytes = static_cast<size_t>(got);
+  return Got::kBytes;
+}
+
+bool Stream::HasEnded() const {
+  char byte = 0;
+  return recv(descriptor(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+}
+
+StreamBell::~StreamBell() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+Status StreamBell::Open() {
+  descriptor_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  return descriptor_ < 0 ? Failure("eventfd") : Status::Ok();
+}
+
+void StreamBell::Ring() const {
+  const uint64_t once = 1;
+  // It fails only if it has been rung 2^64 times, and then it is rung.
+  [[maybe_unused]] const ssize_t written = write(descriptor_, &once, sizeof(once));
+}
+
+bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<Awaited>* all) {
+  std::vector<pollfd> polled = {{bell.descriptor_, POLLIN, 0}};
+  for (const Awaited& one : *all) {
+    polled.push_back({one.descriptor, static_cast<short>(one.to_write ? POLLOUT : POLLIN), 0});
+  }
+  // Rounded up, so as not to look again and again in the last millisecond.
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  const auto wait = std::clamp<int64_t>(left.count(), 0, 60000);
+  if (poll(polled.data(), polled.size(), static_cast<int>(wait)) <= 0) return false;
+  uint64_t rings = 0;
+  if (polled[0].revents != 0) {
+    [[maybe_unused]] const ssize_t got = read(bell.descriptor_, &rings, sizeof(rings));
+  }
+  for (size_t i = 0; i < all->size(); ++i) (*all)[i].is_ready = polled[i + 1].revents != 0;
+  return polled[0].revents != 0;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,71 @@
+#include "node/exchange_slot.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace multiverso {
+
+const char* NameOf(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kJoin:
+      return "init";
+    case CollectiveKind::kBarrier:
+      return "barrier";
+    case CollectiveKind::kCreateTable:
+    case CollectiveKind::kMapTable:
+    case CollectiveKind::kFillTable:
+      return "the creation of a table";
+    case CollectiveKind::kCollectiveGet:
+      return "get(sync=True)";
+    case CollectiveKind::kAggregate:
+      return "aggregate";
+    case CollectiveKind::kSave:
+      return "save";
+    case CollectiveKind::kSaveWait:
+      return "the end of a save";
+    case CollectiveKind::kLoad:
+      return "load";
+    case CollectiveKind::kClose:
+      return "shutdown";
+  }
+  return "an unknown call";
+}
+
+void ExchangeSlot::Write(uint64_t meeting, CollectiveKind kind, const void* data, size_t bytes) {
+  meeting_.store(meeting, std::memory_order_relaxed);
+  kind_.store(kind, std::memory_order_release);
+  bytes_.store(static_cast<uint32_t>(bytes), std::memory_order_release);
+  const auto* const from = static_cast<const char*>(data);
+  for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, from + at, std::min(sizeof(word), bytes - at));
+    words_[at / sizeof(word)].store(word, std::memory_order_release);
+  }
+}
+
+void ExchangeSlot::CopyTo(void* to, size_t offset, size_t most) const {
+  const size_t brought = bytes_.load(std::memory_order_acquire);
+  const size_t end = std::min(brought, offset + most);
+  for (size_t at = offset; at < end;) {
+    const size_t within = at % sizeof(uint64_t);
+    const uint64_t word = words_[at / sizeof(word)].load(std::memory_order_acquire);
+    const size_t bytes = std::min(sizeof(word) - within, end - at);
+    std::memcpy(static_cast<char*>(to) + (at - offset),
+                reinterpret_cast<const char*>(&word) + within, bytes);
+    at += bytes;
+  }
+}
+
+std::string ExchangeSlot::Bytes() const {
+  std::string data(bytes_.load(std::memory_order_acquire), '\0');
+  CopyTo(data.data(), 0, data.size());
+  return data;
+}
+
+bool ExchangeSlot::ReadOf(uint64_t meeting, CollectiveKind* kind, std::string* data) const {
+  *kind = this->kind();
+  *data = Bytes();
+  return meeting_.load(std::memory_order_relaxed) == meeting;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,116 @@
+// FlightRecorder: what a rank did last, in the control segment of its node, where others can read
+// it after the rank has died.
+//
+// A ring of the last calls, and counts of what was moved from and to each table. A rank writes only
+// its own, with plain stores and no lock: a note costs a few nanoseconds. Two threads of a rank may
+// spoil each other's note, and lose a count; nothing that matters is decided by them.
+#ifndef MULTIVERSO_NODE_FLIGHT_RECORDER_H_
+#define MULTIVERSO_NODE_FLIGHT_RECORDER_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace multiverso {
+
+// What a rank can have been doing.
+enum class CallKind : int32_t {
+  kNone = 0,
+  kGet,
+  kAdd,
+  kAddGet,
+  kGetRows,
+  kAddRows,
+  kExchange,
+  kSetHyper,
+  kCollectiveGet,
+  kBarrier,
+  kCreateTable,
+  kAggregate,
+  kSave,
+  kSaveWait,
+  kLoad,
+  kClose,
+};
+
+const char* NameOf(CallKind call);
+
+struct alignas(64) FlightRecorder {
+  static constexpr int kKept = 32;
+  // Tables that have counts of their own; those created later share the last.
+  static constexpr int kTables = 64;
+  // Of calls on tables that move less, nobody asks to the millisecond when they began, nor how long
+  // they took unless they had to wait: to look at an exact clock would take a tenth of their time.
+  static constexpr int64_t kTimedBytes = int64_t{1} << 20;
+
+  struct alignas(64) Entry {
+    std::atomic<uint64_t> number;  // of the rank's calls, from 1; 0 if there is none
+    std::atomic<int64_t> began;    // in nanoseconds of Clock
+    std::atomic<int64_t> ended;    // 0 if it was not looked
+    std::atomic<int64_t> bytes;    // that it moves
+    std::atomic<int32_t> call;     // a CallKind
+    std::atomic<int32_t> table;    // its number, or -1
+    std::atomic<int32_t> outcome;  // a Code; kPending until it has ended
+
+    void End(Code code) {
+      ended.store(NanosecondsNow(), std::memory_order_relaxed);
+      outcome.store(static_cast<int32_t>(code), std::memory_order_relaxed);
+    }
+    // Of a call that did not wait.
+    void EndAtOnce(Code code) {
+      if (bytes.load(std::memory_order_relaxed) >= kTimedBytes) return End(code);
+      outcome.store(static_cast<int32_t>(code), std::memory_order_relaxed);
+    }
+  };
+
+  // What was moved from and to one table.
+  struct Traffic {
+    std::atomic<uint64_t> gets;
+    std::atomic<uint64_t> adds;
+    std::atomic<uint64_t> bytes_got;
+    std::atomic<uint64_t> bytes_added;
+  };
+
+  std::atomic<uint64_t> calls;
+  Entry entries[kKept];
+  Traffic traffic[kTables];
+
+  // Notes that a call begins; the caller ends the entry.
+  Entry* Begin(CallKind call, int64_t table, int64_t bytes) {
+    const uint64_t number = calls.load(std::memory_order_relaxed) + 1;
+    calls.store(number, std::memory_order_relaxed);
+    Entry& entry = entries[number % kKept];
+    entry.number.store(number, std::memory_order_relaxed);
+    const bool is_timed = table < 0 || bytes >= kTimedBytes;
+    entry.began.store(is_timed ? NanosecondsNow() : RecentNanoseconds(), std::memory_order_relaxed);
+    entry.ended.store(0, std::memory_order_relaxed);
+    entry.bytes.store(bytes, std::memory_order_relaxed);
+    entry.call.store(static_cast<int32_t>(call), std::memory_order_relaxed);
+    entry.table.store(static_cast<int32_t>(table), std::memory_order_relaxed);
+    entry.outcome.store(static_cast<int32_t>(Code::kPending), std::memory_order_release);
+    return &entry;
+  }
+
+  void CountGet(int64_t table, int64_t bytes) {
+    Traffic& counts = CountsOf(table);
+    Raise(&counts.gets, 1);
+    Raise(&counts.bytes_got, static_cast<uint64_t>(bytes));
+  }
+  void CountAdd(int64_t table, int64_t bytes) {
+    Traffic& counts = CountsOf(table);
+    Raise(&counts.adds, 1);
+    Raise(&counts.bytes_added, static_cast<uint64_t>(bytes));
+  }
+
+ private:
+  Traffic& CountsOf(int64_t table) { return traffic[table < kTables ? table : kTables - 1]; }
+  static void Raise(std::atomic<uint64_t>* count, uint64_t by) {
+    count->store(count->load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_NODE_FLIGHT_RECORDER_H_

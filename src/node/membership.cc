@@ -1,0 +1,179 @@
+#include "node/membership.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "base/text.h"
+#include "node/place.h"
+#include "transport/transport.h"
+
+namespace multiverso {
+namespace {
+
+Status Differ(const char* what, const std::string& first, int rank, const std::string& other) {
+  return Status(Code::kMismatch, StrCat("the ranks differ in ", what, ": rank 0 has ", first,
+                                        ", rank ", rank, " has ", other));
+}
+
+std::string ModeName(const Hello& hello) {
+  if (hello.mode == 0) return "async";
+  return hello.mode == 1 ? "sync" : StrCat("staleness=", hello.staleness);
+}
+
+Status CompareHellos(const Hello& first, const Hello& other, int rank) {
+  if (std::strcmp(first.version, other.version) != 0 || first.abi != other.abi) {
+    return Differ("the version of Multiverso", StrCat(first.version, " (ABI ", first.abi, ")"),
+                  rank, StrCat(other.version, " (ABI ", other.abi, ")"));
+  }
+  if (first.mode != other.mode || first.staleness != other.staleness) {
+    return Differ("the consistency mode", ModeName(first), rank, ModeName(other));
+  }
+  if (first.on_loss != other.on_loss) {
+    const auto name = [](const Hello& hello) { return hello.on_loss == 0 ? "fail" : "continue"; };
+    return Differ("on_peer_lost", name(first), rank, name(other));
+  }
+  if (first.timeout_ms != other.timeout_ms) {
+    return Differ("timeout", StrCat(first.timeout_ms, " ms"), rank,
+                  StrCat(other.timeout_ms, " ms"));
+  }
+  if (first.peer_timeout_ms != other.peer_timeout_ms) {
+    return Differ("peer_timeout", StrCat(first.peer_timeout_ms, " ms"), rank,
+                  StrCat(other.peer_timeout_ms, " ms"));
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Status DescribeThisPlace(Hello* hello, int rank) {
+  CopyText(hello->host, HostName());
+  std::string memory = MemoryDomain();
+  if (const char* setting = std::getenv("MULTIVERSO_RANKS_PER_NODE")) {
+    char* end = nullptr;
+    errno = 0;
+    const long ranks = std::strtol(setting, &end, 10);  // NOLINT: the type of strtol
+    if (end == setting || *end != '\0' || errno != 0 || ranks < 1) {
+      return Status(Code::kValue, StrCat("MULTIVERSO_RANKS_PER_NODE: expected a number above 0, "
+                                         "received '",
+                                         setting, "'"));
+    }
+    memory += StrCat("/", rank / ranks);
+  }
+  CopyText(hello->memory, memory);
+  return Status::Ok();
+}
+
+Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos, int rank) {
+  Membership members;
+  members.rank_ = rank;
+  std::map<std::string, int> node_of;
+  Hello first;
+  for (size_t i = 0; i < hellos.size(); ++i) {
+    Hello hello;
+    if (hellos[i].size() != sizeof(hello)) {
+      return Status(Code::kMismatch,
+                    StrCat("rank ", i, " runs another version of Multiverso than rank ", rank));
+    }
+    std::memcpy(&hello, hellos[i].data(), sizeof(hello));
+    if (i == 0) first = hello;
+    MV_RETURN_IF_NOT_OK(CompareHellos(first, hello, static_cast<int>(i)));
+    members.version_ = hello.version;
+    members.mode_ = hello.mode;
+    if (hello.peer_timeout_ms > 0) {
+      members.peer_timeout_ = std::chrono::milliseconds(hello.peer_timeout_ms);
+    }
+    members.on_loss_ = static_cast<OnLoss>(hello.on_loss);
+    members.roles_.push_back(static_cast<Role>(hello.role));
+    const auto inserted = node_of.emplace(hello.memory, members.num_nodes_);
+    if (inserted.second) {
+      ++members.num_nodes_;
+      members.node_hosts_.emplace_back(hello.host);
+    }
+    members.nodes_.push_back(inserted.first->second);
+  }
+  for (int i = 0; i < members.size(); ++i) {
+    if (members.nodes_[static_cast<size_t>(i)] != members.node()) continue;
+    if (i == rank) members.local_rank_ = static_cast<int>(members.node_ranks_.size());
+    members.node_ranks_.push_back(i);
+  }
+  members.AssignRoles();
+  if (members.num_workers_ == 0 || members.num_servers_ == 0) {
+    return Status(Code::kValue,
+                  StrCat("role: expected at least one worker and one server among the ranks, "
+                         "received ",
+                         members.num_workers_, " workers and ", members.num_servers_, " servers"));
+  }
+  return members;
+}
+
+int Membership::local_rank_of(int rank) const {
+  // The place of a rank among those of the node grows with its number.
+  const auto place = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
+  return static_cast<int>(place - node_ranks_.begin());
+}
+
+std::vector<int> Membership::service_ranks(int node) const {
+  std::vector<int> ranks;
+  int first = -1;
+  for (int i = 0; i < size(); ++i) {
+    if (node_of(i) != node) continue;
+    if (first < 0) first = i;
+    if (is_server(i) || survives_losses()) ranks.push_back(i);
+  }
+  if (ranks.empty()) ranks.push_back(first);
+  return ranks;
+}
+
+int Membership::leader_of(int node) const {
+  int first = -1;
+  for (int i = 0; i < size(); ++i) {
+    if (node_of(i) != node) continue;
+    if (is_worker(i)) return i;
+    if (first < 0) first = i;
+  }
+  return first;
+}
+
+std::vector<int> Membership::worker_leaders() const {
+  std::vector<int> leaders;
+  std::vector<bool> seen(static_cast<size_t>(num_nodes_), false);
+  for (int i = 0; i < size(); ++i) {
+    if (!is_worker(i) || seen[static_cast<size_t>(node_of(i))]) continue;
+    seen[static_cast<size_t>(node_of(i))] = true;
+    leaders.push_back(i);
+  }
+  return leaders;
+}
+
+int Membership::num_workers_here() const {
+  return static_cast<int>(std::count_if(node_ranks_.begin(), node_ranks_.end(),
+                                        [&](int rank) { return is_worker(rank); }));
+}
+
+std::string Membership::NameRank(int rank) const {
+  if (!spans_nodes()) return StrCat("rank ", rank);
+  return StrCat("rank ", rank, " on ", node_hosts_[static_cast<size_t>(node_of(rank))]);
+}
+
+std::string Membership::NameNode(int node) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (node_of(rank) == node) ranks.push_back(rank);
+  }
+  return StrCat("node ", node, " (", NameRanks(ranks), " on ",
+                node_hosts_[static_cast<size_t>(node)], ")");
+}
+
+void Membership::AssignRoles() {
+  for (int i = 0; i < size(); ++i) {
+    const Role role = roles_[static_cast<size_t>(i)];
+    if (role != Role::kServer && num_workers_ == 0) master_rank_ = i;
+    worker_ids_.push_back(role == Role::kServer ? -1 : num_workers_++);
+    server_ids_.push_back(role == Role::kWorker ? -1 : num_servers_++);
+  }
+}
+
+}  // namespace multiverso

@@ -1,0 +1,119 @@
+// Membership: who takes part in a session, in which role, on which node.
+#ifndef MULTIVERSO_NODE_MEMBERSHIP_H_
+#define MULTIVERSO_NODE_MEMBERSHIP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace multiverso {
+
+// The numbers are those of the C API (MV_ROLE_ALL, ...).
+enum class Role : int32_t { kAll = 0, kWorker = 1, kServer = 2 };
+
+// What becomes of a session that has lost a rank. The numbers are those of the C API
+// (MV_LOSS_FAILS, ...).
+enum class OnLoss : int32_t { kFail = 0, kContinue = 1 };
+
+// What a rank says of itself when it joins. Travels between ranks as bytes.
+struct Hello {
+  char version[32] = {};
+  int32_t abi = 0;
+  int32_t mode = 0;
+  int32_t role = 0;
+  int32_t on_loss = 0;
+  int64_t staleness = 0;
+  int64_t timeout_ms = 0;
+  int64_t peer_timeout_ms = 0;
+  char host[64] = {};     // for messages
+  char memory[128] = {};  // ranks with the same text can map each other's memory
+};
+
+// Where this process runs: host name, and the identity of the kernel and process-id namespace
+// within which /proc/<pid>/fd leads to another rank's memory. With MULTIVERSO_RANKS_PER_NODE=k
+// every k ranks say that they share memory with each other alone, so that one machine stands in
+// for several; ValueError if that is no number above 0.
+Status DescribeThisPlace(Hello* hello, int rank);
+
+class Membership {
+ public:
+  // MismatchError if the ranks differ in version or options; ValueError if nobody is a worker or
+  // nobody a server.
+  static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(roles_.size()); }
+  int worker_id() const { return worker_id(rank_); }
+  int worker_id(int rank) const { return worker_ids_[static_cast<size_t>(rank)]; }
+  int server_id() const { return server_ids_[static_cast<size_t>(rank_)]; }
+  int num_workers() const { return num_workers_; }
+  int num_servers() const { return num_servers_; }
+  int master_rank() const { return master_rank_; }
+  bool is_worker() const { return is_worker(rank_); }
+  bool is_worker(int rank) const { return worker_ids_[static_cast<size_t>(rank)] >= 0; }
+  bool is_server(int rank) const { return server_ids_[static_cast<size_t>(rank)] >= 0; }
+
+  int node() const { return nodes_[static_cast<size_t>(rank_)]; }
+  int node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
+  bool is_local(int rank) const { return node_of(rank) == node(); }
+  int num_nodes() const { return num_nodes_; }
+  const std::string& version() const { return version_; }
+  int mode() const { return mode_; }
+  // How long a rank may give no sign of life.
+  std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
+  // The session goes on without the ranks it has lost.
+  bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
+  bool spans_nodes() const { return num_nodes_ > 1; }
+  // The ranks of this rank's node, in order, and this rank's place among them.
+  const std::vector<int>& node_ranks() const { return node_ranks_; }
+  int local_rank() const { return local_rank_; }
+  // That of another rank of the node.
+  int local_rank_of(int rank) const;
+  // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
+  // has none; all of its ranks in a session that goes on without lost ones. In rank order, never
+  // empty.
+  std::vector<int> service_ranks(int node) const;
+  // The rank that speaks for that node in what the nodes do together: its first worker, or its
+  // first rank if it has none.
+  int leader_of(int node) const;
+  // The leaders of the nodes that have workers, in the order of the workers.
+  std::vector<int> worker_leaders() const;
+  // How many workers this rank's node has.
+  int num_workers_here() const;
+  // One host name per node, for messages.
+  const std::vector<std::string>& node_hosts() const { return node_hosts_; }
+  const std::string& host_of(int rank) const {
+    return node_hosts_[static_cast<size_t>(node_of(rank))];
+  }
+  // "rank 3 on host b", the host only if there are several nodes; and "node 1 (ranks 2 and 3 on
+  // host b)".
+  std::string NameRank(int rank) const;
+  std::string NameNode(int node) const;
+
+ private:
+  void AssignRoles();
+
+  int rank_ = 0;
+  OnLoss on_loss_ = OnLoss::kFail;
+  std::string version_;  // of the library, and the mode: the same on all
+  int mode_ = 0;
+  std::chrono::milliseconds peer_timeout_{30000};
+  std::vector<Role> roles_;
+  std::vector<int> worker_ids_;
+  std::vector<int> server_ids_;
+  std::vector<int> nodes_;
+  std::vector<int> node_ranks_;
+  std::vector<std::string> node_hosts_;
+  int num_workers_ = 0;
+  int num_servers_ = 0;
+  int num_nodes_ = 0;
+  int master_rank_ = 0;
+  int local_rank_ = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_NODE_MEMBERSHIP_H_

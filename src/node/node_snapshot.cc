@@ -1,0 +1,286 @@
+#include "node/node_snapshot.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+const char* NameOfState(uint32_t state) {
+  switch (state) {
+    case RankSlot::kHere:
+      return "here";
+    case RankSlot::kClosed:
+      return "closed";
+    case RankSlot::kLeft:
+      return "left";
+    case RankSlot::kDied:
+      return "died";
+    default:
+      return "absent";
+  }
+}
+
+// A text of a fixed place in memory that others write to.
+template <size_t N>
+std::string TextOf(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
+std::string Quoted(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (byte < 0x20 || byte >= 0x7f) {
+      // Bytes as Latin-1: a name that was cut within a character is text nevertheless.
+      char escaped[8];
+      std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
+      quoted += escaped;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string Rounded(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), seconds < 10 ? "%.3f" : "%.1f", seconds);
+  return text;
+}
+
+// 0 if the second is not known, or is the earlier one.
+double SecondsFrom(int64_t from, int64_t to) {
+  return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
+}
+
+// Seconds since a moment, which may be 0 for none.
+std::string HeardAgo(int64_t heard, int64_t now) {
+  return heard == 0 ? "null" : Rounded(SecondsFrom(heard, now));
+}
+
+template <class Range, class Format>
+std::string List(const Range& range, const Format& format) {
+  std::string text = "[";
+  for (const auto& one : range) text += (text.size() > 1 ? "," : "") + format(one);
+  return text + "]";
+}
+
+}  // namespace
+
+const char* NameOf(CallKind call) {
+  switch (call) {
+    case CallKind::kNone:
+      break;
+    case CallKind::kGet:
+    case CallKind::kGetRows:
+      return "get";
+    case CallKind::kAdd:
+    case CallKind::kAddRows:
+      return "add";
+    case CallKind::kAddGet:
+      return "add_get";
+    case CallKind::kExchange:
+      return "exchange";
+    case CallKind::kSetHyper:
+      return "set_option";
+    case CallKind::kCollectiveGet:
+      return "get(sync=True)";
+    case CallKind::kBarrier:
+      return "barrier";
+    case CallKind::kCreateTable:
+      return "the creation of a table";
+    case CallKind::kAggregate:
+      return "aggregate";
+    case CallKind::kSave:
+      return "save";
+    case CallKind::kSaveWait:
+      return "wait_for_save";
+    case CallKind::kLoad:
+      return "load";
+    case CallKind::kClose:
+      return "shutdown";
+  }
+  return "an unknown call";
+}
+
+// A copy: the entry itself may be written to at any time.
+struct NodeSnapshot::Call {
+  uint64_t number;
+  int64_t bytes;
+  CallKind call;
+  int64_t table;
+  int32_t outcome;
+  double ago;   // seconds since it began
+  double took;  // so far, if it is under way; 0 if that was not looked at
+
+  bool is_under_way() const { return outcome == static_cast<int32_t>(Code::kPending); }
+};
+
+Result<NodeSnapshot> NodeSnapshot::Of(const char* data, int64_t bytes) {
+  const auto* const control = reinterpret_cast<const NodeControl*>(data);
+  if (bytes < static_cast<int64_t>(sizeof(NodeControl)) ||
+      control->magic.load(std::memory_order_acquire) != NodeControl::kMagic) {
+    return Status(Code::kUnsupported, "this is no control segment of Multiverso");
+  }
+  if (control->bytes_of_slot != sizeof(RankSlot) ||
+      control->bytes_of_log != sizeof(FlightRecorder) || control->ranks < 1 ||
+      control->ranks > kMostRanks || bytes < NodeControl::BytesFor(control->ranks)) {
+    return Status(Code::kUnsupported, StrCat("this is the control segment of another version: ",
+                                             TextOf(control->version)));
+  }
+  return NodeSnapshot(control);
+}
+
+std::string NodeSnapshot::TableName(int64_t table) const {
+  const std::string name = NameOfTable(table);
+  return name.empty() ? StrCat("table number ", table) : StrCat("table '", name, "'");
+}
+
+std::string NodeSnapshot::NameOfTable(int64_t table) const {
+  if (table < 0 || table >= FlightRecorder::kTables) return "";
+  const TableLabel& label = control_->labels[table];
+  return label.is_set.load(std::memory_order_acquire) == 0 ? "" : TextOf(label.name);
+}
+
+std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int most) const {
+  const FlightRecorder& log = control_->logs(ranks_)[rank];
+  const int64_t now = NanosecondsNow();
+  std::vector<Call> calls;
+  for (const FlightRecorder::Entry& entry : log.entries) {
+    Call call{};
+    call.number = entry.number.load(std::memory_order_relaxed);
+    if (call.number == 0) continue;
+    call.outcome = entry.outcome.load(std::memory_order_acquire);
+    const int64_t began = entry.began.load(std::memory_order_relaxed);
+    const int64_t ended = entry.ended.load(std::memory_order_relaxed);
+    call.bytes = entry.bytes.load(std::memory_order_relaxed);
+    call.call = static_cast<CallKind>(entry.call.load(std::memory_order_relaxed));
+    call.table = entry.table.load(std::memory_order_relaxed);
+    call.ago = SecondsFrom(began, now);
+    call.took = call.is_under_way() ? call.ago : SecondsFrom(began, ended);
+    calls.push_back(call);
+  }
+  std::sort(calls.begin(), calls.end(),
+            [](const Call& a, const Call& b) { return a.number > b.number; });
+  if (calls.size() > static_cast<size_t>(most)) calls.resize(static_cast<size_t>(most));
+  return calls;
+}
+
+std::string NodeSnapshot::Describe(const Call& call) const {
+  std::string text = NameOf(call.call);
+  if (call.table >= 0) text += StrCat(" of ", TableName(call.table));
+  if (call.bytes > 0) text += StrCat(" (", call.bytes, " bytes)");
+  if (call.is_under_way()) return text + StrCat(", in it for ", Rounded(call.took), " s");
+  text += StrCat(", ", Rounded(call.ago), " s ago");
+  if (call.took > 0) text += StrCat(", took ", Rounded(call.took), " s");
+  if (call.outcome != 0) text += StrCat(", failed with code ", call.outcome);
+  return text;
+}
+
+std::string NodeSnapshot::LastCall(int rank) const {
+  const std::vector<Call> calls = CallsOf(rank, 1);
+  return calls.empty() ? "" : Describe(calls[0]);
+}
+
+std::string NodeSnapshot::LastTable(int rank) const {
+  const std::vector<Call> calls = CallsOf(rank, 1);
+  return calls.empty() ? "" : NameOfTable(calls[0].table);
+}
+
+std::string NodeSnapshot::LastCalls(int rank, int most) const {
+  std::string lines;
+  for (const Call& call : CallsOf(rank, most)) {
+    lines += StrCat(lines.empty() ? "" : "\n", "  call ", call.number, ": ", Describe(call));
+  }
+  return lines;
+}
+
+std::vector<int> NodeSnapshot::Awaited(int rank) const {
+  std::vector<int> awaited;
+  const std::vector<Call> calls = CallsOf(rank, 1);
+  if (calls.empty() || !calls[0].is_under_way()) return awaited;
+  const auto is_other = [&](int other) {
+    const RankSlot& slot = control_->slots()[other];
+    return other != rank && slot.pid != 0 && slot.state.load() == RankSlot::kHere;
+  };
+  for (int circle = 0; circle < kGroups; ++circle) {
+    const auto arrivals = [&](int of) {
+      return control_->slots()[of].circle[circle].arrivals.load(std::memory_order_acquire);
+    };
+    const uint64_t mine = arrivals(rank);
+    const uint32_t completed = control_->circle[circle].completed.load();
+    if (static_cast<int32_t>(completed - static_cast<uint32_t>(mine)) >= 0) continue;
+    for (int other = 0; other < ranks_; ++other) {
+      const bool is_member = circle == 0 || control_->slots()[other].worker_id >= 0;
+      if (is_other(other) && is_member && arrivals(other) < mine) awaited.push_back(other);
+    }
+  }
+  const int64_t table = calls[0].table;
+  if (!awaited.empty() || control_->mode == 0 || table < 0 || table >= FlightRecorder::kTables) {
+    return awaited;
+  }
+  // In rounds: those who have made fewer.
+  const auto adds = [&](int of) { return control_->logs(ranks_)[of].traffic[table].adds.load(); };
+  for (int other = 0; other < ranks_; ++other) {
+    if (is_other(other) && adds(other) < adds(rank)) awaited.push_back(other);
+  }
+  return awaited;
+}
+
+std::string NodeSnapshot::Json() const {
+  const int64_t now = NanosecondsNow();
+  std::vector<int> here;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (control_->slots()[rank].pid != 0) here.push_back(rank);
+  }
+  const auto member = [&](int rank) {
+    const RankSlot& slot = control_->slots()[rank];
+    const std::vector<Call> calls = CallsOf(rank, 1);
+    const bool is_in = !calls.empty() && calls[0].is_under_way();
+    return StrCat("{\"rank\":", rank, ",\"pid\":", slot.pid, ",\"worker_id\":", slot.worker_id,
+                  ",\"state\":\"", NameOfState(slot.state.load()),
+                  "\",\"calls\":", control_->logs(ranks_)[rank].calls.load(),
+                  ",\"in_call\":", is_in ? "true" : "false",
+                  ",\"silent_for\":", HeardAgo(slot.heard.load(), now),
+                  ",\"call\":", calls.empty() ? "null" : Quoted(Describe(calls[0])),
+                  ",\"waits_for\":", List(Awaited(rank), [](int other) { return StrCat(other); }),
+                  "}");
+  };
+  std::vector<int> tables;
+  for (int table = 0; table < FlightRecorder::kTables; ++table) {
+    if (control_->labels[table].is_set.load(std::memory_order_acquire) != 0) {
+      tables.push_back(table);
+    }
+  }
+  const auto table = [&](int number) {
+    const TableLabel& label = control_->labels[number];
+    const auto counts = [&](std::atomic<uint64_t> FlightRecorder::Traffic::* count) {
+      return List(here, [&](int rank) {
+        return StrCat((control_->logs(ranks_)[rank].traffic[number].*count).load());
+      });
+    };
+    return StrCat("{\"id\":", number, ",\"name\":", Quoted(TextOf(label.name)),
+                  ",\"num_row\":", label.num_row, ",\"num_col\":", label.num_col,
+                  ",\"gets\":", counts(&FlightRecorder::Traffic::gets),
+                  ",\"adds\":", counts(&FlightRecorder::Traffic::adds),
+                  ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),
+                  ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added), "}");
+  };
+  return StrCat(
+      "{\"version\":", Quoted(TextOf(control_->version)), ",\"ranks\":", control_->ranks,
+      ",\"nodes\":", control_->nodes, ",\"node\":", control_->node, ",\"mode\":", control_->mode,
+      ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
+      ",\"started\":", control_->started, ",\"nanoseconds\":", now, ",\"saved\":",
+      control_->has_saved.load() != 0 ? Quoted(TextOf(control_->saved)) : std::string("null"),
+      ",\"members\":", List(here, member), ",\"tables\":", List(tables, table), "}");
+}
+
+}  // namespace multiverso

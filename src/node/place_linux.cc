@@ -1,0 +1,45 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "base/text.h"
+#include "node/place.h"
+
+namespace multiverso {
+namespace {
+
+std::string ReadLine(const char* path) {
+  char line[128] = {};
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return "";
+  if (std::fgets(line, sizeof(line), file) == nullptr) line[0] = '\0';
+  std::fclose(file);
+  line[std::strcspn(line, "\n")] = '\0';
+  return line;
+}
+
+// The kernel, and which of its namespaces of that kind.
+std::string InNamespace(const char* path) {
+  struct stat which{};
+  stat(path, &which);
+  std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
+  // All machines number their first namespace alike: without an identity of its own, the kernel is
+  // that of the host.
+  if (kernel.empty()) kernel = HostName();
+  return StrCat(kernel, "/", which.st_ino);
+}
+
+}  // namespace
+
+std::string HostName() {
+  char host[256] = {};
+  return gethostname(host, sizeof(host) - 1) == 0 ? host : "unknown host";
+}
+
+std::string MemoryDomain() { return StrCat(InNamespace("/proc/self/ns/pid"), "/", geteuid()); }
+
+std::string NetworkDomain() { return InNamespace("/proc/self/ns/net"); }
+
+}  // namespace multiverso

@@ -1,0 +1,53 @@
+// SequenceNumbers: the numbers that this rank's requests to other nodes have (RequestLog).
+#ifndef MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
+#define MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "node/request_log.h"
+
+namespace multiverso {
+
+// Thread-safe.
+class SequenceNumbers {
+ public:
+  explicit SequenceNumbers(int num_nodes) : nodes_(static_cast<size_t>(num_nodes)) {}
+
+  // A slot at that node that no other sequence of this rank's requests has, or -1 if all are taken.
+  // One with requests that may still be under way is never given back.
+  int Take(int node) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    Node& one = nodes_[static_cast<size_t>(node)];
+    if (!one.free.empty()) {
+      const int slot = one.free.back();
+      one.free.pop_back();
+      return slot;
+    }
+    return one.used < RequestLog::kSlots ? one.used++ : -1;
+  }
+  // They grow.
+  uint64_t Next(int node, int slot) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return ++nodes_[static_cast<size_t>(node)].last[slot];
+  }
+  void GiveBack(int node, int slot) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    nodes_[static_cast<size_t>(node)].free.push_back(slot);
+  }
+
+ private:
+  struct Node {
+    std::vector<int> free;
+    int used = 0;
+    uint64_t last[RequestLog::kSlots] = {};
+  };
+
+  std::mutex mutex_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_

@@ -1,0 +1,59 @@
+#include "checkpoint/async_writer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace multiverso {
+namespace {
+
+// Keeps what is written, and refuses one of the writes.
+class KeptFile final : public WritableFile {
+ public:
+  explicit KeptFile(int refused = -1) : refused_(refused) {}
+  Status Write(const void* data, int64_t bytes) override {
+    if (writes_++ == refused_) return IoFailure("kept", "write", 28);
+    text_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+    return Status::Ok();
+  }
+  Status Sync() override { return Status::Ok(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  int refused_;
+  int writes_ = 0;
+  std::string text_;
+};
+
+TEST(AsyncWriter, WritesAllInOrder) {
+  KeptFile file;
+  std::string wanted;
+  {
+    AsyncWriter writer(&file);
+    std::string rooms[2];
+    for (int i = 0; i < 1000; ++i) {
+      std::string& room = rooms[i % 2];
+      room = std::to_string(i) + ",";
+      wanted += room;
+      ASSERT_TRUE(writer.Write(room.data(), static_cast<int64_t>(room.size())).ok());
+    }
+    ASSERT_TRUE(writer.Drain().ok());
+    EXPECT_EQ(file.text(), wanted);
+    ASSERT_TRUE(writer.Write("end", 3).ok());
+  }
+  EXPECT_EQ(file.text(), wanted + "end");  // also without waiting for it
+}
+
+TEST(AsyncWriter, FailureIsThatOfTheNextCallAndNothingFollowsIt) {
+  KeptFile file(1);
+  AsyncWriter writer(&file);
+  EXPECT_TRUE(writer.Write("a", 1).ok());
+  EXPECT_TRUE(writer.Write("b", 1).ok());
+  EXPECT_EQ(writer.Write("c", 1).code(), Code::kCheckpointIo);
+  EXPECT_EQ(writer.Write("d", 1).code(), Code::kCheckpointIo);
+  EXPECT_EQ(writer.Drain().code(), Code::kCheckpointIo);
+  EXPECT_EQ(file.text(), "a");
+}
+
+}  // namespace
+}  // namespace multiverso

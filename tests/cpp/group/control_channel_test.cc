@@ -1,0 +1,141 @@
+#include "group/control_channel.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "group/node_group.h"
+#include "support/limits.h"
+#include "support/spanning_members.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Eventually;
+using testing::SpanningMembers;
+
+// A network in which nothing moves: it does not come back from a look for messages until it is let.
+class StandingMessenger final : public Messenger {
+ public:
+  explicit StandingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
+
+  // Whether somebody looks, or has.
+  bool stands() const { return stands_.load(); }
+
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  Status Send(int, int, const void*, int64_t, Ticket*) override { return Status::Ok(); }
+  Status Receive(int, int, void*, int64_t, Ticket*) override { return Status::Ok(); }
+  Status Test(Ticket*, bool* done, int64_t*) override {
+    *done = true;
+    return Status::Ok();
+  }
+  bool Withdraw(Ticket*) override { return true; }
+  Status Take(int, int, int64_t, std::string*, bool* got) override {
+    stands_.store(true);
+    let_.wait();
+    *got = false;
+    return Status::Ok();
+  }
+
+ private:
+  std::atomic<bool> stands_{false};
+  std::shared_future<void> let_;
+};
+
+// Rank 0 of two, each alone on its node; it may be silent for 50 ms, a third of it unmentioned.
+std::unique_ptr<NodeGroup> Alone(std::unique_ptr<Messenger> messenger) {
+  Hello hello;
+  hello.peer_timeout_ms = 50;
+  Result<Segment> control =
+      Segment::CreateShared(NodeGroup::ControlBytes(2) + NodeGroup::ScratchBytes(1));
+  EXPECT_TRUE(control.ok()) << control.status().text();
+  Result<std::unique_ptr<NodeGroup>> group = NodeGroup::Join(
+      std::move(control.value()), SpanningMembers({1, 1}, 0, hello), std::move(messenger));
+  EXPECT_TRUE(group.ok()) << group.status().text();
+  return std::move(group.value());
+}
+
+// That rank, while one of its threads looks for messages and does not come back.
+class StuckRank {
+ public:
+  StuckRank() {
+    auto messenger = std::make_unique<StandingMessenger>(let_.get_future().share());
+    const StandingMessenger& network = *messenger;
+    group_ = Alone(std::move(messenger));
+    group_->failure_detector()->Beat();
+    polls_ = std::thread([&] { (void)group_->control_channel()->Poll(); });
+    EXPECT_TRUE(Eventually([&] { return network.stands(); }));
+  }
+  ~StuckRank() {
+    let_.set_value();
+    polls_.join();
+  }
+  StuckRank(const StuckRank&) = delete;
+  StuckRank& operator=(const StuckRank&) = delete;
+
+  FailureDetector* failure_detector() { return group_->failure_detector(); }
+  // What is logged of it now.
+  std::string Logged() {
+    ::testing::internal::CaptureStderr();
+    group_->control_channel()->WarnIfStuck();
+    return ::testing::internal::GetCapturedStderr();
+  }
+  // What is logged of it first.
+  std::string LoggedInTheEnd() {
+    std::string logged;
+    EXPECT_TRUE(Eventually([&] {
+      logged = Logged();
+      return !logged.empty();
+    }));
+    return logged;
+  }
+
+ private:
+  std::promise<void> let_;
+  std::unique_ptr<NodeGroup> group_;
+  std::thread polls_;
+};
+
+TEST(ControlChannel, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
+  StuckRank rank;
+  const std::string logged = rank.LoggedInTheEnd();
+  EXPECT_NE(logged.find("rank 0 on host0 has been in a call of MPI for"), std::string::npos)
+      << logged;
+  EXPECT_EQ(rank.Logged(), "");
+}
+
+TEST(ControlChannel, DoesNotTakeForTheNetworkThatItsRankWasStopped) {
+  EXPECT_TRUE(Eventually([] {
+    StuckRank rank;
+    const int64_t limit = rank.failure_detector()->warns_after().count();
+    // Long enough for a warning, and without a sign of life, as if it had been stopped.
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * limit));
+    const int64_t began = NanosecondsNow();
+    rank.failure_detector()->Beat();
+    const std::string logged = rank.Logged();
+    // If this thread was not let run in between, the time for a warning has come again.
+    if (NanosecondsNow() - began >= limit) return false;
+    EXPECT_EQ(logged, "");
+    EXPECT_NE(rank.LoggedInTheEnd(), "");
+    return true;
+  }));
+}
+
+TEST(ControlChannel, SaysNothingOfCallsThatComeBack) {
+  std::promise<void> let;
+  let.set_value();
+  const auto group = Alone(std::make_unique<StandingMessenger>(let.get_future().share()));
+  (void)group->control_channel()->Poll();
+  std::this_thread::sleep_for(2 * group->failure_detector()->warns_after());
+  ::testing::internal::CaptureStderr();
+  group->control_channel()->WarnIfStuck();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace multiverso

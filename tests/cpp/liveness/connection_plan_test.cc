@@ -1,0 +1,140 @@
+#include "liveness/connection_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "support/spanning_members.h"
+
+namespace multiverso {
+namespace {
+
+using testing::SpanningMembers;
+
+std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
+  std::vector<int> ranks;
+  for (const ConnectionPeer& peer : plan) ranks.push_back(peer.rank);
+  return ranks;
+}
+
+// Ranks of a node, of which two are no small job any more.
+constexpr int kMany = 17;
+
+// The nodes with whose ranks the first rank of that node has lifelines.
+std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
+  std::set<int> nodes;
+  int rank = 0;
+  for (int i = 0; i < node; ++i) rank += sizes[static_cast<size_t>(i)];
+  const Membership members = SpanningMembers(sizes, rank);
+  for (const int peer : RanksOf(PlanLifelines(members))) nodes.insert(members.node_of(peer));
+  return nodes;
+}
+
+TEST(LifelinePlan, IsAgreedUponByBothSides) {
+  for (const auto& sizes : {std::vector<int>{1, 1},
+                            {2, 1},
+                            {1, 3, 2},
+                            {2, 2, 2, 2},
+                            {5, 1, 1, 4},
+                            {20, 3, 14},
+                            std::vector<int>(11, 2)}) {
+    int ranks = 0;
+    for (const int size : sizes) ranks += size;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Membership members = SpanningMembers(sizes, rank);
+      const auto plan = PlanLifelines(members);
+      EXPECT_FALSE(plan.empty());
+      for (const ConnectionPeer& peer : plan) {
+        EXPECT_NE(members.node_of(peer.rank), members.node());
+        const auto theirs = PlanLifelines(SpanningMembers(sizes, peer.rank));
+        const auto back = std::find_if(theirs.begin(), theirs.end(),
+                                       [&](const ConnectionPeer& one) { return one.rank == rank; });
+        ASSERT_NE(back, theirs.end()) << rank << " and " << peer.rank;
+        EXPECT_NE(back->is_called, peer.is_called);
+      }
+    }
+  }
+}
+
+TEST(LifelinePlan, IsOfEachWithEachOfAFewRanks) {
+  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({2, 1, 3}, 2))),
+            (std::vector<int>{0, 1, 3, 4, 5}));
+  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({2, 1, 3}, 4))), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(PlanLifelines(SpanningMembers(std::vector<int>(32, 1), 7)).size(), 31U);
+}
+
+TEST(LifelinePlan, IsOfAllOthersOfAFewNodesAndOfAFewOfMany) {
+  for (int nodes = 2; nodes <= 7; ++nodes) {
+    EXPECT_EQ(NodesSeen(std::vector<int>(static_cast<size_t>(nodes), kMany), 0).size(),
+              static_cast<size_t>(nodes - 1));
+  }
+  for (const size_t nodes : {8, 9, 100}) {
+    const auto seen = NodesSeen(std::vector<int>(nodes, kMany), 3);
+    EXPECT_GE(seen.size(), 5U);
+    EXPECT_LE(seen.size(), 6U);
+  }
+}
+
+TEST(LifelinePlan, LeavesEachLostNodeSomebodyWhoHasSeenIt) {
+  std::mt19937 draw(7);
+  for (const int nodes : {8, 9, 12, 31}) {
+    const std::vector<int> sizes(static_cast<size_t>(nodes), kMany);
+    const auto check = [&](const std::set<int>& lost) {
+      for (const int node : lost) {
+        const std::set<int> seen = NodesSeen(sizes, node);
+        EXPECT_TRUE(
+            std::any_of(seen.begin(), seen.end(), [&](int one) { return lost.count(one) == 0; }))
+            << nodes << " nodes, " << node << " is lost";
+      }
+    };
+    for (int first = 0; first < nodes; ++first) {
+      std::set<int> row;
+      for (int i = 0; i < nodes / 2; ++i) row.insert((first + i) % nodes);
+      check(row);
+    }
+    for (int times = 0; times < 50; ++times) {
+      std::set<int> some;
+      while (some.size() < 5) some.insert(static_cast<int>(draw() % static_cast<unsigned>(nodes)));
+      check(some);
+    }
+  }
+}
+
+TEST(LifelinePlan, SpreadsTheRanksOfALargeNodeOverASmallOne) {
+  for (int rank = 0; rank < 36; ++rank) {
+    const auto plan = PlanLifelines(SpanningMembers({36, 12}, rank));
+    ASSERT_EQ(plan.size(), 1U);
+    EXPECT_EQ(plan[0].rank, 36 + rank % 12);
+    EXPECT_TRUE(plan[0].is_called);
+  }
+  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({36, 12}, 37))), (std::vector<int>{1, 13, 25}));
+}
+
+TEST(LifelinePlan, GoesOverLoopbackFirstWithinANetwork) {
+  ConnectionAddress mine;
+  ConnectionAddress other;
+  std::strcpy(mine.network, "here");
+  std::strcpy(other.network, "there");
+  other.count = 1;
+  other.addresses[0].family = NetworkAddress::kIpV4;
+  EXPECT_TRUE(WaysTo(mine, other).empty()) << "it has no port";
+  other.port = 4711;
+  ASSERT_EQ(WaysTo(mine, other).size(), 1U);
+  EXPECT_EQ(NameOf(WaysTo(mine, other)[0]), "0.0.0.0");
+  std::strcpy(other.network, "here");
+  ASSERT_EQ(WaysTo(mine, other).size(), 2U);
+  EXPECT_EQ(NameOf(WaysTo(mine, other)[0]), "127.0.0.1");
+}
+
+TEST(LifelinePlan, GivesEachRankAToken) {
+  const auto one = DescribeLifeline(1);
+  const auto other = DescribeLifeline(1);
+  ASSERT_TRUE(one.ok() && other.ok());
+  EXPECT_NE(std::memcmp(one.value().token.bytes, other.value().token.bytes, 16), 0);
+}
+
+}  // namespace
+}  // namespace multiverso

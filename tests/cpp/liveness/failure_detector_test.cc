@@ -1,0 +1,78 @@
+#include "liveness/failure_detector.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "support/limits.h"
+#include "support/node_groups.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::NodeGroups;
+
+// A rank may be silent for this long: ten beats of 5 ms.
+Hello Impatient() {
+  Hello hello;
+  hello.peer_timeout_ms = 50;
+  return hello;
+}
+
+// Waits in the meeting at which the rank has arrived, and moves meanwhile.
+Status MeetMoving(const NodeGroups& groups, int rank) {
+  Status status = Status::Pending();
+  const Instant until = Clock::now() + testing::kPatience;
+  while (status.pending() && Clock::now() < until) {
+    groups[rank]->failure_detector()->Beat();
+    status = groups[rank]->world()->Meet(testing::WithoutWaiting());
+  }
+  return status;
+}
+
+TEST(FailureDetector, OfWhoNeverGaveASignTellsNothing) {
+  const NodeGroups groups(AllOf(2), 0, Impatient());
+  groups[0]->failure_detector()->Beat();
+  EXPECT_EQ(groups[0]->failure_detector()->SilentFor(1), 0);
+  EXPECT_FALSE(groups[0]->failure_detector()->IsSilent(1));
+}
+
+TEST(FailureDetector, EndsTheWaitForARankThatDoesNotMove) {
+  const NodeGroups groups(AllOf(2), 0, Impatient());
+  for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
+  groups[0]->world()->Arrive(CollectiveKind::kBarrier);
+  const Status status = MeetMoving(groups, 0);
+  EXPECT_EQ(status.code(), Code::kTimeout) << status.text();
+  EXPECT_NE(status.text().find("rank 1"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find("no sign of life"), std::string::npos) << status.text();
+  // When it goes on, it learns of it, and does not wait for anybody.
+  groups[1]->failure_detector()->Beat();
+  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
+  EXPECT_EQ(groups[1]->world()->Meet(testing::Patiently()).code(), Code::kState);
+}
+
+TEST(FailureDetector, LetsASessionThatSurvivesGoOnWithoutARankThatDoesNotMove) {
+  Hello hello = Impatient();
+  hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
+  const NodeGroups groups(AllOf(2), 0, hello);
+  for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
+  groups[0]->world()->Arrive(CollectiveKind::kBarrier);
+  EXPECT_TRUE(MeetMoving(groups, 0).ok());
+  EXPECT_EQ(groups[0]->peers()->LostRanks(), std::vector<int>{1});
+  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
+  EXPECT_EQ(groups[1]->world()->Meet(testing::Patiently()).code(), Code::kState);
+}
+
+TEST(FailureDetector, OfWhoWasStoppedItselfTellsNothing) {
+  const NodeGroups groups(AllOf(2), 0, Impatient());
+  for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
+  // Both were: rank 0 looks before and after its own first beat.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_FALSE(groups[0]->failure_detector()->IsSilent(1));
+  groups[0]->failure_detector()->Beat();
+  EXPECT_FALSE(groups[0]->failure_detector()->IsSilent(1));
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,338 @@
+#include "liveness/peer_connections.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+
+#include "support/limits.h"
+#include "support/spanning_members.h"
+
+namespace multiverso {
+namespace {
+
+using testing::Child;
+using testing::Eventually;
+using testing::kPatience;
+using testing::SpanningMembers;
+
+constexpr auto kBriefly = std::chrono::milliseconds(1);
+
+// The lifelines of ranks of one process; a test attends to them in turn.
+class Job {
+ public:
+  explicit Job(const std::vector<int>& sizes, const ConnectionLimits& limits = {}) {
+    for (const int size : sizes) ranks_ += size;
+    std::vector<std::unique_ptr<ConnectionPort>> ports;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      auto port = PeerConnections::OpenPort();
+      EXPECT_TRUE(port.ok()) << port.status().text();
+      addresses_.push_back(port.value()->address);
+      ports.push_back(std::move(port.value()));
+    }
+    for (int rank = 0; rank < ranks_; ++rank) {
+      auto one = PeerConnections::Open(std::move(ports[static_cast<size_t>(rank)]),
+                                       SpanningMembers(sizes, rank), addresses_, limits);
+      EXPECT_TRUE(one.ok()) << one.status().text();
+      all_.push_back(std::move(one.value()));
+    }
+  }
+
+  PeerConnections* operator[](int rank) const { return all_[static_cast<size_t>(rank)].get(); }
+  const ConnectionAddress& address(int rank) const { return addresses_[static_cast<size_t>(rank)]; }
+
+  void Attend() {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      PeerConnections* const one = (*this)[rank];
+      if (one == nullptr) continue;
+      one->Attend(Clock::now() + kBriefly, [&](int dead, const std::string& how, int after) {
+        deaths[rank][dead] = how;
+        if (after >= 0) losses[rank][dead] = after;
+      });
+    }
+  }
+  template <class Done>
+  bool AttendUntil(const Done& done) {
+    return Eventually([&] {
+      Attend();
+      return done();
+    });
+  }
+  bool Stand() {
+    return AttendUntil([&] {
+      for (const auto& one : all_) {
+        if (!one->AwaitSettled(testing::WithoutWaiting()).ok()) return false;
+      }
+      return true;
+    });
+  }
+  // As the end of its process does.
+  void Drop(int rank) { all_[static_cast<size_t>(rank)].reset(); }
+
+  std::map<int, std::map<int, std::string>> deaths;  // by who has seen them
+  std::map<int, std::map<int, int>> losses;          // of which the dead had been told before
+
+ private:
+  int ranks_ = 0;
+  std::vector<ConnectionAddress> addresses_;
+  std::vector<std::unique_ptr<PeerConnections>> all_;
+};
+
+// A connection to a rank's port of somebody who does not belong there.
+class Stranger {
+ public:
+  explicit Stranger(const ConnectionAddress& address) {
+    EXPECT_TRUE(stream_.Connect(LoopbackAddress(), address.port).ok());
+  }
+  bool Send(const std::string& bytes) {
+    return Eventually([&] { return stream_.Send(bytes.data(), bytes.size()); });
+  }
+  bool WasHungUpOn() {
+    char bytes[64];
+    size_t got = 0;
+    const auto how = stream_.Receive(bytes, sizeof(bytes), &got);
+    EXPECT_NE(how, Stream::Got::kBytes);
+    return how == Stream::Got::kEnd || how == Stream::Got::kError;
+  }
+
+ private:
+  Stream stream_;
+};
+
+TEST(PeerConnections, StandBetweenTheNodesAndNotWithinThem) {
+  Job job({2, 1, 2});
+  ASSERT_TRUE(job.Stand());
+  EXPECT_EQ(job[0]->standing(), 3);
+  EXPECT_EQ(job[2]->standing(), 4);
+  job.Attend();
+  EXPECT_TRUE(job.deaths.empty());
+}
+
+TEST(PeerConnections, TellOfADeathToAllWhoHeldOne) {
+  Job job({1, 1, 2});
+  ASSERT_TRUE(job.Stand());
+  const int64_t process = job.address(1).process;
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
+  for (const int rank : {0, 2, 3}) {
+    ASSERT_EQ(job.deaths[rank].size(), 1U);
+    EXPECT_EQ(job.deaths[rank][1], "(process " + std::to_string(process) +
+                                       ") died (its connection with rank " + std::to_string(rank) +
+                                       " ended)");
+  }
+}
+
+TEST(PeerConnections, TellOfEveryRankOfANodeThatDiesAsAWhole) {
+  Job job({1, 3, 1});
+  ASSERT_TRUE(job.Stand());
+  for (const int rank : {1, 2, 3}) job.Drop(rank);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].size() + job.deaths[4].size() == 6; }));
+}
+
+TEST(PeerConnections, TellNothingOfWhoHasSaidGoodbye) {
+  Job job({1, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[1]->AnnounceClose();
+  job[1]->AnnounceClose();
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() + job[2]->standing() == 2; }));
+  // A death that happens later is told of, so the goodbye has been taken in before.
+  job.Drop(2);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
+  EXPECT_EQ(job.deaths[0].count(1), 0U);
+}
+
+TEST(PeerConnections, TellNothingToWhoHasSaidGoodbye) {
+  Job job({1, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[0]->AnnounceClose();
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[2].count(1) == 1; }));
+  EXPECT_EQ(job.deaths[0].size(), 0U);
+}
+
+TEST(PeerConnections, TellAfterWhoseLossARankHasEnded) {
+  Job job({2, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  const int64_t process = job.address(2).process;
+  job[2]->AnnounceLoss(1);
+  job[2]->AnnounceLoss(3);  // what it was told of first is why it ends
+  job.Drop(2);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_EQ(job.deaths[rank][2], "(process " + std::to_string(process) +
+                                       ") ended (its connection with rank " + std::to_string(rank) +
+                                       " ended)");
+    EXPECT_EQ(job.losses[rank][2], 1);
+  }
+}
+
+// A process that ends with something unread resets its connections instead of ending them.
+TEST(PeerConnections, TellOfTheEndOfARankToOthersThatWereToldOfTheSameLoss) {
+  Job job({1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[0]->AnnounceLoss(7);
+  job[1]->AnnounceLoss(7);
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(1) == 1; }));
+  EXPECT_EQ(job.losses[0][1], 7);
+}
+
+TEST(PeerConnections, TellNothingOfWhoGoesOnAfterALossToAGoodEnd) {
+  Job job({1, 1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[1]->AnnounceLoss(5);
+  job[1]->AnnounceClose();
+  job.Drop(1);
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() + job[2]->standing() == 2; }));
+  job.Drop(2);
+  ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
+  EXPECT_EQ(job.deaths[0].count(1), 0U);
+}
+
+TEST(PeerConnections, AreSeenToHaveEndedBeforeAnybodyAttends) {
+  Job job({1, 1});
+  ASSERT_TRUE(job.Stand());
+  EXPECT_FALSE(job[0]->HasEnded(1));
+  job.Drop(1);
+  EXPECT_TRUE(Eventually([&] { return job[0]->HasEnded(1); }));
+  EXPECT_TRUE(job.deaths.empty());
+}
+
+TEST(PeerConnections, HaveNotEndedAsThoseOfTheDeadAfterAGoodbye) {
+  Job job({1, 1});
+  ASSERT_TRUE(job.Stand());
+  job[1]->AnnounceClose();
+  job.Drop(1);
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(job[0]->HasEnded(1));
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() == 0; }));
+  EXPECT_FALSE(job[0]->HasEnded(1));
+}
+
+TEST(PeerConnections, AreNotMistakenWhenARankSaysGoodbyeBeforeTheyStand) {
+  for (int attended = 0; attended < 6; ++attended) {
+    for (const int leaves : {0, 1}) {
+      Job job({1, 1});
+      for (int i = 0; i < attended; ++i) job.Attend();
+      job[leaves]->AnnounceClose();
+      job[leaves]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
+      job.Drop(leaves);
+      ASSERT_TRUE(job.AttendUntil([&] { return job[1 - leaves]->standing() == 0; }));
+      for (int i = 0; i < 100; ++i) job.Attend();
+      EXPECT_TRUE(job.deaths.empty()) << attended;
+    }
+  }
+}
+
+TEST(PeerConnections, HangUpOnWhoDoesNotShowTheToken) {
+  // Rank 1 listens on after the first has stood, since the last is still to call.
+  ConnectionLimits limits;
+  limits.start = kPatience;
+  Job job({1, 1}, limits);
+  ConnectionToken wrong = job.address(1).token;
+  wrong.bytes[15] ^= 1;
+  for (const bool as_told : {false, true}) {
+    const ConnectionToken& token = as_told ? job.address(0).token : wrong;
+    std::string message("\x4c\x4c\x56\x4d\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0", 20);
+    message.append(reinterpret_cast<const char*>(token.bytes), sizeof(token.bytes));
+    Stranger stranger(job.address(1));
+    ASSERT_TRUE(stranger.Send(message));
+    ASSERT_TRUE(Eventually([&] {
+      job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
+      return stranger.WasHungUpOn();
+    }));
+  }
+  // Who belongs there is let in all the same.
+  ASSERT_TRUE(job.Stand());
+  EXPECT_EQ(job[1]->standing(), 1);
+}
+
+TEST(PeerConnections, HangUpOnWhoSaysNothing) {
+  ConnectionLimits limits;
+  limits.introduction = std::chrono::milliseconds(1);
+  limits.start = kPatience;
+  Job job({1, 1}, limits);
+  Stranger stranger(job.address(1));
+  ASSERT_TRUE(Eventually([&] {
+    job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
+    return stranger.WasHungUpOn();
+  }));
+}
+
+TEST(PeerConnections, AreDoneWithoutWhereNobodyAnswers) {
+  ConnectionLimits limits;
+  limits.start = std::chrono::milliseconds(1);
+  Job job({1, 1, 1}, limits);
+  job.Drop(2);
+  ::testing::internal::CaptureStderr();
+  ASSERT_TRUE(job.AttendUntil([&] {
+    return job[0]->AwaitSettled(testing::WithoutWaiting()).ok() &&
+           job[1]->AwaitSettled(testing::WithoutWaiting()).ok();
+  }));
+  job.Attend();
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(logged.find("rank 2 on host2"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("peer_timeout, 30 s"), std::string::npos) << logged;
+  EXPECT_TRUE(job.deaths.empty());
+}
+
+TEST(PeerConnections, LeaveNoDescriptorOpen) {
+  const int before = testing::OpenDescriptors();
+  for (int times = 0; times < 5; ++times) {
+    Job job({1, 2, 1});
+    ASSERT_TRUE(job.Stand());
+    job[0]->AnnounceClose();
+    job.Attend();
+  }
+  EXPECT_EQ(testing::OpenDescriptors(), before);
+}
+
+// A process that holds the lifeline of rank 1 is killed; what it has forked lives on.
+TEST(PeerConnections, EndWithTheProcessAlsoIfAForkedChildLives) {
+  auto port = PeerConnections::OpenPort();
+  auto their_port = PeerConnections::OpenPort();
+  ASSERT_TRUE(port.ok() && their_port.ok());
+  const std::vector<ConnectionAddress> addresses = {port.value()->address,
+                                                    their_port.value()->address};
+  const testing::Shared<std::atomic<pid_t>> grandchild;
+  Child child([&] {
+    port.value().reset();
+    auto theirs =
+        PeerConnections::Open(std::move(their_port.value()), SpanningMembers({1, 1}, 1), addresses);
+    if (!theirs.ok()) return 1;
+    while (theirs.value()->standing() == 0) {
+      theirs.value()->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
+    }
+    const pid_t forked = fork();
+    if (forked == 0) {
+      theirs.value()->CloseInForkedChild();
+      return testing::SleepForGood();
+    }
+    grandchild->store(forked);
+    return testing::SleepForGood();
+  });
+  their_port.value().reset();
+  auto mine = PeerConnections::Open(std::move(port.value()), SpanningMembers({1, 1}, 0), addresses);
+  ASSERT_TRUE(mine.ok());
+  bool died = false;
+  const auto attend = [&] {
+    mine.value()->Attend(Clock::now() + kBriefly, [&](int rank, const std::string&, int /*after*/) {
+      EXPECT_EQ(rank, 1);
+      died = true;
+    });
+  };
+  ASSERT_TRUE(Eventually([&] {
+    attend();
+    return mine.value()->standing() == 1 && grandchild->load() != 0;
+  }));
+  EXPECT_FALSE(died);
+  (void)child.Kill();
+  EXPECT_TRUE(Eventually([&] {
+    attend();
+    return died;
+  }));
+  kill(grandchild->load(), SIGKILL);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,129 @@
+#include "node/node_snapshot.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/limits.h"
+#include "support/node_groups.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::NodeGroups;
+
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+NodeSnapshot ViewOf(const NodeGroup& group) {
+  auto view = NodeSnapshot::Of(reinterpret_cast<const char*>(group.control()),
+                               NodeControl::BytesFor(group.size()));
+  EXPECT_TRUE(view.ok()) << view.status().text();
+  return view.value();
+}
+
+// A file of these bytes that has no name any more.
+class Unnamed {
+ public:
+  Unnamed(const void* data, size_t bytes) : file_(std::tmpfile()) {
+    EXPECT_EQ(std::fwrite(data, 1, bytes, file_), bytes);
+    std::fflush(file_);
+  }
+  ~Unnamed() { std::fclose(file_); }
+  Unnamed(const Unnamed&) = delete;
+  Unnamed& operator=(const Unnamed&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fileno(file_)); }
+
+ private:
+  std::FILE* file_;
+};
+
+TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
+  const NodeGroups groups(AllOf(2));
+  groups[1]->Label(0, "w", 0, 10, 1);
+  EXPECT_EQ(ViewOf(*groups[0]).LastCall(1), "");
+  FlightRecorder* const log = groups[1]->log();
+  log->Begin(CallKind::kGet, 0, 40)->EndAtOnce(Code::kOk);
+  log->Begin(CallKind::kAdd, 0, 1 << 20)->EndAtOnce(Code::kIndex);
+  EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "add of table 'w' (1048576 bytes)"));
+  EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "failed with code -3"));
+  log->Begin(CallKind::kBarrier, -1, 0);
+  EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "barrier, in it for "));
+  const std::string calls = ViewOf(*groups[0]).LastCalls(1, 2);
+  EXPECT_TRUE(Contains(calls, "call 3: barrier"));
+  EXPECT_TRUE(Contains(calls, "call 2: add"));
+  EXPECT_FALSE(Contains(calls, "call 1:"));
+  EXPECT_EQ(ViewOf(*groups[1]).LastCall(0), "");
+}
+
+TEST(NodeSnapshot, KeepsTheLastCallsOfMany) {
+  const NodeGroups groups(AllOf(1));
+  for (int i = 1; i <= 1000; ++i) groups[0]->log()->Begin(CallKind::kGet, 0, i);
+  const std::string calls = ViewOf(*groups[0]).LastCalls(0, 1000);
+  EXPECT_TRUE(Contains(calls, "call 1000: get of table number 0 (1000 bytes)"));
+  EXPECT_TRUE(Contains(calls, "call 969:"));
+  EXPECT_FALSE(Contains(calls, "call 968:"));
+}
+
+TEST(NodeSnapshot, ListsRanksAndTables) {
+  const NodeGroups groups({Role::kServer, Role::kAll});
+  groups[0]->Label(1, "a \"name\"\n\xc3", 0, 7, 3);
+  groups[1]->log()->CountGet(1, 84);
+  groups[1]->log()->CountAdd(1, 12);
+  groups[1]->log()->CountAdd(1, 12);
+  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
+  groups[1]->log()->Begin(CallKind::kBarrier, -1, 0);
+  const std::string json = ViewOf(*groups[0]).Json();
+  for (const char* part :
+       {"\"ranks\":2", "\"worker_id\":-1", "\"waits_for\":[0]", "\"waits_for\":[]",
+        "\"in_call\":true", "\"name\":\"a \\\"name\\\"\\u000a\\u00c3\"", "\"num_row\":7",
+        "\"gets\":[0,1]", "\"adds\":[0,2]", "\"bytes_added\":[0,24]", "\"silent_for\":null",
+        "\"state\":\"here\""}) {
+    EXPECT_TRUE(Contains(json, part)) << part << " in " << json;
+  }
+}
+
+TEST(NodeSnapshot, ReadsAFileWithoutMappingIt) {
+  const NodeGroups groups(AllOf(3));
+  groups[2]->log()->Begin(CallKind::kSave, -1, 0);
+  const Unnamed file(groups[0]->control(), static_cast<size_t>(NodeControl::BytesFor(3)));
+  const auto view = NodeSnapshot::OfFile(file.path());
+  ASSERT_TRUE(view.ok()) << view.status().text();
+  EXPECT_TRUE(Contains(view.value().LastCall(2), "save"));
+}
+
+TEST(NodeSnapshot, RefusesWhatIsNoNodeOfThisVersion) {
+  const NodeGroups groups(AllOf(2));
+  const auto all = static_cast<size_t>(NodeControl::BytesFor(2));
+  const auto* const bytes = reinterpret_cast<const char*>(groups[0]->control());
+  for (const size_t size :
+       {size_t{0}, size_t{1}, sizeof(NodeControl) - 1, sizeof(NodeControl), all - 1}) {
+    EXPECT_EQ(NodeSnapshot::OfFile(Unnamed(bytes, size).path()).status().code(),
+              Code::kUnsupported);
+  }
+  const auto refuses = [&](auto change) {
+    std::vector<NodeControl> copy(all / sizeof(NodeControl) + 1);
+    std::memcpy(static_cast<void*>(copy.data()), bytes, all);
+    change(copy.data());
+    return NodeSnapshot::OfFile(Unnamed(copy.data(), all).path()).status().code() ==
+           Code::kUnsupported;
+  };
+  EXPECT_FALSE(refuses([](NodeControl*) {}));
+  EXPECT_TRUE(refuses([](NodeControl* control) { control->magic.store(1); }));
+  EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_slot += 64; }));
+  EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_log -= 64; }));
+  for (const int32_t ranks : {-1, 0, 3, 65536, 65537, INT32_MAX, INT32_MIN}) {
+    EXPECT_TRUE(refuses([ranks](NodeControl* control) { control->ranks = ranks; })) << ranks;
+  }
+  EXPECT_EQ(NodeSnapshot::OfFile("/proc/self/fd/99999").status().code(), Code::kUnsupported);
+  EXPECT_EQ(NodeSnapshot::OfFile("/dev/zero").status().code(), Code::kUnsupported);
+  EXPECT_EQ(NodeSnapshot::OfFile("/").status().code(), Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,93 @@
+#include "node/request_log.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+
+#include "node/sequence_numbers.h"
+
+namespace multiverso {
+namespace {
+
+using Claim = RequestRecord::Claim;
+
+bool Alive(int /*local_rank*/) { return true; }
+bool Dead(int /*local_rank*/) { return false; }
+
+// Like memory that nobody has written to.
+std::unique_ptr<RequestLog> Empty() { return std::make_unique<RequestLog>(); }
+
+TEST(RequestRecord, LetsEachRequestBeCarriedOutOnce) {
+  const auto request_logs = Empty();
+  RequestRecord& request_record = request_logs->slot[0];
+  EXPECT_EQ(request_record.Take(1, 0, false, Alive), Claim::kMine);
+  request_record.Finish(1);
+  EXPECT_EQ(request_record.Take(1, 1, false, Dead), Claim::kDone);
+  EXPECT_EQ(request_record.Take(2, 1, false, Dead), Claim::kMine);
+  request_record.Finish(2);
+  EXPECT_EQ(request_record.Take(1, 0, false, Alive), Claim::kDone);
+  EXPECT_EQ(request_record.Take(2, 0, false, Alive), Claim::kDone);
+}
+
+TEST(RequestRecord, WaitsForARankThatIsAtIt) {
+  const auto request_logs = Empty();
+  RequestRecord& request_record = request_logs->slot[3];
+  ASSERT_EQ(request_record.Take(7, 5, false, Alive), Claim::kMine);
+  EXPECT_EQ(request_record.owner(), 5);
+  EXPECT_EQ(request_record.Take(7, 1, false, Alive), Claim::kInHand);
+  request_record.Finish(7);
+  EXPECT_EQ(request_record.Take(7, 1, false, Alive), Claim::kDone);
+}
+
+TEST(RequestRecord, KnowsWhatADeadRankWasInTheMiddleOf) {
+  const auto request_logs = Empty();
+  RequestRecord& request_record = request_logs->slot[63];
+  ASSERT_EQ(request_record.Take(7, 5, false, Alive), Claim::kMine);
+  EXPECT_EQ(request_record.Take(7, 1, false, Dead), Claim::kBroken);
+  EXPECT_EQ(request_record.Take(7, 1, false, Dead), Claim::kBroken);
+  EXPECT_EQ(request_record.Take(8, 1, false, Dead), Claim::kMine);
+  EXPECT_EQ(request_record.Take(7, 5, false, Alive), Claim::kBroken);
+}
+
+TEST(RequestRecord, LetsBeginAnewWhatDoesNoHarmTwice) {
+  const auto request_logs = Empty();
+  RequestRecord& request_record = request_logs->slot[1];
+  ASSERT_EQ(request_record.Take(1, 0, true, Alive), Claim::kMine);
+  EXPECT_EQ(request_record.Take(1, 2, true, Alive), Claim::kInHand);
+  EXPECT_EQ(request_record.Take(1, 2, true, Dead), Claim::kMine);
+  EXPECT_EQ(request_record.owner(), 2);
+}
+
+TEST(RequestRecord, SeesWhatWasFinishedJustBeforeTheDeath) {
+  const auto request_logs = Empty();
+  RequestRecord& request_record = request_logs->slot[1];
+  ASSERT_EQ(request_record.Take(1, 0, false, Alive), Claim::kMine);
+  const auto finishes_and_dies = [&](int /*local_rank*/) {
+    request_record.Finish(1);
+    return false;
+  };
+  EXPECT_EQ(request_record.Take(1, 2, false, finishes_and_dies), Claim::kDone);
+}
+
+TEST(SequenceNumbers, GivesEachSequenceASlotOfItsOwn) {
+  SequenceNumbers numbers(2);
+  std::set<int> slots;
+  for (int i = 0; i < RequestLog::kSlots; ++i) slots.insert(numbers.Take(1));
+  EXPECT_EQ(slots.size(), static_cast<size_t>(RequestLog::kSlots));
+  EXPECT_EQ(*slots.begin(), 0);
+  EXPECT_EQ(*slots.rbegin(), RequestLog::kSlots - 1);
+  EXPECT_EQ(numbers.Take(1), -1);
+  EXPECT_EQ(numbers.Take(0), 0);
+  EXPECT_EQ(numbers.Next(1, 5), 1U);
+  EXPECT_EQ(numbers.Next(1, 5), 2U);
+  EXPECT_EQ(numbers.Next(1, 6), 1U);
+  EXPECT_EQ(numbers.Next(0, 5), 1U);
+  numbers.GiveBack(1, 5);
+  EXPECT_EQ(numbers.Take(1), 5);
+  // The numbers of a slot go on with who has it next.
+  EXPECT_EQ(numbers.Next(1, 5), 3U);
+}
+
+}  // namespace
+}  // namespace multiverso
