@@ -111,7 +111,8 @@ class CaseJobs:
 
         class Tests:
             @pytest.fixture(autouse=True, scope="class")
-            def select(self, request: pytest.FixtureRequest) -> None:
+            @classmethod
+            def select(cls, request: pytest.FixtureRequest) -> None:
                 """Let the jobs run the cases whose tests pytest has selected."""
                 tests = [item for item in request.session.items if item.parent is request.node]
                 if all(item.originalname == "test_case" for item in tests):
