@@ -39,7 +39,9 @@ def run(*command, **environ):
     return done.stdout
 
 
-@unittest.skipUnless(CMAKE and (BUILD / "cmake_install.cmake").exists(), f"needs {BUILD}, which make compiles")
+@unittest.skipUnless(
+    CMAKE and (BUILD / "cmake_install.cmake").exists(), f"needs {BUILD}: make test-cpp"
+)
 class TestInstalledPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -72,7 +74,7 @@ class TestInstalledPackage(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, r'with\s+requested\s+version\s+"99\.0"'):
             run(CMAKE, "-S", project, "-B", project / "b", f"-DCMAKE_PREFIX_PATH={self.prefix}")
 
-    @unittest.skipUnless(shutil.which("pkg-config") and shutil.which("cc"), "needs pkg-config and cc: apt install pkg-config gcc")
+    @unittest.skipUnless(shutil.which("pkg-config"), "needs pkg-config: apt install pkg-config")
     def test_pkg_config_finds_the_library(self):
         (found,) = self.prefix.rglob("multiverso.pc")
         where = {"PKG_CONFIG_PATH": str(found.parent)}

@@ -8,6 +8,7 @@ import pytest
 from disagreements import PROGRAMS
 
 import launch
+from case_jobs import marks
 
 PROGRAM = "wrong_rounds.py"
 
@@ -24,7 +25,11 @@ def disagreements(np, per_node):
 @pytest.mark.parametrize(
     ("np", "per_node", "program"),
     [
-        pytest.param(np, per_node, program, id=f"{np} ranks, {per_node} per node: {program.name}")
+        pytest.param(
+            *(np, per_node, program),
+            id=f"{np} ranks, {per_node} per node: {program.name}",
+            marks=marks(np, per_node),
+        )
         for np, per_node in JOBS
         for program in PROGRAMS.values()
         if np > 2 or not program.server
@@ -46,7 +51,9 @@ def test_different_calls_raise_mismatch_on_every_rank(np, per_node, program):
         assert message.count("rank ") >= 2
 
 
-@pytest.mark.parametrize(("np", "per_node"), JOBS)
+@pytest.mark.parametrize(
+    ("np", "per_node"), [pytest.param(*job, marks=marks(*job)) for job in JOBS]
+)
 def test_failed_sessions_leave_nothing_behind(np, per_node):
     disagreements(np, per_node).check()
 

@@ -49,7 +49,9 @@ def run(*command, cwd=None, **environ):
     return printed
 
 
-@unittest.skipUnless(CMAKE and COMPILER and CXX_COMPILER, "needs MinGW-w64: apt install g++-mingw-w64-x86-64")
+@unittest.skipUnless(
+    CMAKE and COMPILER and CXX_COMPILER, "needs MinGW-w64: apt install g++-mingw-w64-x86-64"
+)
 class TestLibrary(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
