@@ -1,16 +1,15 @@
 """NumPy arrays as tensors: synchronised in place if possible, otherwise through a copy."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native.arrays import address, require_writable, view_of
 from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
 from multiverso.sync._tensor import Tensor
-
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 class PlainArray:
@@ -72,42 +71,35 @@ class CopiedArray:
 
 
 class HalfArray:
-    """An array of half precision: the pass works on a master copy in float32.
-
-    The master copy receives the array's gain since the array was last written, not its value.
-    Otherwise the rounding error would count as a gain of this worker.
-    """
+    """An array of half precision: the pass works on a master copy of it in float32."""
 
     is_fixed = False
-    dtype = _FLOAT32
 
     def __init__(self, array: NDArray[Any]) -> None:
+        self.dtype = TABLE_DTYPES[array.dtype.newbyteorder("=").name]
         self.shape = array.shape
         self.size = array.size
         self._array = array
-        self._master = np.empty(array.shape, _FLOAT32)
-        self._last = np.empty(array.shape, _FLOAT32)  # the array when it was last written
+        self._master = MasterCopy(np.empty(array.shape, self.dtype))
 
     def values(self) -> NDArray[Any]:
         """Return a copy in float32."""
-        return self._array.astype(_FLOAT32).reshape(-1)
+        return self._array.astype(self.dtype).reshape(-1)
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Set the master copy to `values`, and the array to the same values rounded."""
-        np.copyto(self._master, values.reshape(self._array.shape))
+        """Keep `values` in the master copy, and set the array to them, rounded."""
+        np.copyto(self._master.values, values.reshape(self._array.shape))
         self.settle()
 
     def address(self) -> int:
-        """Add the gain of the array to the master copy, and return the address of the copy."""
-        now = self._array.astype(_FLOAT32)
-        self._master += now - self._last
-        self._last = now
-        return address(self._master)
+        """Return the address of the master copy, with the array's delta added to it."""
+        self._master.add_delta(self._array.astype(self.dtype))
+        return address(self._master.values)
 
     def settle(self) -> None:
         """Set the array to the master copy, rounded."""
-        np.copyto(self._array, self._master, casting="same_kind")
-        np.copyto(self._last, self._array)
+        np.copyto(self._array, self._master.values, casting="same_kind")
+        self._master.record(self._array.astype(self.dtype))
 
 
 def tensor_of(array: NDArray[Any], what: str) -> Tensor:

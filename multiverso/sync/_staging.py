@@ -5,7 +5,7 @@ from that of their table. A `StagedGroup` copies them to a `Staging`, on which t
 works, and copies the result back to the framework.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final, Protocol
 
@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
+from multiverso.sync._tensor import Tensor
 
 #: Bytes. JAX adopts memory with this alignment without a copy, and it is that of a cache line.
 _ALIGNMENT: Final = 64
@@ -97,12 +100,10 @@ class StagedGroup:
         The place where the framework keeps them.
     shapes : sequence of tuple of int
         Their shapes.
-    dtype : numpy.dtype
-        The dtype of the table.
-    is_exact : bool
-        Whether the parameters have that dtype too, and not half precision.
+    dtype : str
+        Their dtype, a key of `TABLE_DTYPES`.
     share : float
-        The factor of the gains, 0 to 1; for integers 0 or 1.
+        The share of their delta that is added to the table, 0 to 1. For integers 0 or 1.
 
     """
 
@@ -110,23 +111,19 @@ class StagedGroup:
         self,
         store: Store,
         shapes: Sequence[tuple[int, ...]],
-        dtype: np.dtype[Any],
-        is_exact: bool,
-        share: float = 1.0,
+        dtype: str,
+        share: float,
     ) -> None:
         self._store = store
         self._share = share
-        self._staging = Staging(shapes, dtype, store.is_dense)
-        self._is_exact = is_exact
-        self._is_whole = is_exact and share == 1
+        of_table = TABLE_DTYPES[dtype]
+        self._staging = Staging(shapes, of_table, store.is_dense)
+        self._is_exact = of_table == dtype
+        self._is_whole = self._is_exact and share == 1
         self.addresses: list[int] | None = None
-        # Unless `_is_whole`, the staging has the values of the table, and it receives what the
-        # parameters have gained since they were last written. Otherwise the error of rounding or
-        # averaging would count as a gain of this worker.
-        self._now = self._staging
-        self._last: NDArray[Any] | None = None
-        if not self._is_whole:
-            self._now = Staging(shapes, dtype, store.is_dense)
+        # Parameters that are not whole are read elsewhere: the staging is their master copy.
+        self._master = MasterCopy(self._staging.flat, share)
+        self._now = self._staging if self._is_whole else Staging(shapes, of_table, store.is_dense)
         self.tensors = [
             StagedTensor(self, view, address)
             for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
@@ -141,8 +138,7 @@ class StagedGroup:
         """Copy the values to the tensors' memory, and measure gains from there."""
         self._store.read(self._now)
         if not self._is_whole:
-            np.copyto(self._staging.flat, self._now.flat)
-            self._last = self._now.flat.copy()
+            self._master.start(self._now.flat)
 
     def gather(self) -> None:
         """Copy the gains to the tensors' memory, or let the store expose its own memory."""
@@ -152,12 +148,7 @@ class StagedGroup:
                 self._store.read(self._staging)
         elif self._share:
             self._store.read(self._now)
-            gain = self._now.flat - self._last
-            if self._share != 1:
-                gain *= self._share
-            self._staging.flat += gain
-            assert self._last is not None
-            np.copyto(self._last, self._now.flat)
+            self._master.add_delta(self._now.flat)
 
     def scatter(self) -> None:
         """Set the parameters to the tensors' memory, rounded to their dtype."""
@@ -169,9 +160,7 @@ class StagedGroup:
         if not self._is_whole and self._share:
             if not self._is_exact:
                 self._store.read(self._now)
-            written = self._staging if self._is_exact else self._now
-            assert self._last is not None
-            np.copyto(self._last, written.flat)
+            self._master.record((self._staging if self._is_exact else self._now).flat)
 
 
 class StagedTensor:
@@ -201,3 +190,24 @@ class StagedTensor:
 
     def settle(self) -> None:
         """Do nothing: the group copies all values back."""
+
+
+def staged_tensors(
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str],
+    shares: Sequence[float],
+    store_of: Callable[[list[int]], Store],
+) -> list[Tensor]:
+    """Return tensors for parameters of these shapes, dtypes and shares, in the same order.
+
+    Parameters of one dtype and share form a group. `store_of` makes the store of those whose
+    indices it receives.
+    """
+    groups: dict[tuple[str, float], list[int]] = {}
+    for index, kind in enumerate(zip(dtypes, shares, strict=True)):
+        groups.setdefault(kind, []).append(index)
+    tensors: dict[int, Tensor] = {}
+    for (dtype, share), indices in groups.items():
+        group = StagedGroup(store_of(indices), [shapes[index] for index in indices], dtype, share)
+        tensors |= zip(indices, group.tensors, strict=True)
+    return [tensors[index] for index in range(len(shapes))]

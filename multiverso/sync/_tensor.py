@@ -1,6 +1,6 @@
 """The interfaces through which `TensorSync` accesses the parameters of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,4 +70,18 @@ class Group(Protocol):
         """Copy the gains to the tensors' memory, for the native pass."""
 
     def scatter(self) -> None:
-        """Copy the tensors' memory back to the framework."""
+        """Return the tensors' memory to the framework."""
+
+
+def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], Group]) -> list[Tensor]:
+    """Return `tensors` after putting those that are whole into one group for each dtype."""
+    members = list(tensors)
+    by_dtype: dict[np.dtype[Any], list[Any]] = {}
+    for tensor in members:
+        if tensor.is_whole:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    for whole in by_dtype.values():
+        group = make_group(whole)
+        for tensor in whole:
+            tensor.group = group
+    return members

@@ -137,7 +137,7 @@ class TestWrongUse(UsesExample):
 
     def test_all_ranks_leave_when_there_is_no_data(self):
         path = self.folder / "mnist.npz"
-        text = f"error: cannot use {path}: there is no such file or folder\n"
+        text = f"error: cannot use {path}: no such file or folder\n"
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 job = run(EXAMPLE, "--data", str(path), np=ranks).check_clean()
@@ -147,7 +147,7 @@ class TestWrongUse(UsesExample):
         path = self.folder / "mnist.npz"
         path.write_bytes(b"PK\x03\x04 but no more")
         job = run(EXAMPLE, "--data", str(path), np=3).check_clean()
-        self.assert_one_sentence(job.returncode, job.output, f"cannot use {path}: it is no .npz")
+        self.assert_one_sentence(job.returncode, job.output, f"{path}: it is not an .npz")
 
     def test_all_ranks_leave_when_one_has_no_data(self):
         # Each process opens the file in its own working folder; only the second folder lacks it.

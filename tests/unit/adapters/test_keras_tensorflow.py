@@ -48,7 +48,7 @@ class TestVariablesOfTensorFlow(InSession):
 
     def store_of(self, model):
         """Return what keeps the weights of a model, all of single precision, in step."""
-        return _tensorflow._store_of([v.value for v in model.weights], "float32")
+        return _tensorflow._store_of([v.value for v in model.weights])
 
     def test_where_weights_are_worked_on(self):
         self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)

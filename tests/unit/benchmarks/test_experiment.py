@@ -20,11 +20,11 @@ def run_of(plan, error, seconds=(2.0, 1.0, 4.0)):
     """Return a run as the experiment measures it, whose validation errors are all the same."""
     history = [[0.5, error]] * len(seconds)
     result = {"test_error": error, "updates": 3, "history": history, "epoch_seconds": seconds}
-    return experiment.measured(plan, result)
+    return experiment.summarize(plan, result)
 
 
 def digits(*errors):
-    plans = experiment.plans_of("digits", 4)[1]
+    plans = experiment.make_plans("digits", 4)[1]
     return [run_of(plan, error) for plan, error in zip(plans, errors, strict=True)]
 
 
@@ -41,17 +41,17 @@ class TestExperiment(unittest.TestCase):
 
     def test_programs_are_there_and_the_plain_one_comes_first(self):
         for name in ("digits", "resnet", "keras-resnet"):
-            program, plans = experiment.plans_of(name, 3)
+            program, plans = experiment.make_plans(name, 3)
             self.assertTrue(program.is_file())
             self.assertEqual([plan.ranks for plan in plans][0], 1)
             self.assertEqual({plan.ranks for plan in plans}, {1, 3})
         self.assertEqual(plans[0].options[0], "--plain")
 
     def test_speed_up_and_overhead(self):
-        plans = experiment.plans_of("resnet", 2)[1]
+        plans = experiment.make_plans("resnet", 2)[1]
         times = ([4, 4, 9], [5, 5, 1], [2, 2, 2], [1, 1, 1])
         runs = [run_of(plan, 0.25, t) for plan, t in zip(plans, times, strict=True)]
-        rows = experiment.table_of(runs).splitlines()[2:]
+        rows = experiment.to_markdown(runs).splitlines()[2:]
         self.assertEqual(rows[0], "| 0M-1P | 75.00% | 4.000 | 1.00 |  |")
         self.assertEqual(rows[1], "| 1M-1P | 75.00% | 5.000 | 0.80 | +25.0% |")
         self.assertEqual(rows[3], "| 1M-2P, freq 3 | 75.00% | 1.000 | 4.00 |  |")
@@ -59,7 +59,7 @@ class TestExperiment(unittest.TestCase):
     def test_histories_of_the_residual_network(self):
         epochs = [{"cost": 1.0, "seconds": 2.0, "test_error": e} for e in (0.5, 0.25)]
         result = {"test_error": 0.25, "updates": 2, "history": epochs, "data": "generated"}
-        run = experiment.measured(experiment.Plan("1M-1P", 1), result)
+        run = experiment.summarize(experiment.Plan("1M-1P", 1), result)
         self.assertEqual((run["accuracies"], run["seconds"]), ([0.5, 0.75], [2.0, 2.0]))
         self.assertEqual((run["accuracy"], run["data"]), (0.75, "generated"))
 

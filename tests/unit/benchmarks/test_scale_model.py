@@ -30,7 +30,7 @@ class TestLayouts(unittest.TestCase):
     def test_of_two_nodes_each_sends_half_a_delta_and_half_of_the_parameters(self):
         load = model.spread(job(2))
         self.assertEqual(load.sent, TABLE)
-        self.assertEqual(load.sent_by_all, 2 * TABLE)
+        self.assertEqual(load.total_sent, 2 * TABLE)
 
     def test_bytes_grow_with_the_workers_unless_their_node_sums_first(self):
         for layout in (model.spread, model.dedicated):

@@ -59,10 +59,10 @@ class TestFiles(unittest.TestCase):
             cifar10.load_cifar10(self.folder)
 
     def test_missing_files(self):
-        self.refused("data_batch_1.bin: there is no such file")
+        self.refused("data_batch_1.bin: no such file")
         write_files(self.folder)
         (self.folder / cifar10.TEST_FILE).unlink()
-        self.refused("test_batch.bin: there is no such file")
+        self.refused("test_batch.bin: no such file")
 
     def test_truncated_and_empty_files(self):
         write_files(self.folder)
