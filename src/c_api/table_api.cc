@@ -133,18 +133,21 @@ Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, 
   CallGuard guard(&session->in_collective_call);
   MV_RETURN_IF_NOT_OK(guard.Check("session"));
   Table* const table = use->table;
-  auto get = std::make_unique<CollectiveGet>(table, row_ids, num_ids, out,
-                                             session->session->NextDeadline());
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
   const int64_t count =
       row_ids == nullptr ? table->spec().count() : num_ids * table->spec().num_col;
   FlightRecorder::Entry* const record =
       RecordCall(*table, CallKind::kCollectiveGet, count, true, false);
-  return Drive(Call{std::move(get), session->slice,
-                    [held, table](const Status& result) {
-                      return result.ok() ? result : result.In(table->Where("get"));
-                    },
-                    record});
+  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
+  const Instant deadline = session->session->NextDeadline();
+  return RunCall(session->slice, [=](Interrupt* interrupt) {
+    if (interrupt != nullptr) {
+      interrupt->OnGivingUp([table](const Status& reason) { table->group()->Abort(reason); });
+    }
+    const Status status = CollectiveGet(held->use->table, row_ids, num_ids, out,
+                                        WaitLimit::Until(deadline, interrupt));
+    record->End(status.code());
+    return status.In(table->Where("get"));
+  });
 }
 
 Status CheckFlags(int32_t flags) {
@@ -206,19 +209,15 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     const Result<TableSpec> spec = SpecOf(options);
     if (!spec.ok()) return spec.status();
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    auto creation = entry->session->StartTable(spec.value(), options->init_value);
-    TableCreation* const created = creation.get();
-    return Drive(Call{std::move(creation), entry->slice,
-                      [held = together.value(), entry, created, table](const Status& status) {
-                        MV_RETURN_IF_NOT_OK(status);
-                        Result<MV_Table> handle = Publish(entry, created->TakeTable());
-                        if (handle.ok()) *table = handle.value();
-                        return handle.status();
-                      },
-                      RecordCall(*entry, CallKind::kCreateTable)});
+    return RunCollective(session, CallKind::kCreateTable, 0,
+                         [table, wanted = spec.value(), init_value = options->init_value](
+                             SessionEntry* entry, Interrupt* interrupt) -> Status {
+                           auto made = entry->session->CreateTable(wanted, init_value, interrupt);
+                           if (!made.ok()) return made.status();
+                           const Result<MV_Table> handle = Publish(entry, std::move(made.value()));
+                           if (handle.ok()) *table = handle.value();
+                           return handle.status();
+                         });
   });
 }
 

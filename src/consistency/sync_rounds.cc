@@ -273,7 +273,7 @@ Status SyncRounds::Snapshot(const WaitLimit& limit, Copy copy) {
     if (now >= limit.deadline) {
       return Status(Code::kTimeout, "the other workers' rounds left no moment to read in");
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
 }
 

@@ -304,7 +304,7 @@ std::string WorkerClocks::NameLost(int worker, const std::string& gone, bool fol
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& waits_for) {
   if (group_->IsAborted() && !aborted_before_ && MayStillArrive()) {
-    return Clock::now() >= limit.slice_end ? Status::Pending() : Status::Ok();
+    return limit.Check(Clock::now());
   }
   MV_RETURN_IF_NOT_OK(group_->CheckAborted(!aborted_before_));
   std::vector<int> late;
@@ -375,7 +375,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     group_->Abort(timeout);
     return timeout;
   }
-  return now >= limit.slice_end ? Status::Pending() : Status::Ok();
+  return limit.Check(now);
 }
 
 }  // namespace multiverso

@@ -21,6 +21,8 @@ constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware prefet
 constexpr int64_t kRowsPerTaking = 256;
 // An unlocked read may have to be repeated, so it stays small.
 constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
+// How often a wait for a lock checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(50);
 
 // Always inlined, because the compiler drops a call without visible effects.
 template <bool kForWriting>
@@ -48,18 +50,23 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
-  switch (lock->Take(user_.local_rank, *user_.probe, limit.first())) {
-    case RobustLock::Vote::kTaken:
-      return Status::Ok();
-    case RobustLock::Vote::kRecovered:
-      LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
-                        " of a table: a rank died in the middle of an operation; an add it was "
-                        "making there, which was never acknowledged, may be there in part"));
-      return Status::Ok();
-    case RobustLock::Vote::kTimedOut:
-      break;
+  for (;;) {
+    const Instant until = std::min(limit.first(), Clock::now() + kLook);
+    switch (lock->Take(user_.local_rank, *user_.probe, until)) {
+      case RobustLock::Vote::kTaken:
+        return Status::Ok();
+      case RobustLock::Vote::kRecovered:
+        LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
+                          " of a table: a rank died in the middle of an operation; an add it was "
+                          "making there, which was never acknowledged, may be there in part"));
+        return Status::Ok();
+      case RobustLock::Vote::kTimedOut:
+        break;
+    }
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) break;
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  if (Clock::now() < limit.deadline) return Status::Pending();
   return Status(Code::kTimeout, StrCat("the lock of rows ", layout_.first_row(stripe), " to ",
                                        layout_.end_row(stripe) - 1, " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));

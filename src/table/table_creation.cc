@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/vote.h"
 #include "consistency/round_service.h"
 #include "table/shard_service.h"
 
@@ -20,81 +21,43 @@ struct Proposal {
   SyncPointArrival attendance;
 };
 
-// What a rank brings to the second and third.
-struct Vote {
-  int32_t code = 0;
-  char text[256] = {};
-  SegmentLocator locator;
+// Sent to the second and third.
+struct Message {
+  Vote vote;
+  SegmentLocator locator;  // from makers
 };
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
-
-Vote OutcomeOf(const Status& status) {
-  Vote outcome;
-  outcome.code = static_cast<int32_t>(status.code());
-  CopyText(outcome.text, status.text());
-  return outcome;
-}
+static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
 
 }  // namespace
 
-TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                             TableContext context, SyncPointCheck fence, Instant deadline)
-    : Operation(deadline),
-      spec_(spec),
-      id_(id),
-      init_value_(init_value),
-      context_(context),
-      fence_(std::move(fence)) {
+Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
+  Group* const meeting = context_.group->world();
+  ArriveWithSpec(fence.mine());
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(fence.Check(*meeting, offsetof(Proposal, attendance), limit));
+  MV_RETURN_IF_NOT_OK(CompareSpecs());
+  ArriveWithSegment();
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(MapAndArrive());
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
+  if (!master_fills_) return Status::Ok();
+  if (context_.members->rank() == master_) MV_RETURN_IF_NOT_OK(Store(limit));
+  meeting->Arrive(CollectiveKind::kFillTable);
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  return CheckCame(master_, "stored the initial value");
+}
+
+void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
   Proposal proposal;
   proposal.spec = spec_;
   failure_ = spec_.Check();
   proposal.code = static_cast<int32_t>(failure_.code());
-  proposal.has_init_value = init_value != nullptr ? 1 : 0;
-  proposal.attendance = fence_.mine();
+  proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
+  proposal.attendance = arrival;
   context_.group->world()->Arrive(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
-}
-
-void TableCreation::Cancel(const std::string& reason) {
-  if (storing_ != nullptr) storing_->Cancel(reason);
-  context_.group->Abort(Status(Code::kAborted, reason));
-}
-
-Status TableCreation::Step(const WaitLimit& limit) {
-  Group* const meeting = context_.group->world();
-  // Each phase is left by falling into the next; a pending wait comes back to where it was.
-  switch (phase_) {
-    case Phase::kCompare:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(fence_.Check(*meeting, offsetof(Proposal, attendance), limit));
-      MV_RETURN_IF_NOT_OK(CompareSpecs());
-      ArriveWithSegment();
-      phase_ = Phase::kMap;
-      [[fallthrough]];
-    case Phase::kMap:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(MapAndArrive());
-      phase_ = Phase::kConfirm;
-      [[fallthrough]];
-    case Phase::kConfirm:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
-      if (!master_fills_) return Status::Ok();
-      phase_ = Phase::kStore;
-      [[fallthrough]];
-    case Phase::kStore:
-      if (context_.members->rank() == master_) {
-        MV_RETURN_IF_NOT_OK(Store(limit));
-      }
-      meeting->Arrive(CollectiveKind::kFillTable);
-      phase_ = Phase::kFilled;
-      [[fallthrough]];
-    case Phase::kFilled:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      return CheckCame(master_, "stored the initial value");
-  }
-  return Status(Code::kInternal, "table creation in no phase");
 }
 
 Status TableCreation::CompareSpecs() {
@@ -134,7 +97,7 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
 void TableCreation::ArriveWithSegment() {
   NodeGroup* const group = context_.group;
   Group* const meeting = group->world();
-  Vote outcome;
+  Message message;
   if (is_maker()) {
     const Result<TableBytes> bytes = Table::BytesOf(spec_, context_);
     if (!bytes.ok()) {
@@ -146,25 +109,20 @@ void TableCreation::ArriveWithSegment() {
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }
-    outcome = OutcomeOf(failure_);
+    message.vote = Vote::Of(failure_);
     group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
-    if (failure_.ok()) outcome.locator = segment_.locator();
+    if (failure_.ok()) message.locator = segment_.locator();
   }
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
   Group* const meeting = group->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
-  for (const int i : meeting->present()) {
-    const auto made = meeting->deposit(i).Read<Vote>();
-    if (made.code == 0) continue;
-    return Status(static_cast<Code>(made.code),
-                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
-  }
+  MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Vote>().locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Message>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
@@ -187,23 +145,29 @@ Status TableCreation::MapAndArrive() {
     context_.service->Keep(table_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(table_, table_->node_rounds()));
   }
-  const Vote outcome = OutcomeOf(failure_);
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  const Message message{Vote::Of(failure_), SegmentLocator()};
+  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
+  return Status::Ok();
+}
+
+Status TableCreation::FirstFailure() const {
+  const Group& meeting = *context_.group->world();
+  for (const int i : meeting.present()) {
+    const Vote vote = meeting.deposit(i).Read<Message>().vote;
+    MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));
+  }
   return Status::Ok();
 }
 
 Status TableCreation::ConfirmAllMapped() {
-  Group* const meeting = context_.group->world();
-  for (const int i : meeting->present()) {
-    const auto mapped = meeting->deposit(i).Read<Vote>();
-    if (mapped.code == 0) continue;
+  const Status failure = FirstFailure();
+  if (!failure.ok()) {
     if (context_.service != nullptr) {
       context_.service->Forget(id_);
       context_.rounds->Forget(id_);
     }
     table_.reset();
-    return Status(static_cast<Code>(mapped.code),
-                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", mapped.text));
+    return failure;
   }
   // Everybody has it: from here on it needs neither name nor descriptor.
   table_->segment()->Seal();
@@ -211,14 +175,14 @@ Status TableCreation::ConfirmAllMapped() {
 }
 
 Status TableCreation::Store(const WaitLimit& limit) {
-  if (!table_->is_on_other_nodes()) return table_->Store(init_value_, &stored_, limit);
-  if (storing_ == nullptr) {
-    TableRequest request;
-    request.kind = RequestKind::kStore;
-    request.delta = init_value_;
-    storing_ = table_->StartAtServers(request, deadline());
+  if (!table_->is_on_other_nodes()) {
+    Progress progress;
+    return table_->Store(init_value_, &progress, limit);
   }
-  return storing_->Step(limit);
+  TableRequest request;
+  request.kind = RequestKind::kStore;
+  request.delta = init_value_;
+  return RunToEnd(table_->StartAtServers(request, limit.deadline).get(), limit.interrupt);
 }
 
 }  // namespace multiverso

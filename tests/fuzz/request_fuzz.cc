@@ -41,10 +41,9 @@ class Job {
     const auto hub = std::make_shared<ThreadHub>(2);
     OnBothRanks([&](int rank) {
       SessionOptions options;
-      SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
-      const Status status = RunToEnd(&opening);
-      Require(status.ok(), "a session", status.text());
-      sessions_[rank] = opening.TakeSession();
+      auto session = OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
+      Require(session.ok(), "a session", session.status().text());
+      sessions_[rank] = std::move(session.value());
     });
     array_.first = kArraySize / 2;
     array_.model.resize(kArraySize / 2);
@@ -99,10 +98,9 @@ class Job {
 
   void Create(const TableSpec& spec, Table** tables) {
     OnBothRanks([&](int rank) {
-      const auto creation = sessions_[rank]->StartTable(spec, nullptr);
-      const Status status = RunToEnd(creation.get());
-      Require(status.ok(), "a table", status.text());
-      tables[rank] = sessions_[rank]->KeepTable(creation->TakeTable());
+      auto table = sessions_[rank]->CreateTable(spec, nullptr);
+      Require(table.ok(), "a table", table.status().text());
+      tables[rank] = sessions_[rank]->KeepTable(std::move(table.value()));
     });
   }
 

@@ -20,15 +20,12 @@ CheckpointRequest To(const std::string& folder, int64_t step = -1, bool flag = f
   return request;
 }
 
-Status Save(Session* session, const CheckpointRequest& request) {
-  return RunToEnd(session->StartSave(request).get());
-}
+Status Save(Session* session, const CheckpointRequest& request) { return session->Save(request); }
 
 Status Load(Session* session, const CheckpointRequest& request, int64_t* step = nullptr) {
-  const auto loading = session->StartLoad(request);
-  const Status status = RunToEnd(loading.get());
-  if (step != nullptr) *step = loading->step();
-  return status;
+  const Result<int64_t> loaded = session->Load(request);
+  if (loaded.ok() && step != nullptr) *step = loaded.value();
+  return loaded.status();
 }
 
 std::vector<float> Count(int64_t size, float from = 0.0F) {
@@ -60,7 +57,7 @@ void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, con
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
@@ -231,7 +228,7 @@ TEST(Saving, InTheBackgroundItIsTheStateOfTheCall) {
     // The next save waits for the last.
     ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
     Add(third.value(), Count(kRows));
-    const Status status = RunToEnd(session->StartSaveWait().get());
+    const Status status = session->SaveWait();
     EXPECT_TRUE(status.ok()) << status.text();
   });
   std::filesystem::remove_all(folder / "000002-step-2");
@@ -256,7 +253,7 @@ TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
       Status status = Save(session, To(folder.path(), 2, background));
       if (background) {
         EXPECT_TRUE(status.ok());
-        status = RunToEnd(session->StartSaveWait().get());
+        status = session->SaveWait();
       }
       EXPECT_EQ(status.code(), Code::kCheckpointIo);
       EXPECT_TRUE(Contains(status, "rank 1: ")) << status.text();

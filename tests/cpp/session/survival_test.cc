@@ -41,7 +41,7 @@ void RunSurvivingJob(const testing::Roles& roles, int per_node, const Body& body
 }
 
 void Close(Session* session) {
-  const Status status = RunToEnd(session->StartClose().get());
+  const Status status = session->Close();
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
@@ -65,10 +65,9 @@ void AddOnes(Session* session, Table* table) {
 }
 
 Table* Create(Session* session) {
-  const auto creation = session->StartTable(testing::ArrayOf(kSize), nullptr);
-  const Status status = RunToEnd(creation.get());
-  EXPECT_TRUE(status.ok()) << status.text();
-  return status.ok() ? session->KeepTable(creation->TakeTable()) : nullptr;
+  const Result<Table*> table = testing::Create(session, testing::ArrayOf(kSize));
+  EXPECT_TRUE(table.ok()) << table.status().text();
+  return table.ok() ? table.value() : nullptr;
 }
 
 class AnyRank : public ::testing::TestWithParam<int> {};
@@ -89,8 +88,7 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
     ASSERT_NE(late, nullptr);
     AddOnes(session, late);
     std::vector<double> sum(200'000, rank == 3 ? 2 : 1);
-    const Status summed =
-        RunToEnd(session->StartAggregate(DType::kFloat64, sum.data(), 200'000).get());
+    const Status summed = session->Aggregate(DType::kFloat64, sum.data(), 200'000);
     ASSERT_TRUE(summed.ok()) << summed.text();
     EXPECT_EQ(sum, std::vector<double>(200'000, lost == 3 ? 3 : 4));
     EXPECT_EQ(GetAll(session, late), std::vector<float>(kSize, 3));
@@ -121,8 +119,7 @@ TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
                     if (rank == 3) return session->Leave("lost");
                     if (rank < 2) {
                       std::vector<float> sum(10, 1);
-                      const auto call = session->StartAggregate(DType::kFloat32, sum.data(), 10);
-                      ASSERT_TRUE(RunToEnd(call.get()).ok());
+                      ASSERT_TRUE(session->Aggregate(DType::kFloat32, sum.data(), 10).ok());
                       EXPECT_EQ(sum, std::vector<float>(10, 2));
                     }
                     Close(session);
