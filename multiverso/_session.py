@@ -92,6 +92,7 @@ class Session:
         self._blocks = 0
         self.handle = capi.MV_Session()
         try:
+            library.enable_interrupts()
             library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
             self._describe()
         except BaseException as error:

@@ -1,15 +1,17 @@
 """The C library: finds it, loads it, calls it, and turns its statuses into exceptions."""
 
+import contextlib
 import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from ctypes import byref, sizeof
 from pathlib import Path
 from typing import Final
 
 from multiverso import errors
+from multiverso._native import capi
 from multiverso._native.capi import (
     MV_ABI_VERSION,
     MV_ERR_ABORTED,
@@ -120,8 +122,6 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
 
 lib: Final = load(library_path())
 
-_wait = lib.MV_Wait
-
 
 def undeclared(name: str) -> Callable[..., int]:
     """Return a function of the library without the declared types of its arguments.
@@ -134,41 +134,89 @@ def undeclared(name: str) -> Callable[..., int]:
     return function
 
 
-def call(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the library to its end and raise what its status stands for.
+class _Interrupt(threading.local):
+    """Lets signals reach the calling thread while it waits in the library.
 
-    A call that has to wait comes back every slice, so that a signal's handler runs and Ctrl-C
-    arrives. Whatever it raises gives the call up, for all ranks that take part in it.
+    Attributes
+    ----------
+    error : BaseException or None
+        What a signal's handler raised during the wait.
+
     """
-    try:
-        status = function(*arguments)
-        while status == MV_PENDING:
-            status = _wait()
-    except BaseException as error:
-        reason = type(error).__name__
+
+    error: BaseException | None = None
+    _check: object = None
+
+    def enable(self) -> None:
+        """Let the library run the handlers of pending signals during waits of this thread."""
+        if self._check is None:
+            look = self._look()
+            next(look)
+            self._check = capi.MV_InterruptCheck(look.send)
+            lib.MV_SetInterrupt(self._check, None)
+
+    def take(self) -> BaseException | None:
+        """Return the error and be ready for the next."""
+        error, self.error = self.error, None
+        if error is not None:
+            self._check = None
+            self.enable()
+        return error
+
+    def _look(self) -> Generator[int | None, None, None]:
+        # A handler runs where Python code begins or resumes. In a function that would be before any
+        # `try`, and ctypes would drop the exception; in a generator it is at the `yield`.
+        text = _GIVEN_UP
         try:
-            reason = describe(error)
-        finally:  # also when Ctrl-C comes once more
-            lib.MV_Cancel(reason.encode(errors="replace"))
-        raise
+            while True:
+                yield None
+        except BaseException as error:
+            self.error = error
+            with contextlib.suppress(BaseException):  # Ctrl-C may come a second time
+                text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
+        yield ctypes.addressof(text)
+
+
+_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
+_LEFT: Final = ctypes.create_string_buffer(b"the session was left")
+
+_interrupt: Final = _Interrupt()
+enable_interrupts: Final = _interrupt.enable
+
+
+def call(function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the library to its end and raise the exception for its status.
+
+    If the call has to wait, the handlers of pending signals run about every 20 ms, so that Ctrl-C
+    works. An exception that a handler raises aborts the call, for all ranks that take part in it.
+    """
+    status = function(*arguments)
+    if status:
+        _finish(status)
+
+
+def _finish(status: int) -> None:
+    if status == MV_PENDING:  # the first wait of a thread that has not enabled interrupts
+        enable_interrupts()
+        status = lib.MV_Wait()
+    error = _interrupt.take()
+    if error is not None:
+        raise error
     if status:
         raise exception(status)
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function as `call` does, in a thread that no signal reaches, until `stop` is set.
+    """Call a function as `call` does, in a thread of its own, and give it up when `stop` is set.
 
-    Then the call is given up within a slice, and AbortedError raised.
+    AbortedError is raised then.
     """
-    status = function(*arguments)
-    while status == MV_PENDING:
-        if stop.is_set():
-            msg = "the session was left"
-            lib.MV_Cancel(msg.encode())
-            raise errors.AbortedError(msg)
-        status = _wait()
-    if status:
-        raise exception(status)
+    check = capi.MV_InterruptCheck(lambda _: ctypes.addressof(_LEFT) if stop.is_set() else None)
+    lib.MV_SetInterrupt(check, None)
+    try:
+        call(function, *arguments)
+    finally:
+        lib.MV_SetInterrupt(capi.MV_InterruptCheck(), None)
 
 
 def exception(status: int) -> Exception:

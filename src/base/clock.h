@@ -6,22 +6,65 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
 
 namespace multiverso {
 
 using Clock = std::chrono::steady_clock;
 using Instant = Clock::time_point;
 
-// Two ends of a wait: the deadline of the whole call, after which it is an error, and the end of
-// this slice of it, after which it is merely pending.
+// Interrupt: lets the caller of a waiting call give it up. Used by the thread that waits.
+class Interrupt {
+ public:
+  // Returns the reason for giving the call up, or nothing to go on waiting.
+  using Ask = std::function<std::optional<std::string>()>;
+  // How often the caller is asked, at most: each time may take a lock of its interpreter.
+  static constexpr std::chrono::milliseconds kEvery{20};
+
+  explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
+
+  // Aborted, with the reason, once the caller has given the call up.
+  const Status& Check(Instant now) {
+    if (status_.ok() && now >= next_) {
+      const std::optional<std::string> reason = ask_();
+      if (reason.has_value()) status_ = Status(Code::kAborted, *reason);
+      next_ = now + kEvery;
+    }
+    return status_;
+  }
+  // The result of the last Check.
+  const Status& status() const { return status_; }
+
+ private:
+  Ask ask_;
+  Instant next_;
+  Status status_;
+};
+
+// How long a call may wait.
 struct WaitLimit {
+  // The call fails with a timeout afterwards.
   Instant deadline;
-  Instant slice_end;
+  // The call returns pending afterwards, for callers that have other work in between.
+  Instant slice_end = Instant::max();
+  Interrupt* interrupt = nullptr;  // may be null
 
   Instant first() const { return std::min(deadline, slice_end); }
+  // To be called about every 50 ms during a wait, which ends unless the result is ok: aborted if
+  // the caller gave the call up, pending at the end of the slice.
+  Status Check(Instant now) const {
+    if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
+    return now >= slice_end ? Status::Pending() : Status::Ok();
+  }
 
-  // A wait of the whole call in one slice.
-  static WaitLimit Until(Instant deadline) { return WaitLimit{deadline, Instant::max()}; }
+  static WaitLimit Until(Instant deadline, Interrupt* interrupt = nullptr) {
+    return WaitLimit{deadline, Instant::max(), interrupt};
+  }
   static WaitLimit For(std::chrono::milliseconds timeout) { return Until(Clock::now() + timeout); }
 };
 

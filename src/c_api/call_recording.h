@@ -3,8 +3,11 @@
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "base/status.h"
+#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "node/flight_recorder.h"
 #include "table/table.h"
@@ -25,6 +28,22 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, CallKind call, int6
   if (gets) log->CountGet(table.id(), bytes);
   if (adds) log->CountAdd(table.id(), bytes);
   return log->Begin(call, table.id(), bytes);
+}
+
+// Makes a collective call of the session, as `body` does it, and waits as RunCall does.
+inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
+                            std::function<Status(SessionEntry*, Interrupt*)> body) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  auto together = UsingTogether(session);
+  if (!together.ok()) return together.status();
+  SessionEntry* const entry = together.value()->use.get();
+  FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
+  return RunCall(entry->slice, [held = together.value(), entry, record,
+                                body = std::move(body)](Interrupt* interrupt) {
+    const Status status = body(entry, interrupt);
+    record->End(status.code());
+    return status;
+  });
 }
 
 // The call has ended without having waited.

@@ -126,10 +126,17 @@ int32_t MV_LastErrorPeer(MV_PeerError* error) {
 const char* MV_LastError(void) { return multiverso::c_api::LastError(); }
 
 int32_t MV_Wait(void) {
-  return Guard([] { return multiverso::c_api::DrivePending(); });
+  return Guard([] { return multiverso::c_api::WaitForPending(); });
 }
 
 int32_t MV_Cancel(const char* reason) {
   return Guard(
       [&] { return multiverso::c_api::CancelPending(reason == nullptr ? "cancelled" : reason); });
+}
+
+int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument) {
+  return Guard([&] {
+    multiverso::c_api::SetInterrupt(check, argument);
+    return Status::Ok();
+  });
 }

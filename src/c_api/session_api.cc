@@ -179,13 +179,9 @@ int32_t MV_HasLostRanks(void) { return HasLostAny() ? 1 : 0; }
 
 int32_t MV_SessionBarrier(MV_Session session) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    return Drive(Call{entry->session->StartBarrier(), entry->slice,
-                      [held = together.value()](const Status& status) { return status; },
-                      RecordCall(*entry, CallKind::kBarrier)});
+    return RunCollective(session, CallKind::kBarrier, 0, [](SessionEntry* entry, Interrupt* interrupt) {
+      return entry->session->Barrier(interrupt);
+    });
   });
 }
 

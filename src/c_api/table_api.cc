@@ -206,19 +206,16 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     const Result<TableSpec> spec = SpecOf(options);
     if (!spec.ok()) return spec.status();
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    auto creation = entry->session->StartTable(spec.value(), options->init_value);
-    TableCreation* const created = creation.get();
-    return Drive(Call{std::move(creation), entry->slice,
-                      [held = together.value(), entry, created, table](const Status& status) {
-                        MV_RETURN_IF_NOT_OK(status);
-                        Result<MV_Table> handle = Publish(entry, created->TakeTable());
-                        if (handle.ok()) *table = handle.value();
-                        return handle.status();
-                      },
-                      RecordCall(*entry, CallKind::kCreateTable)});
+    return RunCollective(
+        session, CallKind::kCreateTable, 0,
+        [table, wanted = spec.value(), init_value = options->init_value](
+            SessionEntry* entry, Interrupt* interrupt) -> Status {
+          auto made = entry->session->CreateTable(wanted, init_value, interrupt);
+          if (!made.ok()) return made.status();
+          const Result<MV_Table> handle = Publish(entry, std::move(made.value()));
+          if (handle.ok()) *table = handle.value();
+          return handle.status();
+        });
   });
 }
 

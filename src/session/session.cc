@@ -115,8 +115,20 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 
 Session::~Session() = default;
 
-std::unique_ptr<Operation> Session::StartBarrier() {
-  return StartMeeting(CollectiveKind::kBarrier);
+Status Session::Barrier(Interrupt* interrupt) {
+  SyncPointCheck fence = ComeToFence(CollectiveKind::kBarrier);
+  const WaitLimit limit = WaitLimit::Until(NextDeadline(), interrupt);
+  Group* const world = group_->world();
+  world->Arrive(CollectiveKind::kBarrier, &fence.mine(), sizeof(SyncPointArrival));
+  Status status = world->Meet(limit);
+  if (status.ok()) status = fence.Check(*world, 0, limit);
+  return EndCollective(status, interrupt);
+}
+
+Status Session::EndCollective(const Status& status, const Interrupt* interrupt) {
+  if (interrupt == nullptr || interrupt->status().ok()) return status;
+  group_->Abort(interrupt->status());
+  return interrupt->status();
 }
 
 std::unique_ptr<Operation> Session::StartMeeting(CollectiveKind call) {
@@ -162,13 +174,16 @@ std::unique_ptr<Operation> Session::StartClose() {
                                           &checkpointing_, deadline, was_over);
 }
 
-std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
+Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
+                                                    Interrupt* interrupt) {
   SyncPointCheck fence = ComeToFence(CollectiveKind::kCreateTable);
   // Counted when it has succeeded, as it does on all ranks or on none.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
-  return std::make_unique<TableCreation>(spec, id, init_value, table_context(), std::move(fence),
-                                         NextDeadline());
+  TableCreation creation(spec, id, init_value, table_context());
+  const WaitLimit limit = WaitLimit::Until(NextDeadline(), interrupt);
+  MV_RETURN_IF_NOT_OK(EndCollective(creation.Run(std::move(fence), limit), interrupt));
+  return creation.TakeTable();
 }
 
 SyncPointCheck Session::ComeToFence(CollectiveKind call) {

@@ -55,8 +55,10 @@ class Session {
   // The deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
-  std::unique_ptr<Operation> StartBarrier();
-  std::unique_ptr<TableCreation> StartTable(TableSpec spec, const void* init_value);
+  Status Barrier(Interrupt* interrupt = nullptr);
+  // Keep the table with KeepTable.
+  Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
+                                             Interrupt* interrupt = nullptr);
   // In-place sum over the workers; `count` elements, as many and of the same type on each.
   std::unique_ptr<Operation> StartAggregate(DType dtype, void* data, int64_t count);
   // Checkpoints; collective. A save in the background ends with StartSaveWait, the next save or
@@ -85,6 +87,9 @@ class Session {
   SyncPointCheck ComeToFence(CollectiveKind call);
   // The meeting that a collective call of that kind begins with.
   std::unique_ptr<Operation> StartMeeting(CollectiveKind call);
+  // Aborts the session if this rank was interrupted in a collective call: the other ranks would
+  // wait for it in vain.
+  Status EndCollective(const Status& status, const Interrupt* interrupt);
   Tables TablesHere();
   // For a call that writes or reads all tables.
   Instant NextDiskDeadline();

@@ -39,62 +39,32 @@ Vote OutcomeOf(const Status& status) {
 
 }  // namespace
 
-TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                             TableContext context, SyncPointCheck fence, Instant deadline)
-    : Operation(deadline),
-      spec_(spec),
-      id_(id),
-      init_value_(init_value),
-      context_(context),
-      fence_(std::move(fence)) {
+Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
+  Group* const meeting = context_.group->world();
+  ArriveWithSpec(fence.mine());
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(fence.Check(*meeting, offsetof(Proposal, attendance), limit));
+  MV_RETURN_IF_NOT_OK(CompareSpecs());
+  ArriveWithSegment();
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(MapAndArrive());
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
+  if (!master_fills_) return Status::Ok();
+  if (context_.members->rank() == master_) MV_RETURN_IF_NOT_OK(Store(limit));
+  meeting->Arrive(CollectiveKind::kFillTable);
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  return CheckCame(master_, "stored the initial value");
+}
+
+void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
   Proposal proposal;
   proposal.spec = spec_;
   failure_ = spec_.Check();
   proposal.code = static_cast<int32_t>(failure_.code());
-  proposal.has_init_value = init_value != nullptr ? 1 : 0;
-  proposal.attendance = fence_.mine();
+  proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
+  proposal.attendance = arrival;
   context_.group->world()->Arrive(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
-}
-
-void TableCreation::Cancel(const std::string& reason) {
-  if (storing_ != nullptr) storing_->Cancel(reason);
-  context_.group->Abort(Status(Code::kAborted, reason));
-}
-
-Status TableCreation::Step(const WaitLimit& limit) {
-  Group* const meeting = context_.group->world();
-  // Each phase is left by falling into the next; a pending wait comes back to where it was.
-  switch (phase_) {
-    case Phase::kCompare:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(fence_.Check(*meeting, offsetof(Proposal, attendance), limit));
-      MV_RETURN_IF_NOT_OK(CompareSpecs());
-      ArriveWithSegment();
-      phase_ = Phase::kMap;
-      [[fallthrough]];
-    case Phase::kMap:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(MapAndArrive());
-      phase_ = Phase::kConfirm;
-      [[fallthrough]];
-    case Phase::kConfirm:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
-      if (!master_fills_) return Status::Ok();
-      phase_ = Phase::kStore;
-      [[fallthrough]];
-    case Phase::kStore:
-      if (context_.members->rank() == master_) {
-        MV_RETURN_IF_NOT_OK(Store(limit));
-      }
-      meeting->Arrive(CollectiveKind::kFillTable);
-      phase_ = Phase::kFilled;
-      [[fallthrough]];
-    case Phase::kFilled:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      return CheckCame(master_, "stored the initial value");
-  }
-  return Status(Code::kInternal, "table creation in no phase");
 }
 
 Status TableCreation::CompareSpecs() {
@@ -211,14 +181,14 @@ Status TableCreation::ConfirmAllMapped() {
 }
 
 Status TableCreation::Store(const WaitLimit& limit) {
-  if (!table_->is_on_other_nodes()) return table_->Store(init_value_, &stored_, limit);
-  if (storing_ == nullptr) {
-    TableRequest request;
-    request.kind = RequestKind::kStore;
-    request.delta = init_value_;
-    storing_ = table_->StartAtServers(request, deadline());
+  if (!table_->is_on_other_nodes()) {
+    Progress progress;
+    return table_->Store(init_value_, &progress, limit);
   }
-  return storing_->Step(limit);
+  TableRequest request;
+  request.kind = RequestKind::kStore;
+  request.delta = init_value_;
+  return RunToEnd(table_->StartAtServers(request, limit.deadline).get(), limit.interrupt);
 }
 
 }  // namespace multiverso
