@@ -21,13 +21,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "consistency/consistency.h"
 #include "group/node_group.h"
 #include "memory/futex.h"
 
 namespace multiverso {
-
-struct CallDigest;
-struct SyncPoint;
 
 // Why a wait needs another worker.
 enum class Need {
@@ -93,6 +91,8 @@ class WorkerClocks {
   bool HasPassed(int worker, uint64_t round) const;
   bool AllHavePassed(uint64_t round) const;
   bool OthersHavePassed(uint64_t round) const;
+  // The number of rounds that every worker has passed.
+  uint64_t CompleteRounds() const;
   // The workers of this node.
   bool AllHereHavePassed(uint64_t round) const;
 

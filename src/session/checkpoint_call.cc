@@ -36,7 +36,7 @@ Status CheckpointCall::Begin(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kSettle:
       for (; settled_ < tables().size(); ++settled_) {
-        MV_RETURN_IF_NOT_OK(tables()[settled_]->Settle(limit));
+        MV_RETURN_IF_NOT_OK(tables()[settled_]->consistency()->Settle(limit));
       }
       phase_ = Phase::kBegun;
       [[fallthrough]];

@@ -144,7 +144,7 @@ Status Loading::Apply(const WaitLimit& limit) {
   for (; applied_ < tables().size(); ++applied_, applied_areas_ = 0) {
     // Of updaters that keep state for each worker, in a job with more workers or fewer.
     const SavedTable& saved = reader_->manifest().tables[places_[applied_]];
-    const auto slots = static_cast<uint32_t>(tables()[applied_]->state_slots());
+    const auto slots = static_cast<uint32_t>(tables()[applied_]->shard()->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
     for (; applied_areas_ < areas; ++applied_areas_, in_area_ = BlockProgress()) {
       const uint32_t area = applied_areas_ <= slots ? applied_areas_ : kStepsArea;
@@ -204,11 +204,11 @@ Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {
       table, rows, reader_->StepsOf(places_[number], rows.first, rows.end), limit));
   for (int32_t i = 0; i < kHyperCount; ++i) {
     const bool has = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
-    if (has) MV_RETURN_IF_NOT_OK(table->SetHyper(i, saved.hyper[i]));
+    if (has) table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
   uint64_t rounds = 0;
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);
-  table->StartFrom(rounds);
+  table->consistency()->StartFrom(rounds);
   return Status::Ok();
 }
 

@@ -47,8 +47,6 @@ class TableCreation {
   // Maps what the first rank of the node made and says so.
   Status MapAndArrive();
   Status ConfirmAllMapped();
-  // The master's part.
-  Status Store(const WaitLimit& limit);
 
   TableSpec spec_;
   int64_t id_;
@@ -60,6 +58,7 @@ class TableCreation {
   std::vector<int> makers_;  // of all nodes
   int master_ = -1;          // the rank that has the initial value
   bool master_fills_ = false;
+  std::shared_ptr<TableShard> here_;
   std::shared_ptr<Table> table_;
 };
 

@@ -14,7 +14,7 @@
 #include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
-#include "table/request.h"
+#include "table/request_message.h"
 #include "target.h"
 #include "transport/thread_transport.h"
 
@@ -99,10 +99,9 @@ class Job {
 
   void Create(const TableSpec& spec, Table** tables) {
     OnBothRanks([&](int rank) {
-      const auto creation = sessions_[rank]->StartTable(spec, nullptr);
-      const Status status = RunToEnd(creation.get());
-      Require(status.ok(), "a table", status.text());
-      tables[rank] = sessions_[rank]->KeepTable(creation->TakeTable());
+      auto table = sessions_[rank]->CreateTable(spec, nullptr);
+      Require(table.ok(), "a table", table.status().text());
+      tables[rank] = sessions_[rank]->KeepTable(std::move(table.value()));
     });
   }
 
@@ -203,8 +202,8 @@ class Job {
     std::vector<int64_t> now(table.model.size());
     Progress progress;
     const Status status =
-        table.tables[1]->CopyOut(0, table.first, static_cast<int64_t>(now.size()), now.data(),
-                                 &progress, WaitLimit::For(kPatience));
+        table.tables[1]->shard()->CopyOut(0, table.first, static_cast<int64_t>(now.size()),
+                                          now.data(), &progress, WaitLimit::For(kPatience));
     Require(status.ok(), "the table's values", status.text());
     Require(now == table.model, "a table as the model has it", "another");
   }

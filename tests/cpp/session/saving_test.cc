@@ -147,7 +147,8 @@ struct Trained {
     const int64_t rows[] = {4, 1};
     const std::vector<float> delta = Count(2 * kColumns, -3.0F);
     Progress progress;
-    const Status status = matrix->AddRows(rows, 2, delta.data(), &progress, Patiently());
+    const Status status =
+        matrix->Run(Request::AddRows(rows, 2, delta.data()), &progress, Patiently());
     EXPECT_TRUE(status.ok()) << status.text();
   }
 

@@ -99,12 +99,13 @@ void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t 
   });
 }
 
-// A call on a table whose rows lie on several nodes.
-inline Status Call(Session* session, Table* table, const TableRequest& request) {
-  return RunToEnd(table->Start(request, session->NextDeadline()).get());
+// A call on a table, to its end.
+inline Status Call(Table* table, const Request& request) {
+  Progress progress;
+  return table->Run(request, &progress, Patiently());
 }
 
-inline Status Barrier(Session* session) { return RunToEnd(session->StartBarrier().get()); }
+inline Status Barrier(Session* session) { return session->Barrier(); }
 
 inline TableSpec ArrayOf(int64_t size, DType dtype = DType::kFloat32) {
   TableSpec spec;
@@ -122,25 +123,23 @@ inline TableSpec MatrixOf(int64_t rows, int64_t columns, DType dtype = DType::kF
 
 inline Result<Table*> Create(Session* session, const TableSpec& spec,
                              const void* init_value = nullptr) {
-  const auto creation = session->StartTable(spec, init_value);
-  MV_RETURN_IF_NOT_OK(RunToEnd(creation.get()));
-  return session->KeepTable(creation->TakeTable());
+  auto table = session->CreateTable(spec, init_value);
+  if (!table.ok()) return table.status();
+  return session->KeepTable(std::move(table.value()));
 }
 
 // The whole table as it is.
 template <class T>
 std::vector<T> Values(Table* table) {
   std::vector<T> out(static_cast<size_t>(table->spec().count()));
-  Progress progress;
-  const Status status = table->Get(out.data(), &progress, Patiently());
+  const Status status = Call(table, Request::Get(out.data()));
   EXPECT_TRUE(status.ok()) << status.text();
   return out;
 }
 
 template <class T>
 void Add(Table* table, const std::vector<T>& delta) {
-  Progress progress;
-  const Status status = table->Add(delta.data(), &progress, Patiently());
+  const Status status = Call(table, Request::Add(delta.data()));
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
