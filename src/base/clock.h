@@ -28,13 +28,17 @@ class Interrupt {
 
   explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
 
+  // `first` is called with the reason as soon as the call is given up.
+  void OnGivingUp(std::function<void(const Status&)> first) { first_ = std::move(first); }
+
   // Aborted, with the reason, once the caller has given the call up.
   const Status& Check(Instant now) {
-    if (status_.ok() && now >= next_) {
-      const std::optional<std::string> reason = ask_();
-      if (reason.has_value()) status_ = Status(Code::kAborted, *reason);
-      next_ = now + kEvery;
-    }
+    if (!status_.ok() || now < next_) return status_;
+    next_ = now + kEvery;
+    const std::optional<std::string> reason = ask_();
+    if (!reason.has_value()) return status_;
+    status_ = Status(Code::kAborted, *reason);
+    if (first_) first_(status_);
     return status_;
   }
   // The result of the last Check.
@@ -42,6 +46,7 @@ class Interrupt {
 
  private:
   Ask ask_;
+  std::function<void(const Status&)> first_;
   Instant next_;
   Status status_;
 };
@@ -55,6 +60,7 @@ struct WaitLimit {
   Interrupt* interrupt = nullptr;  // may be null
 
   Instant first() const { return std::min(deadline, slice_end); }
+  bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
   // To be called about every 50 ms during a wait, which ends unless the result is ok: aborted if
   // the caller gave the call up, pending at the end of the slice.
   Status Check(Instant now) const {

@@ -75,13 +75,21 @@ ThisThread& Mine() {
   return mine;
 }
 
+Status CheckNotAsking(const ThisThread& mine) {
+  if (!mine.is_asking) return Status::Ok();
+  return Status(Code::kState,
+                "this thread waits in a call, which runs its MV_SetInterrupt function: return from "
+                "the function first");
+}
+
 }  // namespace
 
 Status RunCall(std::chrono::milliseconds slice, Body body) {
   ThisThread& mine = Mine();
   if (mine.check != nullptr) {
     Interrupt interrupt([&mine] { return mine.Ask(); });
-    return body(&interrupt);
+    const Status status = body(&interrupt);
+    return interrupt.status().ok() ? status : interrupt.status();
   }
   if (slice.count() == 0) return body(nullptr);
   mine.pending = std::make_unique<PendingCall>(slice, std::move(body));
@@ -97,7 +105,9 @@ Status WaitForPending() {
   while (!mine.pending->IsDoneWithin(asks ? Interrupt::kEvery : mine.pending->slice())) {
     if (!asks) return Status::Pending();
     const std::optional<std::string> reason = mine.Ask();
-    if (reason.has_value()) mine.pending->Cancel(*reason);
+    if (!reason.has_value()) continue;
+    MV_RETURN_IF_NOT_OK(CancelPending(*reason));
+    return Status(Code::kAborted, *reason);
   }
   const std::unique_ptr<PendingCall> done = std::move(mine.pending);
   return done->TakeResult();
@@ -105,6 +115,7 @@ Status WaitForPending() {
 
 Status CancelPending(const std::string& reason) {
   ThisThread& mine = Mine();
+  MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
   if (mine.pending == nullptr) return Status::Ok();
   mine.pending->Cancel(reason);
   mine.pending.reset();
@@ -115,10 +126,7 @@ bool ForgetPending() { return Mine().pending.release() != nullptr; }
 
 Status CheckNothingPending() {
   const ThisThread& mine = Mine();
-  if (mine.is_asking) {
-    return Status(Code::kState, "this thread is in a call that runs its MV_SetInterrupt function: "
-                                "return from the function first");
-  }
+  MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
   if (mine.pending == nullptr) return Status::Ok();
   return Status(Code::kState,
                 "this thread has a pending call: finish it with MV_Wait or MV_Cancel first");

@@ -18,11 +18,6 @@ namespace multiverso {
 
 constexpr char kManifestName[] = "manifest.mv";
 
-// A part of a walk over blocks: how far it has come.
-struct BlockProgress {
-  int64_t done = 0;
-};
-
 // Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
 class CheckpointReader {
  public:
@@ -35,15 +30,14 @@ class CheckpointReader {
   int64_t file_bytes() const;  // of all files
 
   int64_t blocks() const { return blocks_; }
-  // Reads blocks progress->done to end - 1 and checks them; pending at the end of the slice.
-  Status Verify(int64_t end, BlockProgress* progress, const WaitLimit& limit);
+  // Reads blocks first to end - 1 and checks them.
+  Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
   // Rows first to end - 1 of an area, in pieces: calls take(element of the area, elements, data)
-  // with elements of `element_bytes` bytes. Pending at the end of the slice, timeout at the
-  // deadline; called again with the same progress it goes on.
+  // with elements of `element_bytes` bytes.
   using Take = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
-              BlockProgress* progress, const WaitLimit& limit, const Take& take);
+              const WaitLimit& limit, const Take& take);
   // The most steps that a section of these rows has had.
   uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
 

@@ -21,6 +21,8 @@ namespace {
 // How often the rank that commits looks for the files of the others.
 constexpr auto kFirstLook = std::chrono::milliseconds(1);
 constexpr auto kLongestLook = std::chrono::milliseconds(50);
+// How often a rank that waits for its own thread checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(20);
 // How long a file that has been written may take to be seen, on a file system of several machines.
 constexpr auto kOnItsWay = std::chrono::seconds(20);
 
@@ -69,11 +71,13 @@ Status SaveJob::AwaitCommitted(const WaitLimit& limit) {
 
 Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
-  if (limit.first() == Instant::max()) {
-    changed_.wait(guard, [&] { return *done; });
-  } else if (!changed_.wait_until(guard, limit.first(), [&] { return *done; })) {
-    if (Clock::now() < limit.deadline) return Status::Pending();
-    return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+  while (!changed_.wait_until(guard, std::min(limit.first(), Clock::now() + kLook),
+                              [&] { return *done; })) {
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
   return *status;
 }

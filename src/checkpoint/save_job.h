@@ -66,8 +66,7 @@ class SaveJob {
   // Of the checkpoint, when it is complete.
   std::string path() const { return StrCat(plan_.folder, "/", plan_.name.text()); }
 
-  // What came of writing this rank's file; pending at the end of the slice, timeout at the
-  // deadline.
+  // The result of writing this rank's file.
   Status AwaitWritten(const WaitLimit& limit);
   // All ranks have written theirs: there is nothing left to wait for.
   void NoteAllWritten();

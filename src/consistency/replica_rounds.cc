@@ -99,10 +99,10 @@ Status ReplicaRounds::AddGet(const Request& request, Progress* progress, const W
     case kTurnTaken: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      MV_RETURN_IF_NOT_OK(clocks_.Take(TurnKind::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       Stage(request, buffer);
       AnnounceAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Take(TurnKind::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
       progress->phase = kStaged;
       break;
     }

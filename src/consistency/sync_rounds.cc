@@ -284,9 +284,9 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
       // Everything that the others see of it at once, so that they look at this worker's words
       // once.
       StageWhole(buffer, request.delta, /*keep_own=*/true);
-      MV_RETURN_IF_NOT_OK(clocks_.Take(TurnKind::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       clocks_.CountAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Take(TurnKind::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
       progress->phase = kSum;
       [[fallthrough]];
     }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "base/operation.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/save_job.h"
@@ -33,40 +33,9 @@ struct Checkpointing {
 // short of.
 std::chrono::milliseconds TimeForDisk(int64_t bytes);
 
-// SaveEnd: waits until the save under way is complete, with all ranks, whose failure it returns.
-// Ok if there is none.
-class SaveEnd {
- public:
-  explicit SaveEnd(Checkpointing* state) : state_(state) {}
-
-  Status Step(const WaitLimit& limit);
-
- private:
-  enum class Phase { kWrite, kMeetWritten, kCommit, kMeetCommitted, kDone };
-
-  Group* circle() const { return state_->group->world(); }
-  Status CommitFailure() const;
-  // The job has ended, with this.
-  Status End(const Status& status);
-
-  Checkpointing* state_;
-  Phase phase_ = Phase::kWrite;
-};
-
-// The call that is nothing else.
-class SaveWait final : public Operation {
- public:
-  SaveWait(Checkpointing* state, std::unique_ptr<Operation> fence, Instant deadline)
-      : Operation(deadline), fence_(std::move(fence)), state_(state), end_(state) {}
-
-  Status Step(const WaitLimit& limit) override;
-  void Cancel(const std::string& reason) override;
-
- private:
-  std::unique_ptr<Operation> fence_;
-  Checkpointing* state_;
-  SaveEnd end_;
-};
+// Waits, with all ranks, until the save under way is complete, and returns its failure. Ok if there
+// is none under way.
+Status EndSave(Checkpointing* state, const WaitLimit& limit);
 
 }  // namespace multiverso
 

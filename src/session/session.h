@@ -8,21 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "base/operation.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "consistency/aggregation.h"
-#include "consistency/relay_aggregation.h"
-#include "consistency/spanning_aggregation.h"
+#include "consistency/chain_link.h"
 #include "consistency/sync_point_check.h"
 #include "group/node_group.h"
 #include "node/membership.h"
 #include "session/checkpointing.h"
 #include "session/heartbeat.h"
-#include "session/loading.h"
 #include "session/negotiation.h"
 #include "session/node_service.h"
 #include "table/table.h"
-#include "table/table_creation.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -55,26 +52,31 @@ class Session {
   // The deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
+  // ---- Collective calls. A rank that is interrupted in one aborts the session, as the other ranks
+  // would wait for it in vain.
   Status Barrier(Interrupt* interrupt = nullptr);
-  // Keep the table with KeepTable.
+  // The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
                                              Interrupt* interrupt = nullptr);
-  // In-place sum over the workers; `count` elements, as many and of the same type on each.
-  std::unique_ptr<Operation> StartAggregate(DType dtype, void* data, int64_t count);
-  // Checkpoints; collective. A save in the background ends with StartSaveWait, the next save or
-  // load, or StartClose, which return its failure.
-  std::unique_ptr<Operation> StartSave(const CheckpointRequest& request);
-  std::unique_ptr<Operation> StartSaveWait();
-  std::unique_ptr<Loading> StartLoad(const CheckpointRequest& request);
+  // Collective over the workers: sums `count` elements in place, the same number and type on each.
+  Status Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt = nullptr);
+  // A save in the background ends in SaveWait, the next Save or Load, or Close, which return its
+  // failure.
+  Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  Status SaveWait(Interrupt* interrupt = nullptr);
+  // Returns the checkpoint's step; -1 without a checkpoint.
+  Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  // The session cannot be used afterwards, whatever the result.
+  Status Close(Interrupt* interrupt = nullptr);
+
+  // ---- Calls of this rank alone
   // This worker joins no further rounds of any table.
   void Finish();
-  // Meets the others for the end. The session is of no use afterwards, whatever came of it.
-  std::unique_ptr<Operation> StartClose();
   // In a forked child, which shares the parent's descriptors. Async-signal-safe.
   void CloseInForkedChild() const {
     if (group_->connections() != nullptr) group_->connections()->CloseInForkedChild();
   }
-  // Goes without meeting anybody.
+  // Leaves without waiting for other ranks.
   void Leave(const std::string& reason) { group_->Leave(reason); }
 
   // Keeps the table until ReleaseTable or the end of the session.
@@ -85,13 +87,16 @@ class Session {
   // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
   // there is for each table to see, and for what is returned when all have met.
   SyncPointCheck ComeToFence(CollectiveKind call);
-  // The meeting that a collective call of that kind begins with.
-  std::unique_ptr<Operation> StartMeeting(CollectiveKind call);
-  // Aborts the session if this rank was interrupted in a collective call: the other ranks would
-  // wait for it in vain.
-  Status EndCollective(const Status& status, const Interrupt* interrupt);
+  // The barrier that a collective call of that kind begins with.
+  Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
+  // What Close does before it leaves the group.
+  Status SettleAll(bool* save_failed, const WaitLimit& limit);
+  // Keeps this rank until all nodes have heard of the end.
+  void Linger(const WaitLimit& limit);
+  // The limit of a collective call.
+  WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();
-  // For a call that writes or reads all tables.
+  // The deadline of a call that writes or reads all tables.
   Instant NextDiskDeadline();
 
   SessionOptions options_;

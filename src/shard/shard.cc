@@ -21,6 +21,8 @@ constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware prefet
 constexpr int64_t kRowsPerTaking = 256;
 // An unlocked read may have to be repeated, so it stays small.
 constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
+// How often a wait for a lock checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(50);
 
 // Always inlined, because the compiler drops a call without visible effects.
 template <bool kForWriting>
@@ -51,16 +53,18 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
   for (;;) {
-    const Instant look = limit.interrupt == nullptr
-                             ? limit.first()
-                             : std::min(limit.first(), Clock::now() + Interrupt::kEvery);
-    const RobustLock::Vote result = lock->Take(user_.local_rank, *user_.probe, look);
-    if (result == RobustLock::Vote::kRecovered) {
-      LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
-                        " of a table: a rank died in the middle of an operation; an add it was "
-                        "making there, which was never acknowledged, may be there in part"));
+    const Instant until = std::min(limit.first(), Clock::now() + kLook);
+    switch (lock->Take(user_.local_rank, *user_.probe, until)) {
+      case RobustLock::Vote::kTaken:
+        return Status::Ok();
+      case RobustLock::Vote::kRecovered:
+        LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
+                          " of a table: a rank died in the middle of an operation; an add it was "
+                          "making there, which was never acknowledged, may be there in part"));
+        return Status::Ok();
+      case RobustLock::Vote::kTimedOut:
+        break;
     }
-    if (result != RobustLock::Vote::kTimedOut) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));

@@ -5,22 +5,23 @@
 namespace multiverso {
 namespace {
 
-Status Meet(const Table& table, const WaitLimit& limit) {
-  Group* const workers = table.group()->workers();
-  const int64_t id = table.id();
+// Sends the table's number: a get on another table is not the same call.
+Status AwaitWorkers(Table* table, const WaitLimit& limit) {
+  const int64_t id = table->id();
+  Group* const workers = table->group()->workers();
   workers->Arrive(CollectiveKind::kCollectiveGet, &id, sizeof(id));
   return workers->Meet(limit);
 }
 
-Status CheckSameTable(const Table& table) {
-  const Group* const workers = table.group()->workers();
+Status CheckSameTable(Table* table) {
+  const NodeGroup* const group = table->group();
+  const Group* const workers = table->group()->workers();
   for (const int member : workers->present()) {
     const auto id = workers->deposit(member).Read<int64_t>();
-    if (id == table.id()) continue;
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", table.group()->rank(),
-                         " called get(sync=True) of table number ", table.id(), ", rank ", member,
-                         " of table number ", id));
+    if (id == table->id()) continue;
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
+                                          group->rank(), " called get(sync=True) of table number ",
+                                          table->id(), ", rank ", member, " of table number ", id));
   }
   return Status::Ok();
 }
@@ -28,10 +29,10 @@ Status CheckSameTable(const Table& table) {
 }  // namespace
 
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(Meet(*table, limit));
-  MV_RETURN_IF_NOT_OK(CheckSameTable(*table));
+  MV_RETURN_IF_NOT_OK(AwaitWorkers(table, limit));
+  MV_RETURN_IF_NOT_OK(CheckSameTable(table));
   MV_RETURN_IF_NOT_OK(table->RunPastMode(get, limit));
-  return Meet(*table, limit);
+  return AwaitWorkers(table, limit);
 }
 
 }  // namespace multiverso

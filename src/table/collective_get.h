@@ -1,4 +1,4 @@
-// get(sync=True): all workers get the same bits, with every add before it.
+// get(sync=True): all workers get the same bits, with every earlier add included.
 #ifndef MULTIVERSO_TABLE_COLLECTIVE_GET_H_
 #define MULTIVERSO_TABLE_COLLECTIVE_GET_H_
 
@@ -9,7 +9,8 @@
 
 namespace multiverso {
 
-// Runs a checked get between two barriers of the workers, so that no worker adds meanwhile.
+// The workers wait for each other, read, and wait again: no worker adds in between. The request has
+// been checked.
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit);
 
 }  // namespace multiverso

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/vote.h"
 
 namespace multiverso {
 namespace {
@@ -18,22 +19,14 @@ struct Proposal {
   SyncPointArrival attendance;
 };
 
-// What a rank brings to the second and third.
-struct Vote {
-  int32_t code = 0;
-  char text[256] = {};
-  SegmentLocator locator;
+// Sent to the second and third.
+struct Message {
+  Vote vote;
+  SegmentLocator locator;  // from makers
 };
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
-
-Vote OutcomeOf(const Status& status) {
-  Vote outcome;
-  outcome.code = static_cast<int32_t>(status.code());
-  CopyText(outcome.text, status.text());
-  return outcome;
-}
+static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
 
 }  // namespace
 
@@ -104,7 +97,7 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
 void TableCreation::ArriveWithSegment() {
   NodeGroup* const group = context_.group;
   Group* const meeting = group->world();
-  Vote outcome;
+  Message message;
   if (is_maker()) {
     const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
     if (!bytes.ok()) {
@@ -116,25 +109,20 @@ void TableCreation::ArriveWithSegment() {
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }
-    outcome = OutcomeOf(failure_);
+    message.vote = Vote::Of(failure_);
     group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
-    if (failure_.ok()) outcome.locator = segment_.locator();
+    if (failure_.ok()) message.locator = segment_.locator();
   }
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
   Group* const meeting = group->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
-  for (const int i : meeting->present()) {
-    const auto made = meeting->deposit(i).Read<Vote>();
-    if (made.code == 0) continue;
-    return Status(static_cast<Code>(made.code),
-                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
-  }
+  MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Vote>().locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Message>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
@@ -158,22 +146,28 @@ Status TableCreation::MapAndArrive() {
     context_.service->Keep(here_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
-  const Vote outcome = OutcomeOf(failure_);
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  const Message message{Vote::Of(failure_), SegmentLocator()};
+  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
+  return Status::Ok();
+}
+
+Status TableCreation::FirstFailure() const {
+  const Group& meeting = *context_.group->world();
+  for (const int i : meeting.present()) {
+    const Vote vote = meeting.deposit(i).Read<Message>().vote;
+    MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));
+  }
   return Status::Ok();
 }
 
 Status TableCreation::ConfirmAllMapped() {
-  Group* const meeting = context_.group->world();
-  for (const int i : meeting->present()) {
-    const auto mapped = meeting->deposit(i).Read<Vote>();
-    if (mapped.code == 0) continue;
+  const Status failure = FirstFailure();
+  if (!failure.ok()) {
     if (context_.service != nullptr) {
       context_.service->Forget(id_);
       context_.rounds->Forget(id_);
     }
-    return Status(static_cast<Code>(mapped.code),
-                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", mapped.text));
+    return failure;
   }
   // Everybody has it: from here on it needs neither name nor descriptor.
   here_->segment()->Seal();

@@ -46,6 +46,8 @@ class TableCreation {
   void ArriveWithSegment();
   // Maps what the first rank of the node made and says so.
   Status MapAndArrive();
+  // The first failure that a rank sent to the last allgather.
+  Status FirstFailure() const;
   Status ConfirmAllMapped();
 
   TableSpec spec_;

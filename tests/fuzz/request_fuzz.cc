@@ -41,10 +41,9 @@ class Job {
     const auto hub = std::make_shared<ThreadHub>(2);
     OnBothRanks([&](int rank) {
       SessionOptions options;
-      SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
-      const Status status = RunToEnd(&opening);
-      Require(status.ok(), "a session", status.text());
-      sessions_[rank] = opening.TakeSession();
+      auto session = OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
+      Require(session.ok(), "a session", session.status().text());
+      sessions_[rank] = std::move(session.value());
     });
     array_.first = kArraySize / 2;
     array_.model.resize(kArraySize / 2);

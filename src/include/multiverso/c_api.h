@@ -158,9 +158,9 @@ MV_EXPORT int32_t MV_Wait(void);
 /* Gives the calling thread's pending call up. If other ranks take part in it, the session is
  * aborted with this reason, since they can no longer complete it. No-op without a pending call. */
 MV_EXPORT int32_t MV_Cancel(const char* reason);
-/* Called about every 20 ms by a thread that waits in a call. NULL: the call continues. Otherwise the
- * call is given up for this reason, as by MV_Cancel, and returns MV_ERR_ABORTED; the text must stay
- * valid until then. It must not call the library. */
+/* Called about every 20 ms by a thread that waits in a call. NULL: the call continues. Otherwise
+ * the call is given up for this reason, as by MV_Cancel, and returns MV_ERR_ABORTED; the text must
+ * stay valid until then. Calls that it makes on sessions and tables fail with MV_ERR_STATE. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
 /* Sets the function that the calling thread's later waits call; NULL for none, the default. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);

@@ -93,7 +93,7 @@ TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
 
 TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
   Clocks clocks(AllOf(2));
-  WorkerClocks::Reading other;
+  WorkerClocks::Snapshot other;
   for (; other.adds < 3; ++other.adds) {
     ASSERT_TRUE(Add(&clocks[0]).ok());
     ASSERT_TRUE(Get(&clocks[0]).ok());
@@ -101,10 +101,10 @@ TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
     other.turns += 2;
   }
   // In the middle of its fourth add.
-  ASSERT_TRUE(clocks[0].Take(TurnKind::kAdd).ok());
+  ASSERT_TRUE(clocks[0].Advance(TurnKind::kAdd).ok());
   other.gets |= uint64_t{1} << other.turns;
   other.latest = ++other.turns;
-  clocks[0].Note(1, other);
+  clocks[0].Merge(1, other);
   // By the service thread: a shutdown that comes now must not end as if the caller had been told.
   EXPECT_FALSE(clocks.groups()[0]->AbortIsKnown());
   const Status status = clocks[0].CheckAborted();

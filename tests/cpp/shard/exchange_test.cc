@@ -130,7 +130,8 @@ TEST(ExchangeThatIsGivenUp, HasDoneStripesWhollyAndCanBeMadeAnew) {
   Progress progress;
   const WaitLimit no_wait{Instant::max(), Instant::min()};
   const TensorList tensors = model.List();
-  ASSERT_TRUE(shard.Run(Request::Exchange(tensors, model.last.data()), &progress, no_wait).pending());
+  ASSERT_TRUE(
+      shard.Run(Request::Exchange(tensors, model.last.data()), &progress, no_wait).pending());
   EXPECT_EQ(progress.done, 2);
   EXPECT_EQ(memory.values()[0], 5);
   EXPECT_EQ(memory.values()[2 * per_stripe], 0);

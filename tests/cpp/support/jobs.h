@@ -27,9 +27,7 @@ inline SessionOptions OptionsOf(Role role, std::chrono::milliseconds timeout = k
 
 inline Result<std::unique_ptr<Session>> OpenSession(const std::shared_ptr<ThreadHub>& hub, int rank,
                                                     const SessionOptions& options) {
-  SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
-  MV_RETURN_IF_NOT_OK(RunToEnd(&opening));
-  return opening.TakeSession();
+  return multiverso::OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
 }
 
 // Runs body(session, rank) for each of the ranks. Then they go, without a shutdown: for jobs that
@@ -51,18 +49,18 @@ template <class Body>
 void RunJob(const Roles& roles, const Body& body) {
   RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int rank) {
     body(session, rank);
-    const Status status = RunToEnd(session->StartClose().get());
+    const Status status = session->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
 
-// The sessions of all ranks, for a test that plays them in turn on one thread, so that everything
-// happens in a known order.
-inline std::vector<std::unique_ptr<Session>> OpenAll(int ranks) {
+// The sessions of all ranks, for a test that calls them in turn, in a known order.
+inline std::vector<std::unique_ptr<Session>> OpenAll(
+    int ranks, std::chrono::milliseconds timeout = kPatience) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
   std::vector<std::unique_ptr<Session>> sessions(static_cast<size_t>(ranks));
   OnThreads(ranks, [&](int rank) {
-    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll));
+    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll, timeout));
     ASSERT_TRUE(session.ok()) << session.status().text();
     sessions[static_cast<size_t>(rank)] = std::move(session.value());
   });
@@ -94,7 +92,7 @@ void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t 
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }

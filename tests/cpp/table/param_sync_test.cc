@@ -29,7 +29,7 @@ void RunJobIn(const ModeOptions& mode, int ranks, const Body& body) {
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
