@@ -14,7 +14,7 @@
 #include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
-#include "table/request.h"
+#include "table/request_message.h"
 #include "target.h"
 #include "transport/thread_transport.h"
 
@@ -201,8 +201,8 @@ class Job {
     std::vector<int64_t> now(table.model.size());
     Progress progress;
     const Status status =
-        table.tables[1]->CopyOut(0, table.first, static_cast<int64_t>(now.size()), now.data(),
-                                 &progress, WaitLimit::For(kPatience));
+        table.tables[1]->shard()->CopyOut(0, table.first, static_cast<int64_t>(now.size()),
+                                          now.data(), &progress, WaitLimit::For(kPatience));
     Require(status.ok(), "the table's values", status.text());
     Require(now == table.model, "the values of the model", "other values");
   }
