@@ -20,14 +20,20 @@ inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind c
   return session.session->group()->log()->Begin(call, /*table=*/-1, bytes);
 }
 
+// Begins the record of a collective get of `count` elements of a table.
+inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t count) {
+  const int64_t bytes = count * SizeOf(table.spec().type());
+  table.group()->log()->CountGet(table.id(), bytes);
+  return table.group()->log()->Begin(CallKind::kCollectiveGet, table.id(), bytes);
+}
+
 // Begins the record of a call that moves `count` elements of a table.
-inline FlightRecorder::Entry* RecordCall(const Table& table, CallKind call, int64_t count,
-                                         bool gets, bool adds) {
+inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, int64_t count) {
   FlightRecorder* const log = table.group()->log();
   const int64_t bytes = count * SizeOf(table.spec().type());
-  if (gets) log->CountGet(table.id(), bytes);
-  if (adds) log->CountAdd(table.id(), bytes);
-  return log->Begin(call, table.id(), bytes);
+  if (ReturnsData(kind)) log->CountGet(table.id(), bytes);
+  if (IsAdd(kind)) log->CountAdd(table.id(), bytes);
+  return log->Begin(CallOf(kind), table.id(), bytes);
 }
 
 // Runs `body`, a collective call of the session, with RunCall and records it.
@@ -44,12 +50,6 @@ inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
     record->End(status.code());
     return status;
   });
-}
-
-// Ends the record of a call that did not wait.
-inline const Status& Ended(FlightRecorder::Entry* record, const Status& status) {
-  record->EndAtOnce(status.code());
-  return status;
 }
 
 }  // namespace multiverso::c_api

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "consistency/consistency.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -49,6 +48,13 @@ bool WorkerClocks::AllHavePassed(uint64_t round) const {
     if (!HasPassed(i, round)) return false;
   }
   return true;
+}
+
+uint64_t WorkerClocks::CompleteRounds() const {
+  uint64_t rounds = 0;
+  for (int i = 0; i < workers(); ++i) rounds = std::max(rounds, adds(i));
+  while (rounds > 0 && !AllHavePassed(rounds - 1)) --rounds;
+  return rounds;
 }
 
 bool WorkerClocks::AllHereHavePassed(uint64_t round) const {

@@ -9,7 +9,7 @@ Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit
   if (!covered.ok()) return covered.status();
   tables_ = std::move(covered.value());
   master_ = group()->peers()->MasterOf(world()->present());
-  for (const auto& table : tables_) MV_RETURN_IF_NOT_OK(table->Settle(limit));
+  for (const auto& table : tables_) MV_RETURN_IF_NOT_OK(table->consistency()->Settle(limit));
   return Status::Ok();
 }
 

@@ -106,7 +106,7 @@ Status Loading::Apply(const WaitLimit& limit) {
     // An updater that keeps state for each worker has more slots, or fewer, than were saved if the
     // number of workers differs.
     const SavedTable& saved = reader_->manifest().tables[places_[i]];
-    const auto slots = static_cast<uint32_t>(tables()[i]->state_slots());
+    const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
     for (uint32_t place = 0; place < areas; ++place) {
       MV_RETURN_IF_NOT_OK(ApplyArea(i, place <= slots ? place : kStepsArea, limit));
@@ -165,11 +165,11 @@ Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {
       table, rows, reader_->StepsOf(places_[number], rows.first, rows.end), limit));
   for (int32_t i = 0; i < kHyperCount; ++i) {
     const bool has = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
-    if (has) MV_RETURN_IF_NOT_OK(table->SetHyper(i, saved.hyper[i]));
+    if (has) table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
   uint64_t rounds = 0;
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);
-  table->StartFrom(rounds);
+  table->consistency()->StartFrom(rounds);
   return Status::Ok();
 }
 

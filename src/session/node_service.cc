@@ -76,7 +76,7 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
     if (shards_.Poll() || rounds || news) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
     const Instant now = Clock::now();
-    auto nap = backoff.Next(now, is_busy ? ShardService::kUnderWay : Backoff::kEager);
+    auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);
     if (rounds_.Awaits()) nap = std::min(nap, kAwaiting);
     if (nap.count() == 0) {
       YieldCore();

@@ -192,7 +192,7 @@ Manifest Saving::MakeManifest() const {
   manifest.library = kVersion;
   for (const auto& table : tables()) {
     manifest.tables.push_back(RecordOf(*table));
-    manifest.tables.back().clocks = table->Clocks();
+    manifest.tables.back().clocks = table->consistency()->Clocks();
   }
   return manifest;
 }

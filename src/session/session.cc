@@ -83,7 +83,7 @@ Tables Session::TablesHere() {
 Instant Session::NextDiskDeadline() {
   int64_t bytes = 0;
   for (const auto& table : TablesHere()) {
-    bytes += table->spec().bytes() * (2 + table->state_slots());
+    bytes += table->spec().bytes() * (2 + table->shard()->state_slots());
   }
   return NextDeadline() + TimeForDisk(bytes);
 }
@@ -141,17 +141,18 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
 SyncPointCheck Session::ComeToFence(CollectiveKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   const SyncPoint fence{++fences_, NameOf(call), call == CollectiveKind::kClose};
-  for (const auto& table : tables_) table->ReachSyncPoint(fence);
+  for (const auto& table : tables_) table->consistency()->ReachSyncPoint(fence);
   if (!members_.spans_nodes()) return SyncPointCheck();
   SyncPointArrival mine = fence.is_last ? released_adds_ : released_;
-  for (const auto& table : tables_) mine.Count(table->id(), table->CallsBefore(fence));
+  for (const auto& table : tables_)
+    mine.Count(table->id(), table->consistency()->CallsBefore(fence));
   mine.is_worker = members_.is_worker() ? 1 : 0;
   mine.has_finished = has_finished_ ? 1 : 0;
   return SyncPointCheck(group_.get(), mine, fence.is_last, [this, fence] {
     const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
     Status all;
     for (const auto& table : tables_) {
-      const Status status = table->CompareAt(fence);
+      const Status status = table->consistency()->CompareAt(fence);
       if (!status.ok() && !status.pending()) return status;
       if (status.pending()) all = status;
     }
@@ -174,13 +175,13 @@ Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* int
 void Session::Finish() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   has_finished_ = true;
-  for (const auto& table : tables_) table->Finish();
+  for (const auto& table : tables_) table->consistency()->Finish();
 }
 
 Table* Session::KeepTable(std::shared_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   ++next_table_;
-  if (has_finished_) table->Finish();
+  if (has_finished_) table->consistency()->Finish();
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }
@@ -190,10 +191,12 @@ void Session::ReleaseTable(Table* table) {
   const auto found = std::find_if(tables_.begin(), tables_.end(),
                                   [&](const auto& kept) { return kept.get() == table; });
   if (found == tables_.end()) return;
-  released_.Count(table->id(), table->CallsBefore(SyncPoint{0, "", /*is_last=*/false}));
-  released_adds_.Count(table->id(), table->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
-  table->Depart();
-  if (table->is_on_other_nodes()) service_->shards()->Release(table);
+  released_.Count(table->id(),
+                  table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/false}));
+  released_adds_.Count(table->id(),
+                       table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
+  table->consistency()->Depart();
+  if (service_ != nullptr) service_->shards()->Release(*table->here());
   tables_.erase(found);
 }
 

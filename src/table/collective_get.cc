@@ -26,28 +26,12 @@ Status CheckSameTable(Table* table) {
   return Status::Ok();
 }
 
-Status Read(Table* table, const int64_t* row_ids, int64_t num_ids, void* out,
-            const WaitLimit& limit) {
-  if (!table->spans_nodes()) {
-    Progress progress;
-    return row_ids == nullptr ? table->Get(out, &progress, limit)
-                              : table->GetRows(row_ids, num_ids, out, &progress, limit);
-  }
-  TableRequest request;
-  request.kind = row_ids == nullptr ? RequestKind::kGet : RequestKind::kGetRows;
-  request.row_ids = row_ids;
-  request.num_ids = num_ids;
-  request.out = out;
-  return RunToEnd(table->StartAtServers(request, limit.deadline).get(), limit.interrupt);
-}
-
 }  // namespace
 
-Status CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_ids, void* out,
-                     const WaitLimit& limit) {
+Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitWorkers(table, limit));
   MV_RETURN_IF_NOT_OK(CheckSameTable(table));
-  MV_RETURN_IF_NOT_OK(Read(table, row_ids, num_ids, out, limit));
+  MV_RETURN_IF_NOT_OK(table->RunPastMode(get, limit));
   return AwaitWorkers(table, limit);
 }
 

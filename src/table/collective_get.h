@@ -2,18 +2,16 @@
 #ifndef MULTIVERSO_TABLE_COLLECTIVE_GET_H_
 #define MULTIVERSO_TABLE_COLLECTIVE_GET_H_
 
-#include <cstdint>
-
 #include "base/clock.h"
 #include "base/status.h"
+#include "shard/request.h"
 #include "table/table.h"
 
 namespace multiverso {
 
-// The workers wait for each other, read, and wait again: no worker adds in between. The arguments
-// have been checked. `row_ids` is null for the whole table.
-Status CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_ids, void* out,
-                     const WaitLimit& limit);
+// The workers wait for each other, read, and wait again: no worker adds in between. The request has
+// been checked.
+Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit);
 
 }  // namespace multiverso
 

@@ -7,8 +7,6 @@
 
 #include "base/text.h"
 #include "base/vote.h"
-#include "consistency/round_service.h"
-#include "table/shard_service.h"
 
 namespace multiverso {
 namespace {
@@ -44,7 +42,9 @@ Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
   MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
   if (!master_fills_) return Status::Ok();
-  if (context_.members->rank() == master_) MV_RETURN_IF_NOT_OK(Store(limit));
+  if (context_.members->rank() == master_) {
+    MV_RETURN_IF_NOT_OK(table_->RunPastMode(Request::Store(init_value_), limit));
+  }
   meeting->Arrive(CollectiveKind::kFillTable);
   MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
   return CheckCame(master_, "stored the initial value");
@@ -99,7 +99,7 @@ void TableCreation::ArriveWithSegment() {
   Group* const meeting = group->world();
   Message message;
   if (is_maker()) {
-    const Result<TableBytes> bytes = Table::BytesOf(spec_, context_);
+    const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
     if (!bytes.ok()) {
       failure_ = bytes.status();
     } else {
@@ -135,15 +135,16 @@ Status TableCreation::MapAndArrive() {
     if (mapped.ok()) segment_ = std::move(mapped.value());
   }
   if (failure_.ok()) {
-    Result<std::unique_ptr<Table>> table = Table::Attach(spec_, id_, std::move(segment_), context_);
-    failure_ = table.status();
-    if (table.ok()) table_ = std::move(table.value());
+    Result<std::shared_ptr<TableShard>> here =
+        TableShard::Attach(spec_, id_, std::move(segment_), group, context_.mode);
+    failure_ = here.status();
+    if (here.ok()) here_ = std::move(here.value());
   }
   if (failure_.ok() && context_.service != nullptr) {
     // Before anybody can ask for it.
-    table_->holders()->ranks.fetch_add(1);
-    context_.service->Keep(table_);
-    context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(table_, table_->node_rounds()));
+    here_->shard()->holders()->ranks.fetch_add(1);
+    context_.service->Keep(here_);
+    context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
   const Message message{Vote::Of(failure_), SegmentLocator()};
   meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
@@ -166,23 +167,12 @@ Status TableCreation::ConfirmAllMapped() {
       context_.service->Forget(id_);
       context_.rounds->Forget(id_);
     }
-    table_.reset();
     return failure;
   }
   // Everybody has it: from here on it needs neither name nor descriptor.
-  table_->segment()->Seal();
+  here_->segment()->Seal();
+  table_ = std::make_shared<Table>(here_, context_);
   return Status::Ok();
-}
-
-Status TableCreation::Store(const WaitLimit& limit) {
-  if (!table_->is_on_other_nodes()) {
-    Progress progress;
-    return table_->Store(init_value_, &progress, limit);
-  }
-  TableRequest request;
-  request.kind = RequestKind::kStore;
-  request.delta = init_value_;
-  return RunToEnd(table_->StartAtServers(request, limit.deadline).get(), limit.interrupt);
 }
 
 }  // namespace multiverso

@@ -49,8 +49,6 @@ class TableCreation {
   // The first failure that a rank sent to the last allgather.
   Status FirstFailure() const;
   Status ConfirmAllMapped();
-  // The master's part.
-  Status Store(const WaitLimit& limit);
 
   TableSpec spec_;
   int64_t id_;
@@ -62,6 +60,7 @@ class TableCreation {
   std::vector<int> makers_;  // of all nodes
   int master_ = -1;          // the rank that has the initial value
   bool master_fills_ = false;
+  std::shared_ptr<TableShard> here_;
   std::shared_ptr<Table> table_;
 };
 

@@ -97,9 +97,10 @@ void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t 
   });
 }
 
-// A call on a table whose rows lie on several nodes.
-inline Status Call(Session* session, Table* table, const TableRequest& request) {
-  return RunToEnd(table->Start(request, session->NextDeadline()).get());
+// A call on a table, to its end.
+inline Status Call(Table* table, const Request& request) {
+  Progress progress;
+  return table->Run(request, &progress, Patiently());
 }
 
 inline Status Barrier(Session* session) { return session->Barrier(); }
@@ -129,16 +130,14 @@ inline Result<Table*> Create(Session* session, const TableSpec& spec,
 template <class T>
 std::vector<T> Values(Table* table) {
   std::vector<T> out(static_cast<size_t>(table->spec().count()));
-  Progress progress;
-  const Status status = table->Get(out.data(), &progress, Patiently());
+  const Status status = Call(table, Request::Get(out.data()));
   EXPECT_TRUE(status.ok()) << status.text();
   return out;
 }
 
 template <class T>
 void Add(Table* table, const std::vector<T>& delta) {
-  Progress progress;
-  const Status status = table->Add(delta.data(), &progress, Patiently());
+  const Status status = Call(table, Request::Add(delta.data()));
   EXPECT_TRUE(status.ok()) << status.text();
 }
 

@@ -21,9 +21,11 @@ Status GetTogether(Table* table, std::vector<float>* out,
   out->resize(static_cast<size_t>(rows == nullptr ? table->spec().count()
                                                   : static_cast<int64_t>(rows->size()) *
                                                         table->spec().num_col));
-  return CollectiveGet(table, rows == nullptr ? nullptr : rows->data(),
-                       rows == nullptr ? 0 : static_cast<int64_t>(rows->size()), out->data(),
-                       limit);
+  const Request get =
+      rows == nullptr
+          ? Request::Get(out->data())
+          : Request::GetRows(rows->data(), static_cast<int64_t>(rows->size()), out->data());
+  return CollectiveGet(table, get, limit);
 }
 
 TEST(CollectiveGet, HasEveryAddBeforeItAndNoneAfterIt) {

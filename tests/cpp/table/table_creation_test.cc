@@ -147,7 +147,7 @@ TEST(TableCreation, DoesNotTouchThePagesOfALargeTable) {
     const int64_t bytes = std::min(int64_t{8} << 30, MemoryCeiling() / 2);
     const Result<Table*> table = Create(session, ArrayOf(bytes / 4));
     ASSERT_TRUE(table.ok()) << table.status().text();
-    const Segment& segment = *table.value()->segment();
+    const Segment& segment = *table.value()->here()->segment();
     std::vector<unsigned char> pages(static_cast<size_t>(DivideUp(segment.bytes(), 4096)));
     ASSERT_EQ(mincore(segment.data(), static_cast<size_t>(segment.bytes()), pages.data()), 0);
     int64_t resident = 0;
