@@ -1,10 +1,11 @@
-// Calls that wait longer than the slice of their session: pending, until they go on or are given
-// up.
+// Calls that wait longer than the slice of their session are pending until they finish or are
+// cancelled; threads with an interrupt function block.
+#include "c_api/pending.h"
+
 #include <gtest/gtest.h>
 
 #include <thread>
 
-#include "c_api/pending.h"
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
@@ -22,10 +23,10 @@ using testing::WaitToEnd;
 
 constexpr auto kSlice = std::chrono::milliseconds(2);
 constexpr auto kNoSlice = std::chrono::milliseconds(0);
-// Of sessions in which a wait is meant to reach it: long enough to open them in.
+// The timeout of sessions in which a wait is meant to reach it: long enough to open them.
 constexpr auto kTimeout = std::chrono::seconds(1);
 
-TEST(Pending, BarrierGoesOnUntilTheOthersHaveCome) {
+TEST(Pending, BarrierWaitsForTheOtherRanks) {
   std::atomic<bool> was_pending{false};
   RunApiJob(2, kSlice, kPatience, [&](MV_Session session, int rank) {
     if (rank == 1) {
@@ -41,13 +42,13 @@ TEST(Pending, BarrierGoesOnUntilTheOthersHaveCome) {
   });
 }
 
-TEST(Pending, EveryCallThatCanWaitDoesSoInSlices) {
+TEST(Pending, EveryCallThatCanWaitReturnsPending) {
   RunApiJob(3, kSlice, kPatience, [](MV_Session session, int rank) {
     MV_TableOptions options;
     ASSERT_EQ(MV_TableOptionsInit(&options), MV_OK);
     options.num_row = 5;
     for (int round = 0; round < 5; ++round) {
-      // Another rank is late each time.
+      // In each round another rank is late.
       if (rank == round % 3) std::this_thread::sleep_for(3 * kSlice);
       MV_Table table = nullptr;
       ASSERT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
@@ -62,7 +63,7 @@ TEST(Pending, EveryCallThatCanWaitDoesSoInSlices) {
   });
 }
 
-TEST(Pending, CallKeepsItsThreadFromOtherCallsUntilItIsOver) {
+TEST(Pending, CallBlocksOtherCallsOfItsThread) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
@@ -88,7 +89,7 @@ TEST(Pending, CallKeepsItsThreadFromOtherCallsUntilItIsOver) {
   });
 }
 
-TEST(Pending, CollectiveCallKeepsOtherThreadsFromOthersButNotFromTheTables) {
+TEST(Pending, CollectiveCallBlocksCollectiveCallsOfOtherThreadsOnly) {
   std::atomic<bool> tried{false};
   RunApiJob(2, kSlice, kPatience, [&](MV_Session session, int rank) {
     const MV_Table table = CreateArray(session, 3);
@@ -110,12 +111,12 @@ TEST(Pending, CollectiveCallKeepsOtherThreadsFromOthersButNotFromTheTables) {
   });
 }
 
-TEST(Pending, CallThatIsCancelledEndsTheOthersWithItsReason) {
+TEST(Pending, CancelledCallEndsTheCallsOfTheOtherRanksWithItsReason) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 0) {
       ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
       ASSERT_EQ(MV_Cancel("KeyboardInterrupt"), MV_OK);
-      // This rank knows that the session is over and ends it without an error.
+      // This rank knows that the session is aborted and closes it without an error.
       EXPECT_EQ(WaitToEnd(MV_SessionClose(session)), MV_OK) << MV_LastError();
       return;
     }
@@ -137,7 +138,7 @@ TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
   });
 }
 
-TEST(Blocking, CallComesBackDoneOrFailedOnly) {
+TEST(Blocking, CallNeverReturnsPending) {
   RunApiJob(2, kNoSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
@@ -148,7 +149,7 @@ TEST(Blocking, CallComesBackDoneOrFailedOnly) {
   });
 }
 
-TEST(Pending, AddGoesOnWhenTheLockIsLeft) {
+TEST(Pending, AddContinuesWhenTheLockIsReleased) {
   const MV_Session session = OpenAlone(kSlice.count());
   const MV_Table table = CreateArray(session, 40000);
   RobustLock* const lock = FirstLockOf(table);
@@ -162,7 +163,7 @@ TEST(Pending, AddGoesOnWhenTheLockIsLeft) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Pending, AddOfATableIsGivenUpByThisThreadAlone) {
+TEST(Pending, CancelledAddDoesNotEndTheSession) {
   const MV_Session session = OpenAlone(kSlice.count());
   const MV_Table table = CreateArray(session, 10);
   RobustLock* const lock = FirstLockOf(table);
@@ -179,7 +180,7 @@ TEST(Pending, AddOfATableIsGivenUpByThisThreadAlone) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Pending, CallIsGivenUpByLeaving) {
+TEST(Pending, LeavingCancelsTheCall) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 0) {
       ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -193,7 +194,7 @@ TEST(Pending, CallIsGivenUpByLeaving) {
   });
 }
 
-TEST(Pending, CallOfAThreadThatEndsDoesNotKeepTheSessionOpen) {
+TEST(Pending, EndOfTheThreadEndsTheCall) {
   const MV_Session session = OpenAlone(kSlice.count());
   const MV_Table table = CreateArray(session, 10);
   RobustLock* const lock = FirstLockOf(table);
@@ -212,7 +213,7 @@ const char* CountDown(void* argument) {
   return --*static_cast<int*>(argument) > 0 ? nullptr : "enough";
 }
 
-// While it lives, this thread's waits are given up when they have asked that often.
+// While it lives, a wait of this thread is given up when it has asked that many times.
 class GivesUpAfter {
  public:
   explicit GivesUpAfter(int times) : times_(times) { MV_SetInterrupt(&CountDown, &times_); }
@@ -225,7 +226,7 @@ class GivesUpAfter {
   int times_;
 };
 
-TEST(Interrupted, CallEndsTheOthersWithItsReason) {
+TEST(Interrupted, CallEndsTheCallsOfTheOtherRanksWithItsReason) {
   for (const auto slice : {kNoSlice, kSlice}) {
     RunApiJob(2, slice, kPatience, [](MV_Session session, int rank) {
       if (rank == 0) {
@@ -256,7 +257,7 @@ TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
   });
 }
 
-TEST(Interrupted, AddIsGivenUpByThisThreadAlone) {
+TEST(Interrupted, AddDoesNotEndTheSession) {
   const MV_Session session = OpenAlone();
   const MV_Table table = CreateArray(session, 10);
   RobustLock* const lock = FirstLockOf(table);
@@ -271,7 +272,7 @@ TEST(Interrupted, AddIsGivenUpByThisThreadAlone) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Interrupted, CallThatNeedNotWaitDoesNotAsk) {
+TEST(Interrupted, CallThatDoesNotWaitDoesNotAsk) {
   const MV_Session session = OpenAlone();
   const GivesUpAfter once(1);
   const MV_Table table = CreateArray(session, 10);
