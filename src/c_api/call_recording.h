@@ -14,13 +14,13 @@ namespace multiverso::c_api {
 // A call that all ranks make together begins.
 inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind call,
                                          int64_t bytes = 0) {
-  return session.session->group()->log()->Begin(call, /*table=*/-1, bytes);
+  return session.session->group()->memory()->recorder()->Begin(call, /*table=*/-1, bytes);
 }
 
 // A call begins that moves `count` elements of a table, if it `gets`, `adds` or does both.
 inline FlightRecorder::Entry* RecordCall(const Table& table, CallKind call, int64_t count,
                                          bool gets, bool adds) {
-  FlightRecorder* const log = table.group()->log();
+  FlightRecorder* const log = table.group()->memory()->recorder();
   const int64_t bytes = count * SizeOf(table.spec().type());
   if (gets) log->CountGet(table.id(), bytes);
   if (adds) log->CountAdd(table.id(), bytes);

@@ -77,7 +77,7 @@ class ParamSyncCall final : public Operation {
     if (spanning_ != nullptr) spanning_->Cancel(reason);
     // The round that this call is part of cannot be completed without it.
     const Table& table = *held_->table();
-    if (table.HasRounds()) table.group()->Abort(Status(Code::kAborted, reason));
+    if (table.HasRounds()) table.group()->state()->Abort(Status(Code::kAborted, reason));
   }
 
  private:

@@ -53,7 +53,7 @@ class TableCall final : public Operation {
   Status Step(const WaitLimit& limit) override { return body_(&progress_, limit); }
   void Cancel(const std::string& reason) override {
     // The round that this call is part of cannot be completed without it.
-    if (table_->HasRounds()) table_->group()->Abort(Status(Code::kAborted, reason));
+    if (table_->HasRounds()) table_->group()->state()->Abort(Status(Code::kAborted, reason));
   }
 
  private:

@@ -27,7 +27,7 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data,
+Aggregation::Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data,
                          int64_t count, Instant deadline)
     : Operation(deadline),
       group_(group),
@@ -35,7 +35,7 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
-      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
   std::vector<int> there;
   for (const int rank : group_->workers()->members()) {
@@ -48,15 +48,16 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
 void Aggregation::SumOver(std::vector<int> ranks) {
   ranks_ = std::move(ranks);
   workers_ = static_cast<int>(ranks_.size());
-  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->rank()) - ranks_.begin());
+  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->members().rank()) -
+                         ranks_.begin());
 }
 
 void Aggregation::Cancel(const std::string& reason) {
-  group_->Abort(Status(Code::kAborted, reason));
+  group_->state()->Abort(Status(Code::kAborted, reason));
 }
 
 char* Aggregation::scratch(int worker) const {
-  return group_->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
+  return group_->memory()->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
 }
 
 int64_t Aggregation::ChunkBegin() const {
@@ -152,8 +153,8 @@ Status Aggregation::End() {
 
 Status Aggregation::Step(const WaitLimit& limit) {
   for (;;) {
-    MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-    const std::vector<int> present = group_->workers()->present();
+    MV_RETURN_IF_NOT_OK(group_->workers()->Wait(limit));
+    const std::vector<int> present = group_->workers()->participants();
     if (phase_ == Phase::kSummed || done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
     if (phase_ == Phase::kStaged) {
       MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
@@ -167,7 +168,7 @@ Status Aggregation::Step(const WaitLimit& limit) {
         return End();
       }
       SumPart(PartBegin(me_), PartBegin(me_ + 1));
-      group_->workers()->Arrive(CollectiveKind::kAggregate);
+      group_->workers()->BeginAllgather(CollectiveKind::kAggregate);
       phase_ = Phase::kSummed;
       continue;
     }

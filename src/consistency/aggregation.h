@@ -22,7 +22,7 @@
 
 #include "base/dtype.h"
 #include "base/operation.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -36,7 +36,7 @@ struct AggregationTurn {
 class Aggregation final : public Operation {
  public:
   // `turn` is the session's and outlives the operation, like `data`.
-  Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data, int64_t count,
+  Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data, int64_t count,
               Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
@@ -64,7 +64,7 @@ class Aggregation final : public Operation {
   Status End();
   char* scratch(int worker) const;
 
-  NodeGroup* group_;
+  RankContext* group_;
   AggregationTurn* turn_;
   DType dtype_;
   char* data_;

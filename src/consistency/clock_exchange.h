@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/node_rounds.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -25,7 +25,7 @@ using RoundsByTable = std::map<int64_t, std::shared_ptr<NodeRounds>>;
 // Of the leader of a node. Used by one thread at a time.
 class ClockExchange {
  public:
-  explicit ClockExchange(NodeGroup* group);
+  explicit ClockExchange(RankContext* group);
 
   // Takes in what has come; *any if there was something.
   Status Receive(const RoundsByTable& tables, bool* any);
@@ -54,7 +54,7 @@ class ClockExchange {
   // The clocks that have changed; *urgent if somebody may be waiting for them.
   std::string Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent);
 
-  NodeGroup* group_;
+  RankContext* group_;
   std::chrono::milliseconds interval_;
   Instant sent_at_{};
   Instant looked_at_{};

@@ -33,7 +33,7 @@ Status Consistency::Exchange(const TensorList& /*tensors*/, void* /*last*/, Prog
 }
 
 std::unique_ptr<Consistency> Consistency::Make(const ModeOptions& options, const StagedShape& shape,
-                                               char* base, Shard* shard, NodeGroup* group,
+                                               char* base, Shard* shard, RankContext* group,
                                                const std::string& table_name, bool is_worker) {
   if (options.mode == Mode::kAsync || !is_worker) return nullptr;
   WorkerClocks clocks(base, group, table_name);

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/staging.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "shard/shard.h"
 
 namespace multiverso {
@@ -97,7 +97,7 @@ class Consistency {
                                   int workers_here);
   // Over that memory, zero-filled at first. Null in async mode, and for ranks that are no workers.
   static std::unique_ptr<Consistency> Make(const ModeOptions& options, const StagedShape& shape,
-                                           char* base, Shard* shard, NodeGroup* group,
+                                           char* base, Shard* shard, RankContext* group,
                                            const std::string& table_name, bool is_worker);
 };
 

@@ -20,7 +20,7 @@ class NodeRounds {
   // workers, and the mode has rounds.
   static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, int64_t table,
                                           const StagedShape& shape, char* base, Shard* shard,
-                                          NodeGroup* group, const std::string& table_name);
+                                          RankContext* group, const std::string& table_name);
 
   // Its clocks are exchanged with the other nodes.
   WorkerClocks* clocks() { return &clocks_; }

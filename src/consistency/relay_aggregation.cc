@@ -30,14 +30,14 @@ struct Header {
 
 }  // namespace
 
-RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count,
+RelayAggregation::RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count,
                                    Instant deadline)
     : Operation(deadline),
       group_(group),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
-      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
       began_(Clock::now()),
       backoff_(kLongestNap) {
@@ -45,33 +45,33 @@ RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, in
 }
 
 void RelayAggregation::Cancel(const std::string& reason) {
-  group_->Abort(Status(Code::kAborted, reason));
+  group_->state()->Abort(Status(Code::kAborted, reason));
 }
 
 Status RelayAggregation::Step(const WaitLimit& limit) {
   for (;;) {
     switch (phase_) {
       case Phase::kBegin:
-        MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(group_->workers()->Wait(limit));
         MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
         TakePart();
         StageOrEnd();
         break;
       case Phase::kStaged:
-        MV_RETURN_IF_NOT_OK(group_->node_workers()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(group_->node_workers()->Wait(limit));
         CheckNeighbours();
         phase_ = Phase::kSum;
         break;
       case Phase::kSum:
         if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
-        group_->node_workers()->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+        group_->node_workers()->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
         phase_ = Phase::kSummed;
         break;
       case Phase::kSummed: {
-        MV_RETURN_IF_NOT_OK(group_->node_workers()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(group_->node_workers()->Wait(limit));
         CheckNeighbours();
         const int leader = here_.front();
-        if (lost_ < 0) lost_ = group_->node_workers()->deposit(leader).Read<int>();
+        if (lost_ < 0) lost_ = group_->node_workers()->payload(leader).Read<int>();
         if (lost_ < 0) {
           std::memcpy(data_ + Bytes(ChunkBegin()), scratch(leader),
                       static_cast<size_t>(Bytes(ChunkCount())));
@@ -81,7 +81,7 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
         break;
       }
       case Phase::kEnd:
-        MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+        MV_RETURN_IF_NOT_OK(group_->workers()->Wait(limit));
         return Vote();
     }
   }
@@ -89,8 +89,8 @@ Status RelayAggregation::Step(const WaitLimit& limit) {
 
 void RelayAggregation::TakePart() {
   const Membership& members = group_->members();
-  there_ = group_->workers()->present();
-  meeting_ = group_->workers()->meeting();
+  there_ = group_->workers()->participants();
+  meeting_ = group_->workers()->sequence();
   std::vector<bool> is_led(static_cast<size_t>(members.num_nodes()), false);
   for (const int rank : there_) {
     const int node = members.node_of(rank);
@@ -105,18 +105,18 @@ void RelayAggregation::TakePart() {
 void RelayAggregation::StageOrEnd() {
   has_passed_on_ = false;
   if (lost_ >= 0 || chunk_ == chunks_) {
-    group_->workers()->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+    group_->workers()->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
     phase_ = Phase::kEnd;
     return;
   }
-  std::memcpy(scratch(group_->rank()), data_ + Bytes(ChunkBegin()),
+  std::memcpy(scratch(group_->members().rank()), data_ + Bytes(ChunkBegin()),
               static_cast<size_t>(Bytes(ChunkCount())));
-  group_->node_workers()->Arrive(CollectiveKind::kAggregate);
+  group_->node_workers()->BeginAllgather(CollectiveKind::kAggregate);
   phase_ = Phase::kStaged;
 }
 
 void RelayAggregation::CheckNeighbours() {
-  const std::vector<int> present = group_->node_workers()->present();
+  const std::vector<int> present = group_->node_workers()->participants();
   for (const int rank : here_) {
     if (lost_ >= 0 || std::find(present.begin(), present.end(), rank) != present.end()) continue;
     lost_ = rank;
@@ -124,8 +124,8 @@ void RelayAggregation::CheckNeighbours() {
 }
 
 Status RelayAggregation::Vote() const {
-  for (const int rank : group_->workers()->present()) {
-    const int lost = group_->workers()->deposit(rank).Read<int>();
+  for (const int rank : group_->workers()->participants()) {
+    const int lost = group_->workers()->payload(rank).Read<int>();
     if (lost < 0) continue;
     // The news may still be on their way here.
     const std::string gone = group_->peers()->ExitReason(lost);
@@ -150,7 +150,7 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= look) {
       look = now + kLook;
-      MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
       const auto lost = std::find_if(there_.begin(), there_.end(), [&](int rank) {
         return !group_->peers()->ExitReason(rank).empty();
       });
@@ -163,10 +163,10 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
       const int awaited = has_passed_on_ ? leaders_.back() : leaders_[place_ - 1];
       const Status timeout = group_->peers()->About(
           awaited, Status(Code::kTimeout,
-                          StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
-                                 " s in aggregate for the sums of ", NameRanks({awaited}),
-                                 group_->peers()->Trace(awaited))));
-      group_->Abort(timeout);
+                          StrCat("rank ", group_->members().rank(), " waited ",
+                                 SecondsBetween(began_, now), " s in aggregate for the sums of ",
+                                 NameRanks({awaited}), group_->peers()->Trace(awaited))));
+      group_->state()->Abort(timeout);
       return timeout;
     }
     if (now >= limit.slice_end) return Status::Pending();
@@ -202,7 +202,7 @@ Status RelayAggregation::Exchange(bool* done) {
     if (!came) return Status::Ok();
     backoff_.Reset();
   }
-  std::memcpy(scratch(group_->rank()), values.data(), values.size());
+  std::memcpy(scratch(group_->members().rank()), values.data(), values.size());
   *done = true;
   return Status::Ok();
 }
@@ -237,7 +237,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
   for (bool got = true; got;) {
     std::string bytes;
     MV_RETURN_IF_NOT_OK(messenger()->Take(
-        leader, kAggregateTag, static_cast<int64_t>(sizeof(Header)) + NodeGroup::kScratchAreaBytes,
+        leader, kAggregateTag, static_cast<int64_t>(sizeof(Header)) + NodeMemory::kScratchAreaBytes,
         &bytes, &got));
     if (!got) break;
     Header header{};
@@ -246,7 +246,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     if (header.magic == kMagic && header.meeting < meeting_) continue;
     if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {
-      group_->control_channel()->Drop("an aggregate", leader);
+      group_->control_channel()->ReportInvalid("aggregate", leader);
       continue;
     }
     *values = bytes.substr(sizeof(header));

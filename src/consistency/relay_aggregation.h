@@ -18,14 +18,14 @@
 #include "base/backoff.h"
 #include "base/dtype.h"
 #include "base/operation.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
 class RelayAggregation final : public Operation {
  public:
   // `data` outlives the operation.
-  RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count, Instant deadline);
+  RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count, Instant deadline);
 
   Status Step(const WaitLimit& limit) override;
   void Cancel(const std::string& reason) override;
@@ -39,9 +39,10 @@ class RelayAggregation final : public Operation {
   int64_t ChunkCount() const { return std::min(count_, ChunkBegin() + in_chunk_) - ChunkBegin(); }
   // In turn: the total of one chunk is read while the next is staged.
   char* scratch(int rank) const {
-    return group_->scratch(group_->local_rank_of(rank), static_cast<int>(chunk_ % 2));
+    return group_->memory()->scratch(group_->members().local_rank_of(rank),
+                                     static_cast<int>(chunk_ % 2));
   }
-  bool is_leader() const { return group_->rank() == here_.front(); }
+  bool is_leader() const { return group_->members().rank() == here_.front(); }
 
   // Who takes part, of those who came.
   void TakePart();
@@ -59,7 +60,7 @@ class RelayAggregation final : public Operation {
   // What came of it, on all alike.
   Status Vote() const;
 
-  NodeGroup* group_;
+  RankContext* group_;
   DType dtype_;
   char* data_;
   int64_t count_;

@@ -20,7 +20,7 @@ namespace multiverso {
 class ReplicaRounds final : public Consistency {
  public:
   ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, const Shard* shard,
-                WorkerClocks clocks, const NodeGroup& group);
+                WorkerClocks clocks, const RankContext& group);
 
   Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
   Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;

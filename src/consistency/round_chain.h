@@ -26,7 +26,7 @@
 #include "consistency/chain_sum.h"
 #include "consistency/replica_memory.h"
 #include "consistency/worker_clocks.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "shard/shard.h"
 
 namespace multiverso {
@@ -35,7 +35,7 @@ namespace multiverso {
 class RoundChain {
  public:
   RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory, WorkerClocks* clocks,
-             Shard* shard, NodeGroup* group);
+             Shard* shard, RankContext* group);
 
   // Goes on; *any if there was something to do.
   Status Poll(bool* any);

@@ -21,7 +21,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "memory/futex.h"
 
 namespace multiverso {
@@ -62,7 +62,7 @@ class WorkerClocks {
   static int64_t BytesFor(int workers);
 
   // Over BytesFor(number of the group's workers) of shared memory. `name` is the table's.
-  WorkerClocks(char* base, NodeGroup* group, std::string name);
+  WorkerClocks(char* base, RankContext* group, std::string name);
 
   // A slot as it travels between nodes.
   struct Reading {
@@ -110,7 +110,7 @@ class WorkerClocks {
   Status MayTakeTurns(const char* call, const WaitLimit& limit);
   Status Take(TurnKind turn);
   // The error if the session has been given up.
-  Status CheckAborted() { return group_->CheckAborted(/*was_waiting=*/false); }
+  Status CheckAborted() { return group_->state()->CheckRunning(/*was_waiting=*/false); }
   // This worker's add of its current round is there for all to see.
   void CountAdd();
   // This worker takes no further turns.
@@ -132,7 +132,7 @@ class WorkerClocks {
   // Something else that sleepers wait for has happened.
   void Wake();
   // Makes the leader of this node look at these clocks at once.
-  void CallLeader() const { group_->CallLeader(); }
+  void CallLeader() const { group_->memory()->WakeLeader(); }
   bool AnybodySleeps() const { return words_->sleepers.load(std::memory_order_relaxed) != 0; }
 
   // ---- Of the leader of a node
@@ -179,7 +179,7 @@ class WorkerClocks {
   // Whether it is long enough since somebody was seen to be gone that what it did before has come.
   bool MessagesHaveArrived(bool of_this_node);
 
-  NodeGroup* group_;
+  RankContext* group_;
   std::string name_;
   std::vector<int> members_;  // ranks of the workers, in worker order
   std::vector<int> here_;
@@ -202,11 +202,11 @@ template <class Done, class WaitsFor>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
                            WaitsFor waits_for) {
   constexpr auto kLook = std::chrono::milliseconds(20);
-  if (SpinUntil(done, group_->spin_policy())) return Status::Ok();
+  if (SpinUntil(done, group_->memory()->spin_policy())) return Status::Ok();
   if (!waiting_) {
     waiting_ = true;
     waiting_since_ = Clock::now();
-    aborted_before_ = group_->IsAborted();
+    aborted_before_ = group_->state()->IsAborted();
     lost_at_.reset();
     given_up_at_.reset();
     CallLeader();

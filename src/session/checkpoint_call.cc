@@ -16,7 +16,7 @@ CheckpointCall::CheckpointCall(Checkpointing* state, CollectiveKind kind,
       negotiation_(state->group, kind, std::move(request), std::move(tables), num_created) {}
 
 void CheckpointCall::Cancel(const std::string& reason) {
-  group()->Abort(Status(Code::kAborted, reason));
+  group()->state()->Abort(Status(Code::kAborted, reason));
 }
 
 Status CheckpointCall::Begin(const WaitLimit& limit) {
@@ -31,7 +31,7 @@ Status CheckpointCall::Begin(const WaitLimit& limit) {
       [[fallthrough]];
     case Phase::kAgree:
       MV_RETURN_IF_NOT_OK(negotiation_.Step(limit));
-      master_ = group()->peers()->MasterOf(circle()->present());
+      master_ = group()->peers()->MasterOf(circle()->participants());
       phase_ = Phase::kSettle;
       [[fallthrough]];
     case Phase::kSettle:

@@ -31,7 +31,7 @@ class CheckpointCall : public Operation {
   Status Begin(const WaitLimit& limit);
 
   Checkpointing* state() const { return state_; }
-  NodeGroup* group() const { return state_->group; }
+  RankContext* group() const { return state_->group; }
   Group* circle() const { return group()->world(); }
   const Membership& members() const { return group()->members(); }
   const CheckpointRequest& request() const { return request_; }

@@ -30,7 +30,7 @@ Status SaveEnd::Step(const WaitLimit& limit) {
       [[fallthrough]];
     }
     case Phase::kMeetWritten: {
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       const Status failure = CommitFailure();
       if (!failure.ok()) return End(failure);
       job->NoteAllWritten();
@@ -45,7 +45,7 @@ Status SaveEnd::Step(const WaitLimit& limit) {
       [[fallthrough]];
     }
     case Phase::kMeetCommitted:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       return End(CommitFailure());
     case Phase::kDone:
       break;
@@ -64,11 +64,12 @@ Status SaveEnd::End(const Status& status) {
   const std::string saving = state_->job->saving();
   const std::string folder = state_->job->folder();
   const bool cleans = state_->job->commits() && !status.ok();
-  const std::vector<int> present = circle()->present();
-  const auto first_here = std::find_if(present.begin(), present.end(),
-                                       [&](int rank) { return state_->group->is_local(rank); });
-  if (status.ok() && *first_here == state_->group->rank())
-    state_->group->RecordSaved(state_->job->path());
+  const std::vector<int> present = circle()->participants();
+  const auto first_here = std::find_if(present.begin(), present.end(), [&](int rank) {
+    return state_->group->members().is_local(rank);
+  });
+  if (status.ok() && *first_here == state_->group->members().rank())
+    state_->group->memory()->RecordCheckpoint(state_->job->path());
   state_->job.reset();  // its thread has ended
   if (cleans) CheckpointFolder(state_->files, folder).Abandon(saving);
   return status;
@@ -81,7 +82,7 @@ Status SaveWait::Step(const WaitLimit& limit) {
 }
 
 void SaveWait::Cancel(const std::string& reason) {
-  state_->group->Abort(Status(Code::kAborted, reason));
+  state_->group->state()->Abort(Status(Code::kAborted, reason));
 }
 
 }  // namespace multiverso

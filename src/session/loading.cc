@@ -24,7 +24,7 @@ Status Loading::Step(const WaitLimit& limit) {
       phase_ = Phase::kFound;
       [[fallthrough]];
     case Phase::kFound:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       MV_RETURN_IF_NOT_OK(TakeFinding());
       if (step_ < 0) return Status::Ok();
       phase_ = Phase::kVerify;
@@ -37,7 +37,7 @@ Status Loading::Step(const WaitLimit& limit) {
       [[fallthrough]];
     }
     case Phase::kVerified:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       MV_RETURN_IF_NOT_OK(CheckMeeting(loaders_, "checked its part: no table has changed"));
       phase_ = Phase::kApply;
       [[fallthrough]];
@@ -49,7 +49,7 @@ Status Loading::Step(const WaitLimit& limit) {
       [[fallthrough]];
     }
     case Phase::kApplied:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       return CheckMeeting(loaders_, "loaded its rows, which hold what they held before");
   }
   return Status(Code::kInternal, "a load in no phase");
@@ -84,7 +84,7 @@ void Loading::FindAndArrive() {
 
 Status Loading::TakeFinding() {
   MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "found the checkpoint"));
-  loaders_ = circle()->present();
+  loaders_ = circle()->participants();
   const LeaderMessage tidings = LeaderMessageOf(*circle(), master());
   if (tidings.value[3] == 0) return Status::Ok();
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
@@ -163,7 +163,7 @@ RowRange Loading::MyRows(const Table& table) const {
   const RowRange rows = table.partition().node_rows();
   std::vector<int> loaders_here;
   for (const int rank : loaders_) {
-    if (group()->is_local(rank)) loaders_here.push_back(rank);
+    if (group()->members().is_local(rank)) loaders_here.push_back(rank);
   }
   const auto here = static_cast<int64_t>(loaders_here.size());
   const int64_t place = PlaceAmong(loaders_here);

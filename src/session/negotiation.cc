@@ -21,9 +21,9 @@ struct Proposal {
   unsigned char has[kTablesAtOnce / 8] = {};
 };
 
-static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
 
-Proposal Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Proposal>(); }
+Proposal Read(const Group& circle, int rank) { return circle.payload(rank).Read<Proposal>(); }
 
 bool Has(const Proposal& proposal, int64_t place) {
   return (proposal.has[place / 8] >> (place % 8) & 1) != 0;
@@ -44,7 +44,7 @@ bool IsSame(const Proposal& a, const Proposal& b) {
 
 }  // namespace
 
-Negotiation::Negotiation(NodeGroup* group, CollectiveKind kind, CheckpointRequest request,
+Negotiation::Negotiation(RankContext* group, CollectiveKind kind, CheckpointRequest request,
                          Tables tables, int64_t num_created)
     : group_(group),
       kind_(kind),
@@ -67,12 +67,12 @@ void Negotiation::Arrive() {
     if (place < 0 || place >= kTablesAtOnce) continue;
     proposal.has[place / 8] |= static_cast<unsigned char>(1U << (place % 8));
   }
-  group_->world()->Arrive(kind_, &proposal, sizeof(proposal));
+  group_->world()->BeginAllgather(kind_, &proposal, sizeof(proposal));
 }
 
 Status Negotiation::Compare() const {
   const Group& circle = *group_->world();
-  const std::vector<int> present = circle.present();
+  const std::vector<int> present = circle.participants();
   const int first = present.front();
   const Proposal one = Read(circle, first);
   for (const int rank : present) {
@@ -89,10 +89,10 @@ Status Negotiation::Step(const WaitLimit& limit) {
   for (;;) {
     if (!arrived_) Arrive();
     arrived_ = true;
-    MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit));
+    MV_RETURN_IF_NOT_OK(group_->world()->Wait(limit));
     arrived_ = false;
     MV_RETURN_IF_NOT_OK(Compare());
-    for (const int rank : group_->world()->present()) {
+    for (const int rank : group_->world()->participants()) {
       const Proposal other = Read(*group_->world(), rank);
       const auto lacks = [&](const std::shared_ptr<Table>& table) {
         const int64_t place = table->id() - base_;

@@ -30,7 +30,7 @@ using Tables = std::vector<std::shared_ptr<Table>>;
 class Negotiation {
  public:
   // `tables` are those that this rank has, of `num_created` that there have been.
-  Negotiation(NodeGroup* group, CollectiveKind kind, CheckpointRequest request, Tables tables,
+  Negotiation(RankContext* group, CollectiveKind kind, CheckpointRequest request, Tables tables,
               int64_t num_created);
 
   // Ok when everybody has been heard. MismatchError if somebody asked for something else.
@@ -42,7 +42,7 @@ class Negotiation {
   void Arrive();
   Status Compare() const;
 
-  NodeGroup* group_;
+  RankContext* group_;
   CollectiveKind kind_;
   CheckpointRequest request_;
   Tables tables_;

@@ -72,7 +72,7 @@ Status Saving::Step(const WaitLimit& limit) {
       phase_ = Phase::kPrepared;
       [[fallthrough]];
     case Phase::kPrepared:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       MV_RETURN_IF_NOT_OK(TakePreparations());
       phase_ = Phase::kCopy;
       [[fallthrough]];
@@ -86,7 +86,7 @@ Status Saving::Step(const WaitLimit& limit) {
       [[fallthrough]];
     }
     case Phase::kStarted: {
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
+      MV_RETURN_IF_NOT_OK(circle()->Wait(limit));
       const Status failure = CheckMeeting(savers_, "begun to write its rows");
       if (!failure.ok()) {
         state()->job.reset();
@@ -126,7 +126,7 @@ void Saving::PrepareAndArrive() {
 
 Status Saving::TakePreparations() {
   MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "made the folder"));
-  savers_ = circle()->present();
+  savers_ = circle()->participants();
   const LeaderMessage tidings = LeaderMessageOf(*circle(), master());
   std::memcpy(&id_, &tidings.value[0], sizeof(id_));
   name_ = CheckpointName{tidings.value[1], tidings.value[2]};
@@ -177,7 +177,7 @@ Status Saving::Copy(const WaitLimit& limit) {
   if (!has_room_) {
     MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
     copy_.Begin(tables(), sections_, state()->copy.data(),
-                TableSnapshot::ThreadsFor(group()->size()));
+                TableSnapshot::ThreadsFor(group()->members().num_ranks_here()));
   }
   has_room_ = true;
   return copy_.Step(limit);
@@ -204,7 +204,7 @@ Status Saving::StartJob() {
   const auto mine = std::find(writers.begin(), writers.end(), members().rank());
   if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());
   plan.num_files = static_cast<uint32_t>(writers.size());
-  NodeGroup* const group = this->group();
+  RankContext* const group = this->group();
   plan.why_never = [group, writers](uint32_t file) {
     const std::string gone = group->peers()->ExitReason(writers[file]);
     if (gone.empty()) return Status::Ok();

@@ -15,18 +15,20 @@ constexpr auto kLinger = std::chrono::seconds(1);
 // One meeting of everybody: all of a barrier, and of a shutdown.
 class Meeting : public Operation {
  public:
-  Meeting(NodeGroup* group, CollectiveKind kind, SyncPointCheck fence, Instant deadline)
+  Meeting(RankContext* group, CollectiveKind kind, SyncPointCheck fence, Instant deadline)
       : Operation(deadline), group_(group), fence_(std::move(fence)) {
-    group_->world()->Arrive(kind, &fence_.mine(), sizeof(SyncPointArrival));
+    group_->world()->BeginAllgather(kind, &fence_.mine(), sizeof(SyncPointArrival));
   }
   Status Step(const WaitLimit& limit) override {
-    MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit));
+    MV_RETURN_IF_NOT_OK(group_->world()->Wait(limit));
     return fence_.Check(*group_->world(), 0, limit);
   }
-  void Cancel(const std::string& reason) override { group_->Abort(Status(Code::kAborted, reason)); }
+  void Cancel(const std::string& reason) override {
+    group_->state()->Abort(Status(Code::kAborted, reason));
+  }
 
  protected:
-  NodeGroup* group_;
+  RankContext* group_;
 
  private:
   SyncPointCheck fence_;
@@ -35,7 +37,7 @@ class Meeting : public Operation {
 class ClosingMeeting final : public Meeting {
  public:
   // `was_over`: this rank knew before that the session had been given up. `rounds` may be null.
-  ClosingMeeting(NodeGroup* group, SyncPointCheck fence, RoundService* rounds,
+  ClosingMeeting(RankContext* group, SyncPointCheck fence, RoundService* rounds,
                  Checkpointing* checkpointing, Instant deadline, bool was_over)
       : Meeting(group, CollectiveKind::kClose, std::move(fence), deadline),
         rounds_(rounds),
@@ -56,16 +58,16 @@ class ClosingMeeting final : public Meeting {
     if (has_met_ && status.ok()) {
       status = save_end_.Step(limit);
       if (!status.ok() && !status.pending() && checkpointing_->job == nullptr) {
-        group_->Close();
+        group_->state()->Close();
         return status;
       }
     }
     if (has_met_ && status.ok()) status = Linger(limit);
     if (status.pending()) return status;
     if (status.ok()) {
-      group_->Close();
+      group_->state()->Close();
     } else {
-      group_->Leave("shut down after an error");
+      group_->state()->Leave("shut down after an error");
     }
     // A rank that knows that the session was given up has nobody left to meet.
     return was_over_ ? Status::Ok() : status;
@@ -78,14 +80,14 @@ class ClosingMeeting final : public Meeting {
   Status Linger(const WaitLimit& limit) {
     Group* const world = group_->world();
     if (!linger_until_.has_value()) {
-      const bool some_lost = world->present().size() < world->members().size();
+      const bool some_lost = world->participants().size() < world->members().size();
       if (!some_lost || !group_->members().spans_nodes()) return Status::Ok();
       linger_until_ = Clock::now() + kLinger;
-      world->Arrive(CollectiveKind::kClose);
+      world->BeginAllgather(CollectiveKind::kClose);
     }
     if (Clock::now() >= *linger_until_) return Status::Ok();
     const Instant slice = std::min(limit.slice_end, *linger_until_);
-    const Status met = world->Meet(WaitLimit{Instant::max(), slice});
+    const Status met = world->Wait(WaitLimit{Instant::max(), slice});
     // Who does not come any more has met, too.
     return met.pending() && Clock::now() < *linger_until_ ? met : Status::Ok();
   }
@@ -101,7 +103,7 @@ class ClosingMeeting final : public Meeting {
 }  // namespace
 
 Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
-                 Membership members, std::unique_ptr<NodeGroup> group,
+                 Membership members, std::unique_ptr<RankContext> group,
                  std::unique_ptr<NodeService> service, std::unique_ptr<Heartbeat> heartbeat)
     : options_(options),
       transport_(std::move(transport)),
@@ -155,7 +157,7 @@ Instant Session::NextDiskDeadline() {
 }
 
 std::unique_ptr<Operation> Session::StartClose() {
-  const bool was_over = group_->AbortIsKnown();
+  const bool was_over = group_->state()->IsAbortKnown();
   SyncPointCheck fence = ComeToFence(CollectiveKind::kClose);
   const Instant deadline = checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline();
   return std::make_unique<ClosingMeeting>(group_.get(), std::move(fence), table_context().rounds,

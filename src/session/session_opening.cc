@@ -88,11 +88,11 @@ Status SessionOpening::Step(const WaitLimit& limit) {
       if (group_->connections() != nullptr) {
         MV_RETURN_IF_NOT_OK(group_->connections()->AwaitSettled(limit));
       }
-      group_->world()->Arrive(CollectiveKind::kJoin);
+      group_->world()->BeginAllgather(CollectiveKind::kJoin);
       phase_ = Phase::kMeet;
       [[fallthrough]];
     case Phase::kMeet:
-      MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit).In("init"));
+      MV_RETURN_IF_NOT_OK(group_->world()->Wait(limit).In("init"));
   }
   session_ =
       std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
@@ -101,7 +101,7 @@ Status SessionOpening::Step(const WaitLimit& limit) {
 }
 
 void SessionOpening::Cancel(const std::string& reason) {
-  if (group_ != nullptr) group_->Abort(Status(Code::kAborted, reason));
+  if (group_ != nullptr) group_->state()->Abort(Status(Code::kAborted, reason));
 }
 
 Status SessionOpening::BeginHello() {
@@ -128,8 +128,8 @@ Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
   SegmentLocator locator;
   if (status.ok() && members_.local_rank() == 0) {
     const auto ranks = static_cast<int>(members_.node_ranks().size());
-    const int64_t bytes = NodeGroup::ControlBytes(members_.size());
-    const int64_t scratch = NodeGroup::ScratchBytes(ranks);
+    const int64_t bytes = NodeMemory::ControlBytes(members_.size());
+    const int64_t scratch = NodeMemory::ScratchBytes(ranks);
     // Of one rank it is shared only with who looks from outside.
     const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
     Result<Segment> made =
@@ -184,8 +184,8 @@ Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
     if (!opened.ok()) return opened.status();
     connections = std::move(opened.value());
   }
-  auto group =
-      NodeGroup::Join(std::move(control_), members_, std::move(messenger_), std::move(connections));
+  auto group = RankContext::Join(std::move(control_), members_, std::move(messenger_),
+                                 std::move(connections));
   if (!group.ok()) return group.status();
   group_ = std::move(group.value());
   if (members_.spans_nodes()) {

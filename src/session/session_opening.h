@@ -54,7 +54,7 @@ class SessionOpening final : public Operation {
   std::unique_ptr<Messenger> messenger_;
   std::unique_ptr<ConnectionPort> port_;
   std::vector<ConnectionAddress> addresses_;
-  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<RankContext> group_;
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<Session> session_;

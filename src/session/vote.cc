@@ -16,7 +16,7 @@ struct Vote {
   char text[296] = {};
 };
 
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Vote) <= ExchangeSlot::kMaxBytes);
 
 // Stands for the folder where a text begins with its path: no text of an error has it.
 constexpr char kHere = '\x01';
@@ -30,7 +30,7 @@ std::string WithFolder(const std::string& text, const std::string& folder) {
   return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
 }
 
-Vote Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Vote>(); }
+Vote Read(const Group& circle, int rank) { return circle.payload(rank).Read<Vote>(); }
 
 }  // namespace
 
@@ -45,11 +45,11 @@ void CastVote(Group* circle, CollectiveKind kind, const Status& status, const st
     outcome.position = fault->position;
     CopyText(outcome.path, WithoutFolder(fault->path, folder));
   }
-  circle->Arrive(kind, &outcome, sizeof(outcome));
+  circle->BeginAllgather(kind, &outcome, sizeof(outcome));
 }
 
 Status FirstFailure(const Group& circle, const std::string& folder) {
-  for (const int rank : circle.present()) {
+  for (const int rank : circle.participants()) {
     const Vote outcome = Read(circle, rank);
     if (outcome.code == 0) continue;
     return Status(
@@ -60,9 +60,9 @@ Status FirstFailure(const Group& circle, const std::string& folder) {
   return Status::Ok();
 }
 
-Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& group, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task) {
-  const std::vector<int> present = circle.present();
+  const std::vector<int> present = circle.participants();
   for (const int rank : ranks) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
     return group.peers()->About(

@@ -12,22 +12,22 @@ CollectiveGet::CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_i
 
 void CollectiveGet::Cancel(const std::string& reason) {
   if (reading_ != nullptr) reading_->Cancel(reason);
-  table_->group()->Abort(Status(Code::kAborted, reason));
+  table_->group()->state()->Abort(Status(Code::kAborted, reason));
 }
 
 void CollectiveGet::Arrive() {
   const int64_t id = table_->id();
-  table_->group()->workers()->Arrive(CollectiveKind::kCollectiveGet, &id, sizeof(id));
+  table_->group()->workers()->BeginAllgather(CollectiveKind::kCollectiveGet, &id, sizeof(id));
 }
 
 Status CollectiveGet::CheckSameTable() const {
-  const NodeGroup* const group = table_->group();
+  const RankContext* const group = table_->group();
   const Group* const workers = table_->group()->workers();
-  for (const int member : workers->present()) {
-    const auto id = workers->deposit(member).Read<int64_t>();
+  for (const int member : workers->participants()) {
+    const auto id = workers->payload(member).Read<int64_t>();
     if (id == table_->id()) continue;
     return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", group->rank(),
+                  StrCat("the ranks did not make the same call: rank ", group->members().rank(),
                          " called get(sync=True) of table number ", table_->id(), ", rank ", member,
                          " of table number ", id));
   }
@@ -54,7 +54,7 @@ Status CollectiveGet::Step(const WaitLimit& limit) {
   Group* const workers = table_->group()->workers();
   switch (phase_) {
     case Phase::kBefore:
-      MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+      MV_RETURN_IF_NOT_OK(workers->Wait(limit));
       MV_RETURN_IF_NOT_OK(CheckSameTable());
       phase_ = Phase::kRead;
       [[fallthrough]];
@@ -65,7 +65,7 @@ Status CollectiveGet::Step(const WaitLimit& limit) {
       phase_ = Phase::kAfter;
       [[fallthrough]];
     case Phase::kAfter:
-      return workers->Meet(limit);
+      return workers->Wait(limit);
   }
   return Status(Code::kInternal, "collective get in no phase");
 }

@@ -74,9 +74,9 @@ void DistributedCall::AddLane(int server, ChunkSource source, RowRange rows) {
 void DistributedCall::OpenLanes() {
   const TableSpec& spec = table_->spec();
   const Partition& partition = table_->partition();
-  const NodeGroup* const group = table_->group();
+  const RankContext* const group = table_->group();
   if (request_.kind == RequestKind::kSetHyper || request_.kind == RequestKind::kReleased) {
-    for (int node = 0; node < group->num_nodes(); ++node) {
+    for (int node = 0; node < group->members().num_nodes(); ++node) {
       if (node == group->members().node()) continue;
       const int leader = group->members().leader_of(node);
       // A node without workers has no replica.
@@ -92,7 +92,7 @@ void DistributedCall::OpenLanes() {
   for (size_t place = 0; place < partition.servers().size(); ++place) {
     const int server = partition.servers()[place];
     const RowRange rows = of_rows ? partition.RowsOf(place) : table_->RowsAskedOf(place);
-    if (group->is_local(server)) continue;
+    if (group->members().is_local(server)) continue;
     if (of_rows && !by_owner[place].empty()) {
       AddLane(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);
     } else if (!of_rows && rows.count() > 0) {
@@ -153,7 +153,7 @@ Status DistributedCall::StepLanes(bool* progressed) {
 }
 
 Status DistributedCall::Replace(ServerPipeline* lane) {
-  NodeGroup* const group = table_->group();
+  RankContext* const group = table_->group();
   const int server = lane->server();
   const int next = group->control_channel()->ServiceRankOf(group->members().node_of(server));
   if (!group->peers()->ExitReason(next).empty()) return Status::Pending();
@@ -198,7 +198,7 @@ Status DistributedCall::Step(const WaitLimit& limit) {
 }
 
 Status DistributedCall::LookAfterServers() {
-  NodeGroup* const group = table_->group();
+  RankContext* const group = table_->group();
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (answered_[i]) continue;
     const std::string gone = group->peers()->ExitReason(lanes_[i].server());
@@ -216,7 +216,7 @@ Status DistributedCall::LookAfterServers() {
     }
     const RowRange rows = lanes_[i].rows();
     const int server = lanes_[i].server();
-    return group->Lost(
+    return group->state()->ReportLost(
         server, StrCat(group->members().NameRank(server), " ", gone, " with rows ", rows.first,
                        " to ", rows.end - 1, group->peers()->Trace(server)));
   }
@@ -228,7 +228,7 @@ Status DistributedCall::TooLate() const {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     if (!answered_[i]) silent.push_back(lanes_[i].server());
   }
-  const NodeGroup& group = *table_->group();
+  const RankContext& group = *table_->group();
   const Status timeout(
       Code::kTimeout,
       StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ", NameRanks(silent),

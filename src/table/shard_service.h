@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "shard/shard.h"
 #include "table/chunk_source.h"
 #include "table/request.h"
@@ -29,7 +29,7 @@ class Table;
 class ShardService {
  public:
   // The group outlives the service.
-  explicit ShardService(NodeGroup* group);
+  explicit ShardService(RankContext* group);
   ~ShardService();
 
   // Serves the table from now on, until all ranks of all nodes have released it.
@@ -96,7 +96,7 @@ class ShardService {
   // Gives up a job whose sender has gone.
   void Abandon(Job* job);
 
-  NodeGroup* group_;
+  RankContext* group_;
   Messenger* messenger_;
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<Table>> tables_;

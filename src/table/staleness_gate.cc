@@ -29,7 +29,7 @@ Status StalenessGate::Step(const WaitLimit& limit) {
 void StalenessGate::Cancel(const std::string& reason) {
   if (call_ != nullptr) call_->Cancel(reason);
   // The round that this call is part of cannot be completed without it.
-  table_->group()->Abort(Status(Code::kAborted, reason));
+  table_->group()->state()->Abort(Status(Code::kAborted, reason));
 }
 
 }  // namespace multiverso

@@ -60,7 +60,8 @@ Result<std::unique_ptr<Table>> Table::Attach(const TableSpec& spec, int64_t id, 
   storage->Attach(table->segment_.data());
   table->shard_ = std::make_unique<Shard>(
       LayoutOf(spec, context), spec.num_col, storage.value(), std::move(updater.value()),
-      ShardUser{context.group->local_rank(), context.group->peers(), context.members->worker_id()});
+      ShardUser{context.group->members().local_rank(), context.group->peers(),
+                context.members->worker_id()});
   char* const beside = table->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
   table->consistency_ =
       Consistency::Make(context.mode, ShapeOf(spec, context), beside, table->shard_.get(),

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "consistency/node_rounds.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "memory/segment.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
@@ -34,7 +34,7 @@ class ShardService;
 // What a table needs of its session; outlives the table.
 struct TableContext {
   const Membership* members = nullptr;
-  NodeGroup* group = nullptr;
+  RankContext* group = nullptr;
   ModeOptions mode;
   ShardService* service = nullptr;  // if the session spans nodes
   RoundService* rounds = nullptr;   // likewise
@@ -57,7 +57,7 @@ class Table {
   const TableSpec& spec() const { return spec_; }
   int64_t id() const { return id_; }
   Segment* segment() { return &segment_; }
-  NodeGroup* group() const { return context_.group; }
+  RankContext* group() const { return context_.group; }
 
   // The arguments of a call on the whole table or on rows of it; ok if it can be made.
   Status CheckWhole(const char* call, const void* data, int64_t count) const;

@@ -27,8 +27,8 @@ struct Vote {
   SegmentLocator locator;
 };
 
-static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
+static_assert(sizeof(Vote) <= ExchangeSlot::kMaxBytes);
 
 Vote OutcomeOf(const Status& status) {
   Vote outcome;
@@ -53,12 +53,13 @@ TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value != nullptr ? 1 : 0;
   proposal.attendance = fence_.mine();
-  context_.group->world()->Arrive(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
+  context_.group->world()->BeginAllgather(CollectiveKind::kCreateTable, &proposal,
+                                          sizeof(proposal));
 }
 
 void TableCreation::Cancel(const std::string& reason) {
   if (storing_ != nullptr) storing_->Cancel(reason);
-  context_.group->Abort(Status(Code::kAborted, reason));
+  context_.group->state()->Abort(Status(Code::kAborted, reason));
 }
 
 Status TableCreation::Step(const WaitLimit& limit) {
@@ -66,19 +67,19 @@ Status TableCreation::Step(const WaitLimit& limit) {
   // Each phase is left by falling into the next; a pending wait comes back to where it was.
   switch (phase_) {
     case Phase::kCompare:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+      MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
       MV_RETURN_IF_NOT_OK(fence_.Check(*meeting, offsetof(Proposal, attendance), limit));
       MV_RETURN_IF_NOT_OK(CompareSpecs());
       ArriveWithSegment();
       phase_ = Phase::kMap;
       [[fallthrough]];
     case Phase::kMap:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+      MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
       MV_RETURN_IF_NOT_OK(MapAndArrive());
       phase_ = Phase::kConfirm;
       [[fallthrough]];
     case Phase::kConfirm:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+      MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
       MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
       if (!master_fills_) return Status::Ok();
       phase_ = Phase::kStore;
@@ -87,11 +88,11 @@ Status TableCreation::Step(const WaitLimit& limit) {
       if (context_.members->rank() == master_) {
         MV_RETURN_IF_NOT_OK(Store(limit));
       }
-      meeting->Arrive(CollectiveKind::kFillTable);
+      meeting->BeginAllgather(CollectiveKind::kFillTable);
       phase_ = Phase::kFilled;
       [[fallthrough]];
     case Phase::kFilled:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+      MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
       return CheckCame(master_, "stored the initial value");
   }
   return Status(Code::kInternal, "table creation in no phase");
@@ -101,12 +102,12 @@ Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
   Group* const meeting = context_.group->world();
   // The first pair that differs, in rank order, so that all ranks say the same.
-  const std::vector<int> present = meeting->present();
+  const std::vector<int> present = meeting->participants();
   master_ = context_.group->peers()->MasterOf(present);
-  const auto first = meeting->deposit(present.front()).Read<Proposal>();
+  const auto first = meeting->payload(present.front()).Read<Proposal>();
   for (const int i : present) {
-    const auto other = meeting->deposit(i).Read<Proposal>();
-    if (maker_ < 0 && context_.group->is_local(i)) maker_ = i;
+    const auto other = meeting->payload(i).Read<Proposal>();
+    if (maker_ < 0 && context_.group->members().is_local(i)) maker_ = i;
     const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
     if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
     if (i == master_) master_fills_ = other.has_init_value != 0;
@@ -122,7 +123,7 @@ Status TableCreation::CompareSpecs() {
 }
 
 Status TableCreation::CheckCame(int rank, const char* task) const {
-  const std::vector<int> present = context_.group->world()->present();
+  const std::vector<int> present = context_.group->world()->participants();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
   return context_.group->peers()->About(
       rank,
@@ -132,7 +133,7 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
 }
 
 void TableCreation::ArriveWithSegment() {
-  NodeGroup* const group = context_.group;
+  RankContext* const group = context_.group;
   Group* const meeting = group->world();
   Vote outcome;
   if (is_maker()) {
@@ -141,30 +142,31 @@ void TableCreation::ArriveWithSegment() {
       failure_ = bytes.status();
     } else {
       // Alone on the node, memory of its own is faster to get and as good.
-      const auto create = group->size() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
+      const auto create =
+          group->members().num_ranks_here() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
       Result<Segment> made = create(bytes.value().shard, bytes.value().consistency);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }
     outcome = OutcomeOf(failure_);
-    group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
+    group->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
     if (failure_.ok()) outcome.locator = segment_.locator();
   }
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  meeting->BeginAllgather(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
 }
 
 Status TableCreation::MapAndArrive() {
-  NodeGroup* const group = context_.group;
+  RankContext* const group = context_.group;
   Group* const meeting = group->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
-  for (const int i : meeting->present()) {
-    const auto made = meeting->deposit(i).Read<Vote>();
+  for (const int i : meeting->participants()) {
+    const auto made = meeting->payload(i).Read<Vote>();
     if (made.code == 0) continue;
     return Status(static_cast<Code>(made.code),
                   StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
   }
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Vote>().locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->payload(maker_).Read<Vote>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
@@ -188,14 +190,14 @@ Status TableCreation::MapAndArrive() {
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(table_, table_->node_rounds()));
   }
   const Vote outcome = OutcomeOf(failure_);
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  meeting->BeginAllgather(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
   return Status::Ok();
 }
 
 Status TableCreation::ConfirmAllMapped() {
   Group* const meeting = context_.group->world();
-  for (const int i : meeting->present()) {
-    const auto mapped = meeting->deposit(i).Read<Vote>();
+  for (const int i : meeting->participants()) {
+    const auto mapped = meeting->payload(i).Read<Vote>();
     if (mapped.code == 0) continue;
     if (context_.service != nullptr) {
       context_.service->Forget(id_);

@@ -10,7 +10,7 @@ ThreadHub::ThreadHub(int size, int longest_delay, uint64_t seed)
   for (auto& round : bytes_) round.resize(static_cast<size_t>(size));
 }
 
-void ThreadHub::ExchangeSlot(int rank, const std::string& bytes) {
+void ThreadHub::Publish(int rank, const std::string& bytes) {
   const std::lock_guard<std::mutex> guard(mutex_);
   const auto index = static_cast<size_t>(rank);
   ++rounds_[index];
@@ -45,7 +45,7 @@ Status ThreadHub::Collect(int rank, const WaitLimit& limit, std::vector<std::str
 }
 
 Status ThreadTransport::BeginExchange(const std::string& mine) {
-  hub_->ExchangeSlot(rank_, mine);
+  hub_->Publish(rank_, mine);
   return Status::Ok();
 }
 

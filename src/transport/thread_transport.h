@@ -21,7 +21,7 @@ class ThreadHub {
   explicit ThreadHub(int size, int longest_delay = 0, uint64_t seed = 0);
 
   int size() const { return static_cast<int>(rounds_.size()); }
-  void ExchangeSlot(int rank, const std::string& bytes);
+  void Publish(int rank, const std::string& bytes);
   Status Collect(int rank, const WaitLimit& limit, std::vector<std::string>* all);
   const std::shared_ptr<MailRoom>& mail() const { return mail_; }
 

@@ -66,7 +66,8 @@ TEST(Pending, EveryCallThatCanWaitDoesSoInSlices) {
 TEST(Pending, CallKeepsItsThreadFromOtherCallsUntilItIsOver) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -120,7 +121,8 @@ TEST(Pending, CallThatIsCancelledEndsTheOthersWithItsReason) {
       EXPECT_EQ(WaitToEnd(MV_SessionClose(session)), MV_OK) << MV_LastError();
       return;
     }
-    EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+    EXPECT_TRUE(
+        Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
     EXPECT_TRUE(LastErrorHas("rank 0 gave the session up: KeyboardInterrupt")) << MV_LastError();
   });
@@ -129,7 +131,8 @@ TEST(Pending, CallThatIsCancelledEndsTheOthersWithItsReason) {
 TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
   RunApiJob(2, kSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -141,7 +144,8 @@ TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
 TEST(Blocking, CallComesBackDoneOrFailedOnly) {
   RunApiJob(2, kNoSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_TIMEOUT);
@@ -188,7 +192,8 @@ TEST(Pending, CallIsGivenUpByLeaving) {
       EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
       return;
     }
-    EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+    EXPECT_TRUE(
+        Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
     EXPECT_TRUE(LastErrorHas("ValueError")) << MV_LastError();
   });

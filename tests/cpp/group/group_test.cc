@@ -18,10 +18,10 @@ using testing::WithoutWaiting;
 
 // One thread plays all ranks in turn, so that what is tested happens in a known order.
 Status Meet(const NodeGroups& groups, int rank) {
-  return groups[rank]->world()->Meet(WithoutWaiting());
+  return groups[rank]->world()->Wait(WithoutWaiting());
 }
 void Arrive(const NodeGroups& groups, int rank, CollectiveKind kind = CollectiveKind::kBarrier) {
-  groups[rank]->world()->Arrive(kind);
+  groups[rank]->world()->BeginAllgather(kind);
 }
 
 bool Contains(const Status& status, const std::string& part) {
@@ -54,12 +54,12 @@ TEST(Group, ShowsEverybodyWhatEverybodyBroughtRoundAfterRound) {
     Group* const circle = groups[rank]->world();
     for (int64_t round = 0; round < 2000; ++round) {
       const int64_t brought = 1000 * round + rank;
-      circle->Arrive(CollectiveKind::kCreateTable, &brought, sizeof(brought));
-      const Status status = circle->Meet(Patiently());
+      circle->BeginAllgather(CollectiveKind::kCreateTable, &brought, sizeof(brought));
+      const Status status = circle->Wait(Patiently());
       ASSERT_TRUE(status.ok()) << status.text();
       for (int other = 0; other < kRanks; ++other) {
-        ASSERT_EQ(circle->deposit(other).Bytes().size(), sizeof(brought));
-        ASSERT_EQ(circle->deposit(other).Read<int64_t>(), 1000 * round + other);
+        ASSERT_EQ(circle->payload(other).Bytes().size(), sizeof(brought));
+        ASSERT_EQ(circle->payload(other).Read<int64_t>(), 1000 * round + other);
       }
     }
   });
@@ -84,7 +84,7 @@ TEST(Group, NamesTheLateToAllAtTheDeadline) {
   const NodeGroups groups(AllOf(4));
   Arrive(groups, 1);
   Arrive(groups, 3);
-  const Status first = groups[1]->world()->Meet(Shortly());
+  const Status first = groups[1]->world()->Wait(Shortly());
   EXPECT_EQ(first.code(), Code::kTimeout);
   EXPECT_TRUE(Contains(first, "rank 1 waited")) << first.text();
   EXPECT_TRUE(Contains(first, "in barrier for ranks 0 and 2")) << first.text();
@@ -101,7 +101,7 @@ TEST(Group, NamesTheLateToAllAtTheDeadline) {
 TEST(Group, EndsForAllWhenOneRankGivesUp) {
   const NodeGroups groups(AllOf(3));
   Arrive(groups, 0);
-  groups[1]->Abort(Status(Code::kAborted, "KeyboardInterrupt"));
+  groups[1]->state()->Abort(Status(Code::kAborted, "KeyboardInterrupt"));
   const Status waiting = Meet(groups, 0);
   EXPECT_EQ(waiting.code(), Code::kAborted);
   EXPECT_TRUE(Contains(waiting, "rank 1 gave the session up: KeyboardInterrupt"));
@@ -116,14 +116,14 @@ TEST(Group, ThatWasCompleteBeforeARankGaveUpIsComplete) {
   const NodeGroups groups(AllOf(2));
   Arrive(groups, 0);
   Arrive(groups, 1);
-  groups[1]->Abort(Status(Code::kAborted, "later"));
+  groups[1]->state()->Abort(Status(Code::kAborted, "later"));
   EXPECT_TRUE(Meet(groups, 0).ok());
 }
 
 TEST(Group, NamesARankThatHasLeftAndWhy) {
   const NodeGroups groups(AllOf(3));
   Arrive(groups, 0);
-  groups[1]->Leave("sys.exit(3) in train.py");
+  groups[1]->state()->Leave("sys.exit(3) in train.py");
   const Status status = Meet(groups, 0);
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_TRUE(Contains(status, "rank 1 left (sys.exit(3) in train.py)")) << status.text();
@@ -159,7 +159,7 @@ TEST(Group, IsCompleteWhenTheLastToArriveDiesBeforeItCanSaySo) {
   const NodeGroups groups(AllOf(2));
   Arrive(groups, 0);
   // All that rank 1 came to do.
-  auto& slot = groups[1]->slot(1).circle[0];
+  auto& slot = groups[1]->memory()->slot(1).circle[0];
   slot.SlotFor(1).Write(1, CollectiveKind::kBarrier, nullptr, 0);
   slot.arrivals.store(1);
   EXPECT_TRUE(Meet(groups, 0).ok());
@@ -169,10 +169,10 @@ TEST(Group, OfWorkersMeetsWithoutTheServers) {
   const NodeGroups groups({Role::kServer, Role::kAll, Role::kWorker, Role::kServer});
   for (int rank : {1, 2}) {
     EXPECT_EQ(groups[rank]->workers()->members(), (std::vector<int>{1, 2}));
-    groups[rank]->workers()->Arrive(CollectiveKind::kCollectiveGet);
+    groups[rank]->workers()->BeginAllgather(CollectiveKind::kCollectiveGet);
   }
   for (int rank : {1, 2}) {
-    EXPECT_TRUE(groups[rank]->workers()->Meet(WithoutWaiting()).ok());
+    EXPECT_TRUE(groups[rank]->workers()->Wait(WithoutWaiting()).ok());
     Arrive(groups, rank);
     EXPECT_TRUE(Meet(groups, rank).pending());
   }
@@ -188,11 +188,11 @@ TEST(Group, OfWorkersAndOfEverybodyDoNotDisturbEachOther) {
   OnThreads(3, [&](int rank) {
     for (int round = 0; round < 500; ++round) {
       if (rank != 1) {
-        groups[rank]->workers()->Arrive(CollectiveKind::kCollectiveGet);
-        ASSERT_TRUE(groups[rank]->workers()->Meet(Patiently()).ok());
+        groups[rank]->workers()->BeginAllgather(CollectiveKind::kCollectiveGet);
+        ASSERT_TRUE(groups[rank]->workers()->Wait(Patiently()).ok());
       }
-      groups[rank]->world()->Arrive(CollectiveKind::kBarrier);
-      ASSERT_TRUE(groups[rank]->world()->Meet(Patiently()).ok());
+      groups[rank]->world()->BeginAllgather(CollectiveKind::kBarrier);
+      ASSERT_TRUE(groups[rank]->world()->Wait(Patiently()).ok());
     }
   });
 }
@@ -202,10 +202,10 @@ TEST(Group, GoesOnWithoutARankThatHasLeftIfTheSessionDoes) {
   Arrive(groups, 0);
   Arrive(groups, 1);
   EXPECT_TRUE(Meet(groups, 0).pending());
-  groups[2]->Leave("lost");
+  groups[2]->state()->Leave("lost");
   EXPECT_TRUE(Meet(groups, 0).ok());
   EXPECT_TRUE(Meet(groups, 1).ok());
-  EXPECT_EQ(groups[0]->world()->present(), (std::vector<int>{0, 1}));
+  EXPECT_EQ(groups[0]->world()->participants(), (std::vector<int>{0, 1}));
   EXPECT_EQ(groups[1]->peers()->LostRanks(), std::vector<int>{2});
   // And from then on at once: the last to come knows that it is.
   for (int round = 0; round < 3; ++round) {
@@ -221,23 +221,23 @@ TEST(Group, CountsARankThatCameAndWentThen) {
   const NodeGroups groups(AllOf(3), 0, testing::Surviving());
   const int gone = 0;
   Arrive(groups, gone);
-  groups[gone]->Leave("lost");
+  groups[gone]->state()->Leave("lost");
   Arrive(groups, 1);
   Arrive(groups, 2);
   for (const int rank : {1, 2}) {
     EXPECT_TRUE(Meet(groups, rank).ok());
-    EXPECT_EQ(groups[rank]->world()->present(), (std::vector<int>{0, 1, 2}));
+    EXPECT_EQ(groups[rank]->world()->participants(), (std::vector<int>{0, 1, 2}));
   }
   Arrive(groups, 2);
   Arrive(groups, 1);
   EXPECT_TRUE(Meet(groups, 1).ok());
-  EXPECT_EQ(groups[1]->world()->present(), (std::vector<int>{1, 2}));
+  EXPECT_EQ(groups[1]->world()->participants(), (std::vector<int>{1, 2}));
   EXPECT_EQ(groups[1]->peers()->CurrentMaster(), 1);
 }
 
 TEST(Group, StillFailsForARankThatHasLeftIfTheSessionDoes) {
   const NodeGroups groups(AllOf(2));
-  groups[1]->Leave("lost");
+  groups[1]->state()->Leave("lost");
   Arrive(groups, 0);
   EXPECT_EQ(Meet(groups, 0).code(), Code::kPeerLost);
   EXPECT_TRUE(groups[0]->peers()->LostRanks().empty());

@@ -26,7 +26,7 @@ Status MeetMoving(const NodeGroups& groups, int rank) {
   const Instant until = Clock::now() + testing::kPatience;
   while (status.pending() && Clock::now() < until) {
     groups[rank]->failure_detector()->Beat();
-    status = groups[rank]->world()->Meet(testing::WithoutWaiting());
+    status = groups[rank]->world()->Wait(testing::WithoutWaiting());
   }
   return status;
 }
@@ -41,15 +41,15 @@ TEST(FailureDetector, OfWhoNeverGaveASignTellsNothing) {
 TEST(FailureDetector, EndsTheWaitForARankThatDoesNotMove) {
   const NodeGroups groups(AllOf(2), 0, Impatient());
   for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
-  groups[0]->world()->Arrive(CollectiveKind::kBarrier);
+  groups[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   const Status status = MeetMoving(groups, 0);
   EXPECT_EQ(status.code(), Code::kTimeout) << status.text();
   EXPECT_NE(status.text().find("rank 1"), std::string::npos) << status.text();
   EXPECT_NE(status.text().find("no sign of life"), std::string::npos) << status.text();
   // When it goes on, it learns of it, and does not wait for anybody.
   groups[1]->failure_detector()->Beat();
-  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
-  EXPECT_EQ(groups[1]->world()->Meet(testing::Patiently()).code(), Code::kState);
+  groups[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_EQ(groups[1]->world()->Wait(testing::Patiently()).code(), Code::kState);
 }
 
 TEST(FailureDetector, LetsASessionThatSurvivesGoOnWithoutARankThatDoesNotMove) {
@@ -57,11 +57,11 @@ TEST(FailureDetector, LetsASessionThatSurvivesGoOnWithoutARankThatDoesNotMove) {
   hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
   const NodeGroups groups(AllOf(2), 0, hello);
   for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
-  groups[0]->world()->Arrive(CollectiveKind::kBarrier);
+  groups[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_TRUE(MeetMoving(groups, 0).ok());
   EXPECT_EQ(groups[0]->peers()->LostRanks(), std::vector<int>{1});
-  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
-  EXPECT_EQ(groups[1]->world()->Meet(testing::Patiently()).code(), Code::kState);
+  groups[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_EQ(groups[1]->world()->Wait(testing::Patiently()).code(), Code::kState);
 }
 
 TEST(FailureDetector, OfWhoWasStoppedItselfTellsNothing) {

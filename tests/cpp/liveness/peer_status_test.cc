@@ -30,7 +30,8 @@ TEST(PeerStatus, TakeARankForAliveBeforeItJoinsAndUntilItIsKilled) {
     const auto group = groups.Join(1);
     return SleepForGood();
   });
-  ASSERT_TRUE(Eventually([&] { return groups[0]->slot(1).state.load() == RankSlot::kHere; }));
+  ASSERT_TRUE(
+      Eventually([&] { return groups[0]->memory()->slot(1).state.load() == RankSlot::kAlive; }));
   EXPECT_TRUE(peers.IsAlive(1));
   EXPECT_EQ(peers.ExitReason(1), "");
   const std::string died = StrCat("(process ", child.pid(), ") died");
@@ -59,20 +60,20 @@ TEST(PeerStatus, KeepTheFirstNewsOfARankOfAnotherNode) {
   peers.RecordExit(1, RankSlot::kDied, "second", {9, 9, 9});
   EXPECT_EQ(peers.ExitReason(1), "left (first)");
   EXPECT_TRUE(peers.AnyExcluded());
-  EXPECT_EQ(groups[0]->slot(1).circle[0].arrivals.load(), 3U);
-  EXPECT_EQ(groups[0]->slot(1).circle[1].arrivals.load(), 2U);
+  EXPECT_EQ(groups[0]->memory()->slot(1).circle[0].arrivals.load(), 3U);
+  EXPECT_EQ(groups[0]->memory()->slot(1).circle[1].arrivals.load(), 2U);
 }
 
 TEST(PeerStatus, StandWhereTheLatestNewsFoundThem) {
   const NodeGroups groups(AllOf(2), /*outside=*/1);
   const PeerStatus& peers = *groups[0]->peers();
-  const RankSlot& slot = groups[0]->slot(1);
+  const RankSlot& slot = groups[0]->memory()->slot(1);
   peers.RecordWaiting(1, /*circle=*/0, CollectiveKind::kSave, {4, 2, 0});
   peers.RecordWaiting(1, /*circle=*/0, CollectiveKind::kBarrier, {3, 1, 0});  // came late
   EXPECT_EQ(slot.circle[0].arrivals.load(), 4U);
   EXPECT_EQ(slot.circle[0].SlotFor(4).kind(), CollectiveKind::kSave);
   EXPECT_EQ(slot.circle[1].arrivals.load(), 2U);
-  EXPECT_STREQ(groups[0]->CollectiveAwaitedBy(1), "save");
+  EXPECT_STREQ(groups[0]->peers()->CollectiveAwaitedBy(1), "save");
 }
 
 }  // namespace

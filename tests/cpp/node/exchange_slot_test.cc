@@ -28,7 +28,7 @@ std::unique_ptr<ExchangeSlot> Empty() { return std::make_unique<ExchangeSlot>();
 TEST(ExchangeSlot, GivesBackWhatWasWrittenOfAnyLength) {
   const auto deposit = Empty();
   std::string brought;
-  for (uint64_t meeting = 1; brought.size() <= ExchangeSlot::kMostBytes; ++meeting) {
+  for (uint64_t meeting = 1; brought.size() <= ExchangeSlot::kMaxBytes; ++meeting) {
     deposit->Write(meeting, CollectiveKind::kSave, brought.data(), brought.size());
     EXPECT_EQ(deposit->kind(), CollectiveKind::kSave);
     ASSERT_EQ(deposit->Bytes(), brought);
@@ -57,7 +57,7 @@ TEST(ExchangeSlot, LeavesWhatWasNotBroughtAsInANewValue) {
   EXPECT_EQ(deposit->Read<Pair>().first, 1);
   EXPECT_EQ(deposit->Read<Pair>().second, 7);
   EXPECT_EQ(deposit->Read<Pair>(sizeof(brought.first)).first, 7);
-  EXPECT_EQ(deposit->Read<Pair>(ExchangeSlot::kMostBytes).first, 7);
+  EXPECT_EQ(deposit->Read<Pair>(ExchangeSlot::kMaxBytes).first, 7);
 }
 
 TEST(ExchangeSlot, OfAMeetingIsReadUntilALaterOneIsWritten) {

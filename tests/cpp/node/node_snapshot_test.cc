@@ -20,8 +20,8 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-NodeSnapshot ViewOf(const NodeGroup& group) {
-  auto view = NodeSnapshot::Of(reinterpret_cast<const char*>(group.control()),
+NodeSnapshot ViewOf(const RankContext& group) {
+  auto view = NodeSnapshot::Of(reinterpret_cast<const char*>(group.memory()->control()),
                                NodeControl::BytesFor(group.size()));
   EXPECT_TRUE(view.ok()) << view.status().text();
   return view.value();
@@ -45,9 +45,9 @@ class Unnamed {
 
 TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
   const NodeGroups groups(AllOf(2));
-  groups[1]->Label(0, "w", 0, 10, 1);
+  groups[1]->memory()->RecordTable(0, "w", 0, 10, 1);
   EXPECT_EQ(ViewOf(*groups[0]).LastCall(1), "");
-  FlightRecorder* const log = groups[1]->log();
+  FlightRecorder* const log = groups[1]->memory()->recorder();
   log->Begin(CallKind::kGet, 0, 40)->EndAtOnce(Code::kOk);
   log->Begin(CallKind::kAdd, 0, 1 << 20)->EndAtOnce(Code::kIndex);
   EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "add of table 'w' (1048576 bytes)"));
@@ -63,7 +63,7 @@ TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
 
 TEST(NodeSnapshot, KeepsTheLastCallsOfMany) {
   const NodeGroups groups(AllOf(1));
-  for (int i = 1; i <= 1000; ++i) groups[0]->log()->Begin(CallKind::kGet, 0, i);
+  for (int i = 1; i <= 1000; ++i) groups[0]->memory()->recorder()->Begin(CallKind::kGet, 0, i);
   const std::string calls = ViewOf(*groups[0]).LastCalls(0, 1000);
   EXPECT_TRUE(Contains(calls, "call 1000: get of table number 0 (1000 bytes)"));
   EXPECT_TRUE(Contains(calls, "call 969:"));
@@ -72,12 +72,12 @@ TEST(NodeSnapshot, KeepsTheLastCallsOfMany) {
 
 TEST(NodeSnapshot, ListsRanksAndTables) {
   const NodeGroups groups({Role::kServer, Role::kAll});
-  groups[0]->Label(1, "a \"name\"\n\xc3", 0, 7, 3);
-  groups[1]->log()->CountGet(1, 84);
-  groups[1]->log()->CountAdd(1, 12);
-  groups[1]->log()->CountAdd(1, 12);
-  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
-  groups[1]->log()->Begin(CallKind::kBarrier, -1, 0);
+  groups[0]->memory()->RecordTable(1, "a \"name\"\n\xc3", 0, 7, 3);
+  groups[1]->memory()->recorder()->CountGet(1, 84);
+  groups[1]->memory()->recorder()->CountAdd(1, 12);
+  groups[1]->memory()->recorder()->CountAdd(1, 12);
+  groups[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  groups[1]->memory()->recorder()->Begin(CallKind::kBarrier, -1, 0);
   const std::string json = ViewOf(*groups[0]).Json();
   for (const char* part :
        {"\"ranks\":2", "\"worker_id\":-1", "\"waits_for\":[0]", "\"waits_for\":[]",
@@ -90,8 +90,8 @@ TEST(NodeSnapshot, ListsRanksAndTables) {
 
 TEST(NodeSnapshot, ReadsAFileWithoutMappingIt) {
   const NodeGroups groups(AllOf(3));
-  groups[2]->log()->Begin(CallKind::kSave, -1, 0);
-  const Unnamed file(groups[0]->control(), static_cast<size_t>(NodeControl::BytesFor(3)));
+  groups[2]->memory()->recorder()->Begin(CallKind::kSave, -1, 0);
+  const Unnamed file(groups[0]->memory()->control(), static_cast<size_t>(NodeControl::BytesFor(3)));
   const auto view = NodeSnapshot::OfFile(file.path());
   ASSERT_TRUE(view.ok()) << view.status().text();
   EXPECT_TRUE(Contains(view.value().LastCall(2), "save"));
@@ -100,7 +100,7 @@ TEST(NodeSnapshot, ReadsAFileWithoutMappingIt) {
 TEST(NodeSnapshot, RefusesWhatIsNoNodeOfThisVersion) {
   const NodeGroups groups(AllOf(2));
   const auto all = static_cast<size_t>(NodeControl::BytesFor(2));
-  const auto* const bytes = reinterpret_cast<const char*>(groups[0]->control());
+  const auto* const bytes = reinterpret_cast<const char*>(groups[0]->memory()->control());
   for (const size_t size :
        {size_t{0}, size_t{1}, sizeof(NodeControl) - 1, sizeof(NodeControl), all - 1}) {
     EXPECT_EQ(NodeSnapshot::OfFile(Unnamed(bytes, size).path()).status().code(),

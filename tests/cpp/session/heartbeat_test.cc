@@ -20,7 +20,7 @@ Hello Quick() {
 
 TEST(Heartbeat, GivesSignsOfLifeUntilItEnds) {
   const NodeGroups groups(testing::AllOf(2), 0, Quick());
-  const auto& heard = groups[0]->slot(0).heard;
+  const auto& heard = groups[0]->memory()->slot(0).heard;
   EXPECT_EQ(heard.load(), 0);
   {
     auto heartbeat = Heartbeat::Start(groups[0]);

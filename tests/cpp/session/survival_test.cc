@@ -153,15 +153,15 @@ TEST(Muster, DropsWhatMakesNoSense) {
     ASSERT_TRUE(PackMuster(*session->group(), 0, 1, &sound));
     if (rank == 3) {
       for (size_t length = 0; length < sound.size(); length += 7) {
-        ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound.substr(0, length)).ok());
+        ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound.substr(0, length)).ok());
       }
-      ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound + "c").ok());
+      ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound + "c").ok());
       // Of a meeting that is over.
-      ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound).ok());
+      ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound).ok());
     }
     ASSERT_TRUE(testing::Barrier(session).ok());
     ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(session->group()->control_channel()->dropped() > 0, rank == 0);
+    EXPECT_EQ(session->group()->control_channel()->invalid_messages() > 0, rank == 0);
     Close(session);
   });
 }

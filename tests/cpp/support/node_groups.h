@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "memory/segment.h"
 #include "node/membership.h"
 
@@ -50,21 +50,21 @@ class NodeGroups {
       : roles_(roles), like_(like) {
     const int ranks = static_cast<int>(roles.size());
     control_ = std::move(
-        Segment::CreateShared(NodeGroup::ControlBytes(ranks) + NodeGroup::ScratchBytes(ranks))
+        Segment::CreateShared(NodeMemory::ControlBytes(ranks) + NodeMemory::ScratchBytes(ranks))
             .value());
     for (int rank = 0; rank < ranks - outside; ++rank) groups_.push_back(Join(rank));
   }
 
   // Joins, in this process or a child.
-  std::unique_ptr<NodeGroup> Join(int rank) const {
+  std::unique_ptr<RankContext> Join(int rank) const {
     Result<Segment> mine = Segment::OpenShared(control_.locator());
     EXPECT_TRUE(mine.ok()) << mine.status().text();
-    auto group = NodeGroup::Join(std::move(mine.value()), MembersOf(roles_, rank, like_));
+    auto group = RankContext::Join(std::move(mine.value()), MembersOf(roles_, rank, like_));
     EXPECT_TRUE(group.ok()) << group.status().text();
     return std::move(group.value());
   }
 
-  NodeGroup* operator[](int rank) const { return groups_[static_cast<size_t>(rank)].get(); }
+  RankContext* operator[](int rank) const { return groups_[static_cast<size_t>(rank)].get(); }
   int size() const { return static_cast<int>(groups_.size()); }
   // The rank's object goes, as at the end of its session.
   void Drop(int rank) { groups_[static_cast<size_t>(rank)].reset(); }
@@ -73,7 +73,7 @@ class NodeGroups {
   Roles roles_;
   Hello like_;
   Segment control_;
-  std::vector<std::unique_ptr<NodeGroup>> groups_;
+  std::vector<std::unique_ptr<RankContext>> groups_;
 };
 
 }  // namespace multiverso::testing
