@@ -69,6 +69,19 @@ def core_layer(path: Path, src: Path) -> str:
     return "c_api" if folder == PUBLIC else folder
 
 
+def included_files(path: Path, src: Path) -> Iterator[tuple[str, Path | None]]:
+    """Yield each include of a file of the core as written, with the file of `src` that it names."""
+    for include in INCLUDE.finditer(code_of(path)):
+        beside = [path.parent] if include["bracket"] == '"' else []
+        for folder in [*beside, src, src / PUBLIC]:
+            target = (folder / include["path"]).resolve()
+            if target.is_file() and target.is_relative_to(src.resolve()):
+                yield include["path"], target.relative_to(src.resolve())
+                break
+        else:
+            yield include["path"], None
+
+
 def include_faults(src: Path) -> list[str]:
     """Return one line for each include that points up, and for each folder without a rank."""
     faults = []
@@ -78,19 +91,28 @@ def include_faults(src: Path) -> list[str]:
         if layer not in CORE_LAYERS:
             faults.append(f"{name}: expected a folder of {CORE_LAYERS}, received {layer}")
             continue
-        for include in INCLUDE.finditer(code_of(path)):
-            beside = [path.parent] if include["bracket"] == '"' else []
-            for folder in [*beside, src, src / PUBLIC]:
-                target = (folder / include["path"]).resolve()
-                if target.is_file() and target.is_relative_to(src.resolve()):
-                    other = core_layer(target, src.resolve())
-                    break
-            else:
-                # Not there (yet), but named by its folder; <memory> is of the standard library.
-                other = include["path"].rpartition("/")[0].split("/")[0]
+        for include, target in included_files(path, src):
+            # A file that does not exist yet is named by its folder; <memory> has none.
+            folder = include.rpartition("/")[0].split("/")[0]
+            other = core_layer(src / target, src) if target else folder
             if other in CORE_LAYERS and CORE_LAYERS.index(other) > CORE_LAYERS.index(layer):
-                faults.append(f"{name}: {layer} includes {include['path']} of {other} above it")
+                faults.append(f"{name}: {layer} includes {include} of {other} above it")
     return faults
+
+
+def unit_of(path: Path) -> str:
+    """Return the unit of a file: a header and its sources, those of one system included."""
+    return str(path.with_name(re.sub(r"_(linux|windows)$", "", path.stem)))
+
+
+def unit_graph(src: Path) -> dict[str, set[str]]:
+    """Return which units each unit of the core includes, from its header or its sources."""
+    graph: dict[str, set[str]] = {}
+    for path in core_files(src):
+        unit = unit_of(path.relative_to(src))
+        targets = {unit_of(target) for _, target in included_files(path, src) if target}
+        graph.setdefault(unit, set()).update(targets - {unit})
+    return graph
 
 
 def mpi_faults(src: Path) -> list[str]:
@@ -187,6 +209,9 @@ class TestTheTree(unittest.TestCase):
     def test_no_core_layer_includes_one_above_it(self):
         self.assertEqual(include_faults(ROOT / "src"), [])
 
+    def test_no_cycle_between_units_of_the_core(self):
+        self.assertEqual(cycles(unit_graph(ROOT / "src")), [])
+
     def test_only_the_transport_knows_mpi(self):
         self.assertEqual(mpi_faults(ROOT / "src"), [])
 
@@ -254,6 +279,14 @@ class TestTheChecks(unittest.TestCase):
             "src/base/dtype.cc", '// #include "table/table.h"\n/*\n#include "c_api/a.h"\n*/\n'
         )
         self.assertEqual(include_faults(src), [])
+
+    def test_a_cycle_between_units_is_found_behind_a_forward_declaration(self):
+        src = self.sound_core()
+        self.assertEqual(cycles(unit_graph(src)), [])
+        self.write("src/table/cut.h", "class Table;\n")
+        self.write("src/table/cut_linux.cc", '#include "table/cut.h"\n#include "table/table.h"\n')
+        self.assertEqual(include_faults(src), [])
+        self.assertEqual(cycles(unit_graph(src)), ["table/table -> table/cut -> table/table"])
 
     def test_a_folder_without_a_rank_is_found(self):
         src = self.sound_core()

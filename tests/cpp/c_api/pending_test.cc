@@ -124,7 +124,7 @@ TEST(Pending, CallThatIsCancelledEndsTheOthersWithItsReason) {
     EXPECT_TRUE(
         Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("rank 0 gave the session up: KeyboardInterrupt")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: KeyboardInterrupt")) << MV_LastError();
   });
 }
 

@@ -23,8 +23,8 @@ TEST(Consistency, IsNothingInAsyncMode) {
 }
 
 TEST(Consistency, IsForWorkersAlone) {
-  const testing::NodeGroups groups({Role::kServer, Role::kAll});
-  EXPECT_EQ(Consistency::Make(kSync, ShapeOf(1), nullptr, nullptr, groups[0], "w", false), nullptr);
+  const testing::RankContexts ranks({Role::kServer, Role::kAll});
+  EXPECT_EQ(Consistency::Make(kSync, ShapeOf(1), nullptr, nullptr, ranks[0], "w", false), nullptr);
 }
 
 TEST(Consistency, IsThatOfTheMode) {

@@ -101,7 +101,7 @@ class StuckRank {
   std::thread polls_;
 };
 
-TEST(ControlChannel, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
+TEST(ControlChannel, WarnsOnceThatACallOfMpiHangs) {
   StuckRank rank;
   const std::string logged = rank.LoggedInTheEnd();
   EXPECT_NE(logged.find("rank 0 on host0 has been in a call of MPI for"), std::string::npos)
@@ -109,7 +109,7 @@ TEST(ControlChannel, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
   EXPECT_EQ(rank.Logged(), "");
 }
 
-TEST(ControlChannel, DoesNotTakeForTheNetworkThatItsRankWasStopped) {
+TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
   EXPECT_TRUE(Eventually([] {
     StuckRank rank;
     const int64_t limit = rank.failure_detector()->warns_after().count();
@@ -126,7 +126,7 @@ TEST(ControlChannel, DoesNotTakeForTheNetworkThatItsRankWasStopped) {
   }));
 }
 
-TEST(ControlChannel, SaysNothingOfCallsThatComeBack) {
+TEST(ControlChannel, IsQuietWhenCallsReturn) {
   std::promise<void> let;
   let.set_value();
   const auto group = Alone(std::make_unique<StandingMessenger>(let.get_future().share()));

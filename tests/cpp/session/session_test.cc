@@ -92,7 +92,7 @@ TEST(Close, OfASessionGivenUpIsQuietForWhoKnowsAndAnErrorForWhoDoesNot) {
     EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
     const Status first = Close(session);
     EXPECT_EQ(first.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(first, "rank 0 gave the session up: KeyboardInterrupt"));
+    EXPECT_TRUE(Contains(first, "rank 0 aborted the session: KeyboardInterrupt"));
   });
 }
 

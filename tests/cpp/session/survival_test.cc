@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "group/muster.h"
+#include "group/node_contribution.h"
 #include "support/jobs.h"
 #include "table/distributed_call.h"
 
@@ -146,17 +146,18 @@ TEST(Survival, EndsWithTheLastRankOfANode) {
   });
 }
 
-TEST(Muster, DropsWhatMakesNoSense) {
+TEST(LeaderExchange, DropsInvalidMessages) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
     Messenger* const messenger = session->group()->control_channel()->messenger();
     std::string sound;
-    ASSERT_TRUE(PackMuster(*session->group(), 0, 1, &sound));
+    ASSERT_TRUE(PackContribution(*session->group()->memory(), session->members(),
+                                 *session->group()->peers(), 0, 1, &sound));
     if (rank == 3) {
       for (size_t length = 0; length < sound.size(); length += 7) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound + "c").ok());
-      // Of a meeting that is over.
+      // The contribution to a collective that is complete.
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound).ok());
     }
     ASSERT_TRUE(testing::Barrier(session).ok());

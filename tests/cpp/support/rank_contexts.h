@@ -1,7 +1,7 @@
-// The ranks of one node, as objects of one process: each with a mapping of the control segment of
-// its own, as processes have it.
-#ifndef MULTIVERSO_TESTS_SUPPORT_NODE_GROUPS_H_
-#define MULTIVERSO_TESTS_SUPPORT_NODE_GROUPS_H_
+// The ranks of one node as objects of one process. Each maps the control segment itself, as a
+// process would.
+#ifndef MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
+#define MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
 
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@ using Roles = std::vector<Role>;
 
 inline Roles AllOf(int ranks) { return Roles(static_cast<size_t>(ranks), Role::kAll); }
 
-// What rank `rank` knows of a job of these roles on one node.
-// `like` is what they say of themselves otherwise.
+// The membership of rank `rank` in a job of these roles on one node. `like` has their other
+// options.
 inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = Hello()) {
   std::vector<std::string> hellos;
   for (const Role role : roles) {
@@ -36,46 +36,46 @@ inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = He
   return std::move(members.value());
 }
 
-// Of a session that goes on without lost ranks.
+// The options of a session that survives losses.
 inline Hello Surviving() {
   Hello hello;
   hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
   return hello;
 }
 
-class NodeGroups {
+class RankContexts {
  public:
-  // All ranks of these roles have joined, but for the last `outside`, whose processes may.
-  explicit NodeGroups(const Roles& roles, int outside = 0, const Hello& like = Hello())
+  // All ranks of these roles join, except the last `outside`, which may join later.
+  explicit RankContexts(const Roles& roles, int outside = 0, const Hello& like = Hello())
       : roles_(roles), like_(like) {
-    const int ranks = static_cast<int>(roles.size());
+    const int size = static_cast<int>(roles.size());
     control_ = std::move(
-        Segment::CreateShared(NodeMemory::ControlBytes(ranks) + NodeMemory::ScratchBytes(ranks))
+        Segment::CreateShared(NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(size))
             .value());
-    for (int rank = 0; rank < ranks - outside; ++rank) groups_.push_back(Join(rank));
+    for (int rank = 0; rank < size - outside; ++rank) ranks_.push_back(Join(rank));
   }
 
   // Joins, in this process or a child.
   std::unique_ptr<RankContext> Join(int rank) const {
     Result<Segment> mine = Segment::OpenShared(control_.locator());
     EXPECT_TRUE(mine.ok()) << mine.status().text();
-    auto group = RankContext::Join(std::move(mine.value()), MembersOf(roles_, rank, like_));
-    EXPECT_TRUE(group.ok()) << group.status().text();
-    return std::move(group.value());
+    auto joined = RankContext::Join(std::move(mine.value()), MembersOf(roles_, rank, like_));
+    EXPECT_TRUE(joined.ok()) << joined.status().text();
+    return std::move(joined.value());
   }
 
-  RankContext* operator[](int rank) const { return groups_[static_cast<size_t>(rank)].get(); }
-  int size() const { return static_cast<int>(groups_.size()); }
-  // The rank's object goes, as at the end of its session.
-  void Drop(int rank) { groups_[static_cast<size_t>(rank)].reset(); }
+  RankContext* operator[](int rank) const { return ranks_[static_cast<size_t>(rank)].get(); }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  // Destroys the rank's object, as at the end of its session.
+  void Drop(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
 
  private:
   Roles roles_;
   Hello like_;
   Segment control_;
-  std::vector<std::unique_ptr<RankContext>> groups_;
+  std::vector<std::unique_ptr<RankContext>> ranks_;
 };
 
 }  // namespace multiverso::testing
 
-#endif  // MULTIVERSO_TESTS_SUPPORT_NODE_GROUPS_H_
+#endif  // MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
