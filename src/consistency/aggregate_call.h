@@ -1,5 +1,5 @@
-// AggregateCall: what a worker brings to the first meeting of an aggregate, and the check that all
-// have made the same call.
+// AggregateCall: the payload that a worker contributes to the first allgather of an aggregate, and
+// the check that all workers made the same call.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATE_CALL_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATE_CALL_H_
 
@@ -15,14 +15,14 @@ struct AggregateCall {
   int64_t count;
   int32_t dtype;
   int32_t unused;
-  // A digest of those whose arrays this one sums, where that is decided before the meeting.
+  // A digest of the ranks whose arrays this one sums, if they are known before the allgather.
   uint64_t ranks;
 
-  // Arrives at the next meeting of the workers with this.
+  // Begins the workers' next allgather with this payload.
   void Announce(Group* workers) const;
-  // What a rank brought to the meeting just held.
+  // Returns the payload that a rank contributed to the last allgather.
   static AggregateCall Of(const Group& workers, int rank);
-  // Mismatch unless all who came to it brought the same.
+  // Returns a mismatch unless all participants contributed the same payload.
   static Status CheckSame(const Group& workers);
 };
 

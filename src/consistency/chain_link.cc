@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kFarewell = std::chrono::milliseconds(200);
 
-// MPI reports the end of the other side as an error of what was under way to or from it.
+// MPI reports the death of a peer as an error of the messages in flight to or from it.
 Status With(int rank, const Status& status) {
   if (status.code() != Code::kTransport) return status;
   PeerFault peer;
@@ -29,11 +29,11 @@ ChainLink::ChainLink(Messenger* messenger, int previous, int next, int tag, int6
 }
 
 ChainLink::~ChainLink() {
-  // Those who are to receive it are polling.
+  // The receivers are polling, so this wait is short.
   const Instant until = Clock::now() + kFarewell;
   while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
   for (Neighbour& side : sides_) {
-    // Memory that the transport may still use is better lost than used twice.
+    // Leaking memory that the transport may still use is better than reusing it.
     for (InFlightRequest& parcel : side.receives) {
       if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
     }

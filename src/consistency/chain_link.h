@@ -1,5 +1,5 @@
-// ChainLink: carries pieces of sums between the leader of a node and those of the nodes before and
-// after it in the chain.
+// ChainLink: carries pieces of sums between the leader of a node and the leaders of the previous
+// and the next node in the chain.
 #ifndef MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_
 #define MULTIVERSO_CONSISTENCY_CHAIN_LINK_H_
 
@@ -15,13 +15,13 @@
 
 namespace multiverso {
 
-// Used by one thread at a time. Nothing here waits.
+// Used by one thread at a time. No function waits.
 class ChainLink {
  public:
   enum Side { kPrevious = 0, kNext = 1 };
 
-  // Between this rank and those two, of which one may be -1, with a tag that nothing else between
-  // them uses. Pieces take up to `room` bytes.
+  // Connects this rank with `previous` and `next`, one of which may be -1, using a tag that nothing
+  // else between them uses. Pieces take up to `room` bytes.
   ChainLink(Messenger* messenger, int previous, int next, int tag, int64_t room);
   ~ChainLink();
   ChainLink(const ChainLink&) = delete;
@@ -30,21 +30,22 @@ class ChainLink {
   bool has(Side side) const { return sides_[side].rank >= 0; }
   int rank(Side side) const { return sides_[side].rank; }
 
-  // The next piece that has come from there, or null.
+  // Takes the next piece that has arrived from that side; null if there is none.
   Status Take(Side from, std::unique_ptr<ChainPiece>* piece);
-  // Whether few enough are under way there.
+  // Whether few enough pieces are in flight to that side.
   bool CanSend(Side to) const { return sides_[to].sends.size() < kWindow; }
   Status Send(Side to, std::unique_ptr<ChainPiece> piece);
-  // Lets what is being sent move on.
+  // Makes progress with the sends in flight.
   Status Advance();
   bool AllSent() const { return sides_[0].sends.empty() && sides_[1].sends.empty(); }
 
-  // Pieces are used again.
+  // Returns memory for a piece; pieces are reused.
   std::unique_ptr<ChainPiece> NewPiece();
   void Recycle(std::unique_ptr<ChainPiece> piece) { free_.push_back(std::move(piece)); }
 
  private:
-  // Pieces under way each way to or from each side: the network always has something to do.
+  // The number of pieces in flight in each direction to or from each side, which keeps the network
+  // busy.
   static constexpr size_t kWindow = 4;
 
   struct InFlightRequest {
@@ -53,7 +54,7 @@ class ChainLink {
   };
   struct Neighbour {
     int rank = -1;
-    std::deque<InFlightRequest> receives;  // in the order in which pieces come
+    std::deque<InFlightRequest> receives;  // in the order in which pieces arrive
     std::list<InFlightRequest> sends;
   };
 

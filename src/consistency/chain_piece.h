@@ -1,9 +1,8 @@
 // ChainPiece: a part of a sum over the nodes, as it travels along the chain of their leaders.
 //
-// A sum is cut into segments, the units in which rows are named on the way: a row, or, of a row
-// that is longer than a piece, a part of one. A piece covers some neighbouring segments, either
-// with values for all of them or with values for those that are listed. The pieces of a sum come in
-// order and leave nothing out.
+// A sum is divided into segments, the units that identify rows on the way: a row, or a part of a
+// row that is longer than a piece. A piece covers consecutive segments, with values either for all
+// of them or for those that it lists. The pieces of a sum arrive in order and without gaps.
 #ifndef MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
 #define MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
 
@@ -13,7 +12,7 @@
 
 namespace multiverso {
 
-// One that a piece lists, and of how many workers' deltas its values are the sum.
+// A segment that a piece lists, and the number of workers' deltas in the sum of its values.
 struct ListedSegment {
   uint64_t number : 44;
   uint64_t terms : 20;
@@ -24,21 +23,21 @@ struct ListedSegment {
 // Travels as bytes, before the listed segments and the values.
 struct PieceHeader {
   uint32_t magic = 0;
-  uint32_t is_listed = 0;  // else it has values for every segment
-  uint32_t is_end = 0;     // no sums come from `round` on, and this piece is of none
-  uint32_t terms = 0;      // of the values of every segment, unless listed
+  uint32_t is_listed = 0;  // otherwise it has values for every segment
+  uint32_t is_end = 0;     // no sums follow from `round` on, and this piece carries none
+  uint32_t terms = 0;      // terms of the values of every segment, unless listed
   int64_t table = 0;
   uint64_t round = 0;
-  int64_t first = 0;  // segments first to end - 1
+  int64_t first = 0;  // covers segments first to end - 1
   int64_t end = 0;
-  int64_t count = 0;  // of listed segments
+  int64_t count = 0;  // number of listed segments
 };
 
 // The segments of a table.
 class SegmentGrid {
  public:
   SegmentGrid() = default;
-  // Rows of `columns` elements of `element_bytes`, in pieces of about `piece_bytes`.
+  // Divides rows of `columns` elements of `element_bytes` into pieces of about `piece_bytes`.
   SegmentGrid(int64_t rows, int64_t columns, int64_t element_bytes, int64_t piece_bytes)
       : columns_(columns), element_bytes_(element_bytes), piece_bytes_(piece_bytes) {
     width_ = columns;
@@ -51,13 +50,13 @@ class SegmentGrid {
   int64_t per_row() const { return per_row_; }
   int64_t piece_bytes() const { return piece_bytes_; }
   int64_t element_bytes() const { return element_bytes_; }
-  // The element that a segment begins with; that of segments() is the end of the table.
+  // Returns the first element of a segment; for segments(), the end of the table.
   int64_t Element(int64_t segment) const {
     return segment / per_row_ * columns_ + segment % per_row_ * width_;
   }
   int64_t Elements(int64_t first, int64_t end) const { return Element(end) - Element(first); }
   int64_t Bytes(int64_t first, int64_t end) const { return Elements(first, end) * element_bytes_; }
-  // The last of the segments from `first` on whose values fit a piece, plus 1.
+  // Returns one past the last segment whose values, from `first` on, fit in a piece.
   int64_t EndOfPiece(int64_t first) const {
     const int64_t fit = piece_bytes_ / (width_ * element_bytes_);
     return first + fit < segments_ ? first + fit : segments_;
@@ -67,15 +66,16 @@ class SegmentGrid {
   int64_t columns_ = 1;
   int64_t element_bytes_ = 1;
   int64_t piece_bytes_ = 1;
-  int64_t width_ = 1;  // most elements of a segment
+  int64_t width_ = 1;  // largest number of elements in a segment
   int64_t per_row_ = 1;
   int64_t segments_ = 0;
 };
 
-// Header, list and values in one piece of memory, so that it travels as one message.
+// Header, list and values in one block of memory, so that a piece travels as one message.
 class ChainPiece {
  public:
-  // Memory for pieces of such values: list and values together take no more, but for one segment.
+  // Returns the memory for pieces of such values. List and values together take no more than that,
+  // except for one segment.
   static int64_t RoomFor(int64_t piece_bytes) {
     return static_cast<int64_t>(sizeof(PieceHeader) + sizeof(ListedSegment)) + piece_bytes;
   }
@@ -91,13 +91,13 @@ class ChainPiece {
   const ListedSegment* listed() const {
     return reinterpret_cast<const ListedSegment*>(bytes_.data() + sizeof(PieceHeader));
   }
-  // After as many segments as the header says.
+  // The values follow the number of segments that the header states.
   char* values() { return reinterpret_cast<char*>(listed() + header()->count); }
   const char* values() const { return reinterpret_cast<const char*>(listed() + header()->count); }
 
   char* data() { return bytes_.data(); }
   int64_t room() const { return static_cast<int64_t>(bytes_.size()); }
-  // Of the message.
+  // The size of the message.
   int64_t bytes = 0;
 
  private:

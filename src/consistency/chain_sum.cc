@@ -111,7 +111,7 @@ void ChainSum::MakeWhole(int64_t first, int64_t end, ChainPiece* out) const {
 }
 
 void ChainSum::MakeListed(int64_t end, ChainPiece* out) {
-  // First which segments, so that it is known where the values begin.
+  // The segments are determined first, because the values begin after their list.
   ahead_ = sources_;
   const auto next = [this] {
     int64_t segment = kNone;

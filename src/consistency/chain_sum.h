@@ -1,6 +1,6 @@
-// ChainSum: adds what the workers of a node contribute to a round onto what came from the nodes
-// before it, so that in the end each element is the sum over all workers in worker order, whatever
-// the split of the workers over nodes. The first term is taken as it is: a sum that began at 0
+// ChainSum: adds the contributions of a node's workers in a round to the partial sum from the
+// previous nodes. In the end each element is the sum over all workers in worker order, however the
+// workers are distributed over nodes. The first term is copied, because a sum that starts at 0
 // would turn -0 into 0.
 #ifndef MULTIVERSO_CONSISTENCY_CHAIN_SUM_H_
 #define MULTIVERSO_CONSISTENCY_CHAIN_SUM_H_
@@ -14,26 +14,26 @@
 
 namespace multiverso {
 
-// Used by one thread at a time. As long as every worker adds to the whole table, pieces have values
-// for all their segments; from the first worker on that names rows they list them, since then each
-// segment may be the sum of another number of deltas.
+// Used by one thread at a time. While every worker adds to the whole table, pieces have values for
+// all of their segments. From the first worker on that names rows, pieces list their segments,
+// since each segment may then be the sum of a different number of deltas.
 class ChainSum {
  public:
   ChainSum(const SegmentGrid& grid, DType dtype) : grid_(grid), dtype_(dtype) {}
 
-  // The contributions of this node, in worker order. Pieces are then passed in their order.
+  // Sets the contributions of this node, in worker order. Pieces are then passed in their order.
   void Begin(std::vector<Contribution> contributions);
 
-  // Whether the sum of what came and the contributions has room where the former is.
+  // Whether the sum of the received piece and the contributions fits into the received piece.
   bool CanAddTo(const ChainPiece& piece) const;
   void AddTo(ChainPiece* piece) const;
-  // Makes the piece that begins with segment `first` and ends with `end` or before: of what came,
-  // or of nothing if that is null, and the contributions. What came ends with `end`, and is passed
-  // again until what is made does too.
+  // Makes the piece that begins with segment `first` and ends at or before `end`, from the received
+  // piece (or nothing, if `came` is null) and the contributions. The received piece ends at `end`
+  // and is passed again until the result ends there too.
   void Make(const ChainPiece* came, int64_t first, int64_t end, ChainPiece* out);
 
  private:
-  // A reader of something with values for segments. It stands at one of them.
+  // Reads a source of values segment by segment.
   class Source {
    public:
     Source(const SegmentGrid& grid, const Contribution& contribution);
@@ -47,12 +47,12 @@ class ChainSum {
 
    private:
     const SegmentGrid* grid_;
-    const int64_t* row_ids_ = nullptr;       // either of rows,
-    const ListedSegment* listed_ = nullptr;  // or of such,
-    int64_t index_ = 0;                      // or of all: then this is the segment
-    int64_t count_ = 0;                      // where the index ends
-    int64_t part_ = 0;                       // of a row
-    const char* values_;                     // of the segment
+    const int64_t* row_ids_ = nullptr;       // row ids, for a source of rows
+    const ListedSegment* listed_ = nullptr;  // or listed segments
+    int64_t index_ = 0;   // the index; for a source of all segments, also the segment
+    int64_t count_ = 0;   // the end of the index
+    int64_t part_ = 0;    // part of a row
+    const char* values_;  // values of the segment
     int64_t terms_ = 1;
   };
 
@@ -64,7 +64,7 @@ class ChainSum {
   DType dtype_;
   bool has_rows_ = false;
   std::vector<Contribution> contributions_;
-  std::vector<Source> sources_;  // what came, if it goes on, and the contributions
+  std::vector<Source> sources_;  // the received piece, if it has more, and the contributions
   bool came_goes_on_ = false;
   std::vector<Source> ahead_;
 };

@@ -10,21 +10,21 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d56434c;
-// Every leader writes to every other one, so the more there are the rarer.
+// Every leader writes to every other leader, so the interval grows with their number.
 constexpr std::chrono::milliseconds kInterval{10};
 constexpr std::chrono::milliseconds kIntervalPerNode{1};
-// How long a rank stands in a meeting before others are told, and how often that is looked at.
-constexpr auto kStandsFor = std::chrono::milliseconds(100);
+// How long a rank waits in a collective before other nodes are told, and how often that is checked.
+constexpr auto kWaitsFor = std::chrono::milliseconds(100);
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr uint64_t kTurnsBetween = WorkerClocks::kTurnsKept / 4;
 
-// A message is this, then the tables, each with its entries, then the standing ranks.
+// A message is this header, the tables, each with its entries, and the waiting ranks.
 struct Header {
   uint32_t magic;
   int32_t sender;
   uint32_t tables;
-  uint32_t standing;
+  uint32_t waiting;
   uint64_t is_last;
 };
 struct TableHeader {
@@ -33,12 +33,12 @@ struct TableHeader {
 };
 struct Entry {
   int64_t worker;
-  WorkerClocks::Reading reading;
+  WorkerClocks::Snapshot snapshot;
 };
 
 }  // namespace
 
-struct ClockExchange::Standing {
+struct ClockExchange::WaitingRank {
   int32_t rank = 0;
   int32_t group = 0;
   uint64_t kind = 0;
@@ -81,23 +81,23 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
     for (int64_t k = 0; k < table.entries; ++k) {
       Entry entry{};
       if (!ReadRaw(bytes, &at, &entry)) return false;
-      if (found == tables.end()) continue;  // it has been released here
+      if (found == tables.end()) continue;  // the table has been released here
       WorkerClocks* const clocks = found->second->clocks();
       if (entry.worker < 0 || entry.worker >= clocks->workers()) return false;
       const auto worker = static_cast<int>(entry.worker);
       if (members.node_of(clocks->rank_of(worker)) != node) return false;
-      clocks->Note(worker, entry.reading);
+      clocks->Merge(worker, entry.snapshot);
     }
   }
-  for (uint32_t i = 0; i < header.standing; ++i) {
-    Standing standing;
-    if (!ReadRaw(bytes, &at, &standing) || standing.rank < 0 || standing.rank >= members.size() ||
-        members.node_of(standing.rank) != node || standing.group < 0 ||
-        standing.group >= kSpanningGroups) {
+  for (uint32_t i = 0; i < header.waiting; ++i) {
+    WaitingRank waiting;
+    if (!ReadRaw(bytes, &at, &waiting) || waiting.rank < 0 || waiting.rank >= members.size() ||
+        members.node_of(waiting.rank) != node || waiting.group < 0 ||
+        waiting.group >= kSpanningGroups) {
       return false;
     }
-    group_->peers()->RecordWaiting(standing.rank, standing.group,
-                                   static_cast<CollectiveKind>(standing.kind), standing.sequences);
+    group_->peers()->RecordWaiting(waiting.rank, waiting.group,
+                                   static_cast<CollectiveKind>(waiting.kind), waiting.sequences);
   }
   if (at != bytes.size()) return false;
   if (header.is_last != 0) last_came_[static_cast<size_t>(node)] = true;
@@ -108,8 +108,8 @@ bool ClockExchange::IsClosed() const {
   return last_sent_ && std::count(last_came_.begin(), last_came_.end(), false) == 0;
 }
 
-std::vector<ClockExchange::Standing> ClockExchange::FindStanding(Instant now) {
-  std::vector<Standing> all;
+std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) {
+  std::vector<WaitingRank> all;
   if (now < looked_at_ + kLook) return all;
   looked_at_ = now;
   for (int local = 0; local < group_->members().num_ranks_here(); ++local) {
@@ -123,15 +123,15 @@ std::vector<ClockExchange::Standing> ClockExchange::FindStanding(Instant now) {
         seen = Seen{number, now, false};
         continue;
       }
-      if (seen.is_told || now < seen.since + kStandsFor) continue;
+      if (seen.is_told || now < seen.since + kWaitsFor) continue;
       seen.is_told = true;
-      Standing standing;
-      standing.rank = group_->members().rank_of(local);
-      standing.group = group;
-      standing.kind = static_cast<uint64_t>(slot.group[group].SlotFor(number).kind());
-      for (int i = 0; i < kGroups; ++i) standing.sequences[i] = slot.group[i].sequence.load();
-      standing.sequences[group] = number;
-      all.push_back(standing);
+      WaitingRank waiting;
+      waiting.rank = group_->members().rank_of(local);
+      waiting.group = group;
+      waiting.kind = static_cast<uint64_t>(slot.group[group].SlotFor(number).kind());
+      for (int i = 0; i < kGroups; ++i) waiting.sequences[i] = slot.group[i].sequence.load();
+      waiting.sequences[group] = number;
+      all.push_back(waiting);
     }
   }
   return all;
@@ -142,14 +142,14 @@ std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count,
   read_.clear();
   for (const auto& [id, rounds] : tables) {
     WorkerClocks* const clocks = rounds->clocks();
-    std::vector<WorkerClocks::Reading>& sent = sent_[id];
+    std::vector<WorkerClocks::Snapshot>& sent = sent_[id];
     sent.resize(clocks->here().size());
     std::string entries;
-    std::vector<WorkerClocks::Reading> read;
+    std::vector<WorkerClocks::Snapshot> read;
     for (size_t i = 0; i < clocks->here().size(); ++i) {
       const int worker = clocks->here()[i];
-      read.push_back(clocks->Read(worker));
-      const WorkerClocks::Reading& now = read.back();
+      read.push_back(clocks->TakeSnapshot(worker));
+      const WorkerClocks::Snapshot& now = read.back();
       if (now == sent[i]) continue;
       AppendRaw(Entry{worker, now}, &entries);
       *urgent = *urgent || now.finished != sent[i].finished ||
@@ -168,29 +168,30 @@ std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count,
 Status ClockExchange::Send(const RoundsByTable& tables) {
   if (last_sent_) return Status::Ok();
   const Instant now = Clock::now();
-  // Before the clocks: what a rank did before it went to stand there has to go with it.
-  const std::vector<Standing> standing = FindStanding(now);
-  Header header{kMagic, group_->members().rank(), 0, static_cast<uint32_t>(standing.size()),
+  // This comes before the clocks, because what a rank did before it began to wait has to travel
+  // with that fact.
+  const std::vector<WaitingRank> waiting = FindWaiting(now);
+  Header header{kMagic, group_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
                 is_closing_ ? uint64_t{1} : 0};
-  bool urgent = !standing.empty() || is_closing_;
+  bool urgent = !waiting.empty() || is_closing_;
   const std::string changes = Changes(tables, &header.tables, &urgent);
-  has_news_ = !changes.empty();
+  has_changes_ = !changes.empty();
   if (!urgent && (changes.empty() || now < sent_at_ + interval_)) return Status::Ok();
   std::string bytes;
   AppendRaw(header, &bytes);
   bytes += changes;
-  for (const Standing& one : standing) AppendRaw(one, &bytes);
+  for (const WaitingRank& one : waiting) AppendRaw(one, &bytes);
   const Membership& members = group_->members();
   for (int node = 0; node < group_->members().num_nodes(); ++node) {
     if (node == members.node()) continue;
     const Status posted =
         group_->control_channel()->messenger()->Post(members.leader_of(node), kClockTag, bytes);
-    // Who has died needs no clocks, and who waits for its rounds looks whether it has.
+    // A rank's death needs no clocks; a worker that waits for its rounds checks for deaths itself.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }
   for (auto& [id, read] : read_) sent_[id] = std::move(read);
   read_.clear();
-  has_news_ = false;
+  has_changes_ = false;
   last_sent_ = is_closing_;
   sent_at_ = now;
   return Status::Ok();

@@ -1,9 +1,9 @@
-// ClockExchange: tells the other nodes how far the workers of this one have come, and keeps the
-// clocks that this node has of theirs up to date (WorkerClocks).
+// ClockExchange: tells the other nodes how far the workers of this node have come, and keeps this
+// node's copy of the other nodes' clocks up to date (WorkerClocks).
 //
-// The leaders of the nodes write to each other: at once where somebody may be waiting for it, else
-// now and then, and only what has changed. What a leader says of a rank that stands in a meeting,
-// waiting for others, goes with it, so that whoever reads that knows all that the rank did before.
+// The leaders of the nodes write to each other: immediately if a worker may be waiting, otherwise
+// periodically, and only what has changed. The fact that a rank waits in a collective travels with
+// the clocks, so a reader of that fact also knows all calls that the rank made before.
 #ifndef MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
 #define MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
 
@@ -22,26 +22,26 @@ namespace multiverso {
 
 using RoundsByTable = std::map<int64_t, std::shared_ptr<NodeRounds>>;
 
-// Of the leader of a node. Used by one thread at a time.
+// Belongs to the leader of a node. Used by one thread at a time.
 class ClockExchange {
  public:
   explicit ClockExchange(RankContext* group);
 
-  // Takes in what has come; *any if there was something.
+  // Handles the messages that have arrived; sets *any if there were some.
   Status Receive(const RoundsByTable& tables, bool* any);
-  // Sends what is due.
+  // Sends the messages that are due.
   Status Send(const RoundsByTable& tables);
-  // Whether there is something to tell that has not been sent.
-  bool HasNews() const { return has_news_; }
+  // Whether there are changes that have not been sent.
+  bool HasChanges() const { return has_changes_; }
   void Forget(int64_t table) { sent_.erase(table); }
-  // Nothing changes any more: what is sent next is the last.
+  // Announces that nothing changes any more: the next message is the last one.
   void Close() { is_closing_ = true; }
-  // Whether the last has been sent, and that of all others has come: messages of one leader to
-  // another come in order, so that none is under way then.
+  // Whether the last message has been sent and the last messages of all others have arrived.
+  // Messages from one leader to another arrive in order, so no message is in flight then.
   bool IsClosed() const;
 
  private:
-  struct Standing;
+  struct WaitingRank;
   struct Seen {
     uint64_t number = 0;
     Instant since;
@@ -49,22 +49,24 @@ class ClockExchange {
   };
 
   bool Handle(const std::string& bytes, const RoundsByTable& tables);
-  // Ranks of this node that have stood in a meeting for a while; false if they are not due.
-  std::vector<Standing> FindStanding(Instant now);
-  // The clocks that have changed; *urgent if somebody may be waiting for them.
+  // Returns the ranks of this node that have waited in a collective for a while; false if no check
+  // is due.
+  std::vector<WaitingRank> FindWaiting(Instant now);
+  // Packs the clocks that have changed; sets *urgent if a worker may be waiting for them.
   std::string Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent);
 
   RankContext* group_;
   std::chrono::milliseconds interval_;
   Instant sent_at_{};
   Instant looked_at_{};
-  bool has_news_ = false;
+  bool has_changes_ = false;
   bool is_closing_ = false;
   bool last_sent_ = false;
-  std::vector<bool> last_came_;                                 // by node
-  std::map<int64_t, std::vector<WorkerClocks::Reading>> sent_;  // by table, of the workers here
-  std::map<int64_t, std::vector<WorkerClocks::Reading>> read_;  // to be sent
-  std::vector<std::vector<Seen>> seen_;                         // by rank of this node and circle
+  std::vector<bool> last_came_;  // by node
+  std::map<int64_t, std::vector<WorkerClocks::Snapshot>>
+      sent_;  // by table, of the workers on this node
+  std::map<int64_t, std::vector<WorkerClocks::Snapshot>> read_;  // to be sent
+  std::vector<std::vector<Seen>> seen_;                          // by rank of this node and group
 };
 
 }  // namespace multiverso

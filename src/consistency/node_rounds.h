@@ -1,4 +1,4 @@
-// NodeRounds: what the leader of a node does for the rounds of one table, in a session that spans
+// NodeRounds: the work of a node's leader for the rounds of one table, in a session that spans
 // nodes.
 #ifndef MULTIVERSO_CONSISTENCY_NODE_ROUNDS_H_
 #define MULTIVERSO_CONSISTENCY_NODE_ROUNDS_H_
@@ -16,29 +16,30 @@ namespace multiverso {
 // Used by one thread at a time.
 class NodeRounds {
  public:
-  // Over the memory that Consistency::Make is over. Null unless this rank leads a node with
-  // workers, and the mode has rounds.
+  // Uses the same memory as the table's consistency object. Returns null unless this rank leads a
+  // node with workers and the mode has rounds.
   static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, int64_t table,
                                           const StagedShape& shape, char* base, Shard* shard,
                                           RankContext* group, const std::string& table_name);
 
-  // Its clocks are exchanged with the other nodes.
+  // The clocks that are exchanged with the other nodes.
   WorkerClocks* clocks() { return &clocks_; }
-  // In sync mode; in bounded staleness an add is news that others wait for.
+  // Whether the node has a replica, as in sync mode. With bounded staleness other workers wait for
+  // the adds themselves.
   bool IsReplicated() const { return chain_ != nullptr; }
 
   Status Poll(bool* any) { return chain_ == nullptr ? Status::Ok() : chain_->Poll(any); }
-  // The session was given up. Rounds that were complete before end well on all nodes.
+  // Completes rounds on all nodes that were complete before the session was aborted.
   Status PollTotals() { return chain_ == nullptr ? Status::Ok() : chain_->PollTotals(); }
-  // Whether something that is waited for may come any moment.
-  bool Awaits() const { return clocks_.AnybodySleeps() || (chain_ != nullptr && chain_->Awaits()); }
-  // The workers of this node make no more calls; and whether those of all nodes do not either, and
-  // nothing is under way.
+  // Whether a message that a worker waits for may arrive at any moment.
+  bool Awaits() const { return clocks_.HasSleepers() || (chain_ != nullptr && chain_->Awaits()); }
+  // Close announces that the workers of this node make no more calls. IsClosed tells whether this
+  // holds for all nodes and nothing is in flight.
   void Close() {
     if (chain_ != nullptr) chain_->Close();
   }
   bool IsClosed() const { return chain_ == nullptr || chain_->IsClosed(); }
-  // Whether no rank of any node has the table any more.
+  // Whether no rank of any node holds the table any more.
   bool IsReleased() const;
 
  private:

@@ -9,12 +9,11 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d564348;
-// Large enough for full speed, small enough that it is soon at the next node and still in the cache
-// there.
+// Large enough for full speed, small enough to reach the next node soon and still be in its cache.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 // Elements applied at a time, so that they stay in the first-level cache.
 constexpr int64_t kAtATime = 4096;
-// Pieces passed on before others get their turn.
+// The number of pieces passed on before other tables continue.
 constexpr int kPieces = 8;
 
 SegmentGrid GridOf(const StagedShape& shape) {
@@ -94,7 +93,7 @@ Status RoundChain::StepDown(bool* any) {
     if (is_closing_ && link_.has(ChainLink::kPrevious) && !is_end_known_ && input_ == nullptr) {
       MV_RETURN_IF_NOT_OK(TakeInput(any));
     }
-    return SayEnd(any);
+    return AnnounceEnd(any);
   }
   is_open_ = true;
   const bool is_last = !link_.has(ChainLink::kNext);
@@ -121,7 +120,7 @@ Status RoundChain::StepDown(bool* any) {
 }
 
 Status RoundChain::TakeInput(bool* came) {
-  // Only where pieces may come: of round summed_, or the end before it.
+  // Pieces are taken only where they may arrive: those of round summed_, or the end before it.
   MV_RETURN_IF_NOT_OK(link_.Take(ChainLink::kPrevious, &input_));
   if (input_ == nullptr) return Status::Ok();
   *came = true;
@@ -136,15 +135,15 @@ Status RoundChain::TakeInput(bool* came) {
 
 bool RoundChain::NothingMoreFromHere() const {
   return std::all_of(clocks_->here().begin(), clocks_->here().end(), [&](int worker) {
-    // In this order: once a worker has finished, its clock stands still.
+    // The order matters: once a worker has finished, its clock no longer changes.
     return (is_closing_ || clocks_->has_finished(worker)) && clocks_->adds(worker) <= summed_;
   });
 }
 
-Status RoundChain::SayEnd(bool* any) {
-  if (end_said_ || !NothingMoreFromHere()) return Status::Ok();
+Status RoundChain::AnnounceEnd(bool* any) {
+  if (end_announced_ || !NothingMoreFromHere()) return Status::Ok();
   if (link_.has(ChainLink::kPrevious) && !is_end_known_) return Status::Ok();
-  end_said_ = true;
+  end_announced_ = true;
   *any = true;
   const bool is_last = !link_.has(ChainLink::kNext);
   is_closed_ = is_last;
@@ -175,8 +174,8 @@ std::unique_ptr<ChainPiece> RoundChain::MakePiece() {
 Status RoundChain::StepUp(bool* any) {
   if (!link_.has(ChainLink::kNext)) return Status::Ok();
   if (link_.has(ChainLink::kPrevious) && !link_.CanSend(ChainLink::kPrevious)) return Status::Ok();
-  // A node that has no part in the rounds any more learns of them from what comes.
-  const bool is_due = applied_ < summed_ || is_open_ || end_said_;
+  // A node that takes no further part in the rounds learns of them from the pieces that arrive.
+  const bool is_due = applied_ < summed_ || is_open_ || end_announced_;
   if (!is_due || is_closed_) return Status::Ok();
   std::unique_ptr<ChainPiece> piece;
   MV_RETURN_IF_NOT_OK(link_.Take(ChainLink::kNext, &piece));
@@ -191,7 +190,7 @@ Status RoundChain::StepUp(bool* any) {
 }
 
 Status RoundChain::PassBack(std::unique_ptr<ChainPiece> piece) {
-  // It stays where it is until the link is asked to go on.
+  // The piece stays in place until the link makes progress.
   const ChainPiece* const total = piece.get();
   if (!link_.has(ChainLink::kPrevious)) {
     Apply(*total);
@@ -207,7 +206,7 @@ void RoundChain::Apply(const ChainPiece& piece) {
   const PieceHeader& header = *piece.header();
   if (header.first == 0) {
     memory_.words()->begun.store(applied_ + 1, std::memory_order_relaxed);
-    // Who reads without taking part must not see a change before this.
+    // A reader that takes no part in the round must not see a change before this.
     std::atomic_thread_fence(std::memory_order_release);
   }
   if (header.is_listed == 0) {
@@ -269,7 +268,7 @@ Status RoundChain::Check(const ChainPiece& piece, ChainLink::Side from, uint64_t
   if (is_sound()) return Status::Ok();
   return Status(Code::kTransport,
                 StrCat("rank ", link_.rank(from), " sent ", piece.bytes,
-                       " bytes that are no piece of ", clocks_->RoundName(round)));
+                       " bytes that are not a valid piece of ", clocks_->RoundName(round)));
 }
 
 }  // namespace multiverso

@@ -1,18 +1,19 @@
 // RoundChain: sums the rounds of a table over nodes, and applies them to this node's replica.
 //
-// The leaders of the nodes that have workers are a chain, in worker order. When all workers of the
-// first node have made their add of a round, its leader sums what they staged, in worker order, and
-// sends it on; each next leader adds its own workers' deltas, one after the other, and the last one
-// has the total, which goes back the same way. So the sum of each element is the one that a single
-// node makes, term by term, and all replicas get the same bits. The sum travels in pieces that
-// follow each other, so that all links are busy at once, and what crosses them does not depend on
-// the number of workers. A leader does this as soon as its workers have passed a round, whether or
-// not anybody waits: a round needs everybody's delta and nobody's presence.
+// The leaders of the nodes that have workers form a chain, in worker order. When all workers of the
+// first node have made their add of a round, its leader sums their staged deltas in worker order
+// and sends the sum to the next node. Each further leader adds its own workers' deltas, one after
+// the other. The last one has the total, which travels back along the chain. So each element is
+// summed in the same order as on a single node, term by term, and all replicas are bitwise
+// identical. The sum travels in consecutive pieces, so all links are busy at once, and the traffic
+// does not depend on the number of workers. A leader starts as soon as its workers have passed a
+// round, whether or not a call waits: a round needs every worker's delta, but no worker has to be
+// in a call.
 //
-// A node whose workers have all finished passes on what comes. The first nodes of the chain, once
-// they have nothing to pass on, say so, and the rounds begin behind them. In the end all say so,
-// and the last one says how many rounds there were, which goes back as the totals do: then nothing
-// is under way any more.
+// A node whose workers have all finished passes on the pieces that it receives. When the first
+// nodes of the chain have nothing to pass on they announce their end, and later rounds begin behind
+// them. Finally all nodes have done so, and the last one sends the number of rounds back along the
+// path of the totals: then nothing is in flight.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_CHAIN_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_CHAIN_H_
 
@@ -31,41 +32,41 @@
 
 namespace multiverso {
 
-// Of the leader of a node. Used by one thread at a time; nothing here waits.
+// Belongs to the leader of a node. Used by one thread at a time; no function waits.
 class RoundChain {
  public:
   RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory, WorkerClocks* clocks,
              Shard* shard, RankContext* group);
 
-  // Goes on; *any if there was something to do.
+  // Makes progress; sets *any if there was work.
   Status Poll(bool* any);
-  // The same, but begins nothing new: takes in the totals that come, and passes them on.
+  // Receives totals and passes them on without beginning a new sum.
   Status PollTotals();
   // Whether a message of another leader is due.
   bool Awaits() const { return IsAtWork() || applied_ < summed_; }
-  // The workers of this node make no more adds.
+  // Announces that the workers of this node make no more adds.
   void Close() { is_closing_ = true; }
-  // Whether all nodes have done so, and nothing is under way.
+  // Whether all nodes have announced their end and nothing is in flight.
   bool IsClosed() const { return is_closed_ && link_.AllSent(); }
 
  private:
-  // One piece of the sum over the nodes before this one and its own.
+  // Handles one piece of the sum over the previous nodes and this one.
   Status StepDown(bool* any);
-  // One piece of the total.
+  // Handles one piece of the total.
   Status StepUp(bool* any);
   bool Open();
-  // In the middle of a sum; not just ready to pass one on.
+  // Whether a sum is partly done, rather than ready to be passed on.
   bool IsAtWork() const { return is_open_ && (contributes_ || next_ > 0 || input_ != nullptr); }
   Status TakeInput(bool* came);
-  // Tells the next node, or as the last one those before, if no more comes.
-  Status SayEnd(bool* any);
+  // Announces the end to the next node, or from the last node to the previous ones.
+  Status AnnounceEnd(bool* any);
   bool NothingMoreFromHere() const;
   std::unique_ptr<ChainPiece> MakePiece();
-  // Of the total: applies it and passes it back.
+  // Applies a piece of the total and passes it back.
   Status PassBack(std::unique_ptr<ChainPiece> piece);
   void Apply(const ChainPiece& piece);
   void ApplyRange(int64_t first, int64_t count, int64_t terms, const char* values);
-  // Whether the piece is the next of that round; nothing in it is believed.
+  // Checks that the piece is the next one of that round. Its content is not trusted.
   Status Check(const ChainPiece& piece, ChainLink::Side from, uint64_t round, int64_t first) const;
 
   int64_t table_;
@@ -78,21 +79,21 @@ class RoundChain {
   ChainSum sum_;
   std::vector<char> scratch_;
 
-  // Of the sum.
-  uint64_t summed_ = 0;   // rounds
+  // State of the sum.
+  uint64_t summed_ = 0;   // rounds summed
   bool is_open_ = false;  // in the middle of round summed_
-  bool expects_ = false;  // pieces of it from the node before
+  bool expects_ = false;  // pieces of it from the previous node
   bool contributes_ = false;
-  int64_t next_ = 0;  // segment
+  int64_t next_ = 0;  // next segment
   std::unique_ptr<ChainPiece> input_;
-  bool is_end_known_ = false;  // of what comes from the node before
+  bool is_end_known_ = false;  // whether the end of the previous node's pieces is known
   uint64_t end_ = 0;
-  bool end_said_ = false;
-  // Of the total.
+  bool end_announced_ = false;
+  // State of the total.
   uint64_t applied_ = 0;
   int64_t next_to_apply_ = 0;
   bool is_closing_ = false;
-  bool is_closed_ = false;  // all totals have come and been passed on
+  bool is_closed_ = false;  // all totals have arrived and been passed on
 };
 
 }  // namespace multiverso

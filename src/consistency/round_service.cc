@@ -36,7 +36,7 @@ bool RoundService::Poll() {
   if (!guard.owns_lock()) return false;
   if (failure_.is_set()) AbortIf(failure_.Get());
   if (group_->state()->IsAborted() || failure_.is_set()) {
-    // What fails now has no consequence any more.
+    // Failures at this point have no consequences.
     for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
     return false;
   }
@@ -49,7 +49,7 @@ bool RoundService::Poll() {
 
 void RoundService::AbortIf(const Status& status) {
   if (status.ok() || status.pending() || group_->state()->IsAborted()) return;
-  // Whoever waits names those who have gone.
+  // Waiting calls name the lost ranks themselves.
   if (MayMeanLoss(status) && group_->peers()->AnyLost()) return;
   group_->state()->AbortInBackground(status);
 }
@@ -62,7 +62,7 @@ Status RoundService::PollAll(bool* any) {
     awaits = awaits || rounds->Awaits();
   }
   MV_RETURN_IF_NOT_OK(clocks_.Send(tables_));
-  awaits_.store(awaits || clocks_.HasNews(), std::memory_order_relaxed);
+  awaits_.store(awaits || clocks_.HasChanges(), std::memory_order_relaxed);
   return Status::Ok();
 }
 
@@ -90,7 +90,7 @@ bool RoundService::IsSettled() {
 }
 
 Status RoundService::Settle(const WaitLimit& limit) {
-  // A session that goes on without lost ranks has no rounds, and the other leaders may be lost.
+  // A session that continues without lost ranks has no rounds, and the other leaders may be lost.
   if (!leads_ || group_->members().survives_losses()) return Status::Ok();
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -100,9 +100,9 @@ Status RoundService::Settle(const WaitLimit& limit) {
   for (;;) {
     (void)Poll();
     const Instant now = Clock::now();
-    // At the deadline the session ends all the same: nobody needs what is missing.
+    // The session ends at the deadline in any case; no rank needs the missing messages.
     if (group_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kNap);
   }
 }

@@ -1,5 +1,5 @@
-// RoundService: what the leader of a node does for its workers beside their own calls: it sums
-// their rounds with those of other nodes, and tells and hears how far workers are.
+// RoundService: the background work of a node's leader. It sums the rounds of its workers with
+// those of other nodes and exchanges worker clocks.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 
@@ -17,30 +17,30 @@
 
 namespace multiverso {
 
-// Thread-safe. Works in whichever thread polls. On ranks that lead no node it does nothing.
+// Thread-safe. Runs in the thread that polls. On a rank that does not lead a node it does nothing.
 class RoundService {
  public:
-  // The group outlives the service.
+  // The group must outlive the service.
   explicit RoundService(RankContext* group);
   ~RoundService();
 
-  // Takes part in the table's rounds from now on, until all ranks of all nodes have released it.
+  // Takes part in the table's rounds until all ranks of all nodes have released it.
   void Keep(int64_t table, std::shared_ptr<NodeRounds> rounds);
-  // Its creation has failed.
+  // Forgets a table whose creation failed.
   void Forget(int64_t table);
 
-  // Goes on. True if there was something to do. If another thread is at it, returns at once.
+  // Makes progress. Returns true if there was work. Returns at once if another thread is polling.
   bool Poll();
-  // Whether something that is waited for may come any moment.
+  // Whether a message that a worker waits for may arrive at any moment.
   bool Awaits() const { return awaits_.load(std::memory_order_relaxed); }
 
-  // Waits until all that the workers have added has been applied and passed on, and nothing that
-  // leaders write to each other is under way. To be called when all ranks have met for the end.
+  // Waits until all adds of the workers have been applied and passed on and no message between
+  // leaders is in flight. Call it after all ranks have joined the closing collective.
   Status Settle(const WaitLimit& limit);
 
  private:
   Status PollAll(bool* any);
-  // Without its leader this node has no rounds: after a failure whoever waits is told.
+  // Aborts the session after a failure, because this node has no rounds without its leader.
   void AbortIf(const Status& status);
   void CleanUp();
   bool IsSettled();

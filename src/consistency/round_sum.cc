@@ -92,7 +92,7 @@ void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contr
       for (size_t i = 0; i < contributions.size(); ++i) row = std::min(row, head(i));
     }
     if (row >= end) return;
-    // The first term as it is: a sum that began at 0 would turn -0 into 0.
+    // The first term is copied, because a sum that starts at 0 would turn -0 into 0.
     const char* sum = nullptr;
     int64_t terms = 0;
     for (size_t i = 0; i < contributions.size(); ++i) {

@@ -1,4 +1,4 @@
-// RoundSum: sums what the workers of a sync round staged and hands it to the updater.
+// RoundSum: sums the staged deltas of a sync round and passes the sum to the updater.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SUM_H_
 
@@ -13,7 +13,7 @@ namespace multiverso {
 // One worker's part in a round.
 struct Contribution {
   bool is_rows = false;
-  const char* values = nullptr;      // of the whole table, or of the rows
+  const char* values = nullptr;      // values of the whole table, or of the rows
   const int64_t* row_ids = nullptr;  // ascending
   int64_t count = 0;
 };
@@ -23,9 +23,10 @@ class RoundSum {
  public:
   RoundSum(const StagedShape& shape, const Shard* shard);
 
-  // Adds, over one stripe, the sum of the contributions in the order given (workers' order, so that
-  // the bits do not depend on who does it) to the parameters, in one update. `out`, if not null,
-  // is of the whole table and receives the new parameters; only if no contribution is_rows.
+  // Adds the sum of the contributions over one stripe to the parameters, in one update. The given
+  // order is the workers' order, so the bits do not depend on which rank sums. `out`, if not null,
+  // spans the whole table and receives the new parameters; it requires contributions without row
+  // ids.
   void ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
 
  private:

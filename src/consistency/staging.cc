@@ -8,13 +8,13 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-// What one worker says of its buffers, on cache lines of its own.
+// The descriptions of a worker's buffers occupy cache lines of their own.
 constexpr int64_t kAddsBytes =
     RoundUp(Staging::kBuffers * static_cast<int64_t>(sizeof(StagedAdd)), 64);
 
 int64_t HeaderBytes(int workers) { return RoundUp(workers * kAddsBytes, kPage); }
 
-// Row ids, then values.
+// A buffer holds row ids, then values.
 int64_t BufferBytes(const StagedShape& shape) {
   return RoundUp(shape.layout.rows() * static_cast<int64_t>(sizeof(int64_t)), kPage) +
          RoundUp(shape.layout.bytes(), kPage);

@@ -1,4 +1,4 @@
-// Staging: where the workers of a sync round put their deltas for the others to sum.
+// Staging: where the workers of a sync round store their deltas for the others to sum.
 #ifndef MULTIVERSO_CONSISTENCY_STAGING_H_
 #define MULTIVERSO_CONSISTENCY_STAGING_H_
 
@@ -10,7 +10,7 @@
 
 namespace multiverso {
 
-// The shape of what is staged.
+// The shape of a staged delta.
 struct StagedShape {
   StripeLayout layout;
   int64_t columns = 1;
@@ -19,24 +19,25 @@ struct StagedShape {
   int64_t element_bytes() const { return SizeOf(dtype); }
 };
 
-// What a worker staged for one round.
+// The delta that a worker staged for one round.
 struct StagedAdd {
-  int32_t is_rows;  // some rows, by ascending id without duplicates; else the whole table
-  int32_t buffer;   // of the worker's buffers
-  int64_t count;    // of rows
-  // The worker's own block is missing, so that only it can sum that. Atomic because others look at
-  // it before they know that they are not too late for the round.
+  int32_t is_rows;  // rows in ascending order without duplicates; otherwise the whole table
+  int32_t buffer;   // index of the worker's buffer
+  int64_t count;    // number of rows
+  // The worker's own block is missing, so only that worker can sum it. Atomic because others read
+  // it before they know whether they are too late for the round.
   std::atomic<int32_t> keeps_own;
 };
 
-// In the table's shared memory; each worker writes its own part. Sparse: a worker that gets after
-// each add touches one of its buffers, and one of few rows touches little of it.
+// Lies in the table's shared memory; each worker writes its own part. The memory is sparse: a
+// worker that gets after each add touches one of its buffers, and an add of few rows touches little
+// of it.
 class Staging {
  public:
-  // How many adds a worker can make before the first of them is summed.
+  // The number of adds that a worker can make before the first of them is summed.
   static constexpr int kBuffers = 4;
 
-  // MemoryError if the address space does not suffice.
+  // Returns false if the address space is too small.
   static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
 
   Staging(char* base, const StagedShape& shape, int workers);
@@ -45,8 +46,8 @@ class Staging {
   char* values(int worker, int buffer) const;
   int64_t* row_ids(int worker, int buffer) const;
 
-  // Fills a buffer with rows in any order, with duplicates: sorted, and with the duplicates summed
-  // in the order given. The number of different rows.
+  // Fills a buffer with rows that may be unordered and contain duplicates. The staged rows are
+  // sorted, and duplicates are summed in the given order. Returns the number of distinct rows.
   int64_t StageRows(int worker, int buffer, const int64_t* ids, int64_t count, const void* delta);
 
  private:

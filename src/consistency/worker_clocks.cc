@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "consistency/consistency.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -40,7 +39,7 @@ std::string WorkerClocks::RoundName(uint64_t round) const {
 }
 
 bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
-  // In this order: once a worker has finished, its clock stands still.
+  // The order matters: once a worker has finished, its clock no longer changes.
   return has_finished(worker) || adds(worker) > round;
 }
 
@@ -49,6 +48,13 @@ bool WorkerClocks::AllHavePassed(uint64_t round) const {
     if (!HasPassed(i, round)) return false;
   }
   return true;
+}
+
+uint64_t WorkerClocks::CompleteRounds() const {
+  uint64_t rounds = 0;
+  for (int i = 0; i < workers(); ++i) rounds = std::max(rounds, adds(i));
+  while (rounds > 0 && !AllHavePassed(rounds - 1)) --rounds;
+  return rounds;
 }
 
 bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
@@ -70,7 +76,7 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/false));
   const uint64_t number = my_turns();
   const auto lags = [&](int worker) {
-    // One less than are kept: the other may still be comparing the last turn it took.
+    // One turn less than are kept, because the other worker may still be comparing its last turn.
     const bool late = !has_finished(worker) && turns(worker) + kTurnsKept - 1 < number + 2;
     return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
@@ -83,27 +89,29 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, lags);
 }
 
-Status WorkerClocks::Take(TurnKind turn) {
+Status WorkerClocks::Advance(TurnKind turn) {
   Slot& mine = slots_[me_];
   const uint64_t number = my_turns();
   const uint64_t bit = uint64_t{1} << (number % kTurnsKept);
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
   mine.gets.store(turn == TurnKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
   mine.turns.store(number + 1, std::memory_order_release);
-  // A polynomial, so that the order counts; odd, so that nothing is lost.
+  // A polynomial, so that the order counts; the factor is odd, so that no information is lost.
   digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(turn);
   if (turn == TurnKind::kAdd) digest_at_add_ = digest_;
-  // Others wait for turns only when they are far ahead, so now and then is soon enough.
+  // Other workers wait for turns only when they are far ahead, so an occasional wake-up suffices.
   if (number % (kTurnsKept / 4) == 0) {
     Wake();
     CallLeader();
   }
-  // Whoever comes second to a turn sees what the first did there: both may, but not neither.
+  // The second worker to reach a turn sees what the first one did there. Both may see it, but not
+  // neither.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
     if (i == me_ || turns(i) <= number) continue;
     const TurnKind other = TurnOf(i, number);
-    if (other != turn) return Disagree(number, my_adds(), me_, NameOf(turn), i, NameOf(other));
+    if (other != turn)
+      return AbortWithMismatch(number, my_adds(), me_, NameOf(turn), i, NameOf(other));
   }
   return Status::Ok();
 }
@@ -113,83 +121,88 @@ TurnKind WorkerClocks::TurnOf(int worker, uint64_t number) const {
   return (gets >> (number % kTurnsKept) & 1) != 0 ? TurnKind::kGet : TurnKind::kAdd;
 }
 
-void WorkerClocks::ReachSyncPoint(const SyncPoint& fence) {
-  slots_[me_].fence.store(fence.number, std::memory_order_release);
-  // Of two workers at least one sees that the other is here; and here the other stays until this
-  // one has joined the call.
+void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
+  slots_[me_].sync_point.store(sync_point.number, std::memory_order_release);
+  // At least one of two workers sees the other here, where each stays until both have joined the
+  // call.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
-    if (i == me_ || slots_[i].fence.load(std::memory_order_acquire) != fence.number) continue;
-    // If they do not agree the session has been given up: the call that this worker is about to
-    // join says why.
-    if (!CompareAt(fence, me_, i).ok()) return;
+    if (i == me_ || slots_[i].sync_point.load(std::memory_order_acquire) != sync_point.number)
+      continue;
+    // If they disagree the session has been aborted, and the call that this worker is about to join
+    // reports why.
+    if (!CompareAt(sync_point, me_, i).ok()) return;
   }
 }
 
-Status WorkerClocks::CompareAt(const SyncPoint& fence, int one, int other) {
-  const auto count = [&](int worker) { return fence.is_last ? adds(worker) : turns(worker); };
+Status WorkerClocks::CompareAt(const SyncPoint& sync_point, int one, int other) {
+  const auto count = [&](int worker) { return sync_point.is_last ? adds(worker) : turns(worker); };
   if (count(one) == count(other)) return Status::Ok();
   const int fewer = count(other) < count(one) ? other : one;
   const int more = fewer == other ? one : other;
-  // A worker that has finished lacks nothing, and before the last fence nothing that it has made
-  // is out of the others' reach.
-  if (has_finished(fewer) || (has_finished(more) && !fence.is_last)) return Status::Ok();
+  // A worker that has finished misses nothing, and before the last sync point every call that it
+  // has made is still visible to the others.
+  if (has_finished(fewer) || (has_finished(more) && !sync_point.is_last)) return Status::Ok();
   const uint64_t number = turns(fewer);
-  return Disagree(number, adds(fewer), fewer, fence.call, more, NameOf(TurnOf(more, number)));
+  return AbortWithMismatch(number, adds(fewer), fewer, sync_point.call, more,
+                           NameOf(TurnOf(more, number)));
 }
 
-Status WorkerClocks::CompareAt(const SyncPoint& fence) {
-  if (!AllAt(fence.number)) return Status::Pending();
+Status WorkerClocks::CompareAt(const SyncPoint& sync_point) {
+  if (!AllAt(sync_point.number)) return Status::Pending();
   for (int one = 0; one < workers(); ++one) {
     for (int other = 0; other < one; ++other) {
-      if (slots_[one].fence.load(std::memory_order_relaxed) != fence.number ||
-          slots_[other].fence.load(std::memory_order_relaxed) != fence.number) {
+      if (slots_[one].sync_point.load(std::memory_order_relaxed) != sync_point.number ||
+          slots_[other].sync_point.load(std::memory_order_relaxed) != sync_point.number) {
         continue;
       }
-      MV_RETURN_IF_NOT_OK(CompareAt(fence, one, other));
+      MV_RETURN_IF_NOT_OK(CompareAt(sync_point, one, other));
     }
   }
   return Status::Ok();
 }
 
-CallDigest WorkerClocks::CallsBefore(const SyncPoint& fence) const {
-  return fence.is_last ? CallDigest{my_adds(), digest_at_add_} : CallDigest{my_turns(), digest_};
+CallDigest WorkerClocks::CallsBefore(const SyncPoint& sync_point) const {
+  return sync_point.is_last ? CallDigest{my_adds(), digest_at_add_}
+                            : CallDigest{my_turns(), digest_};
 }
 
-bool WorkerClocks::AllAt(uint64_t fence) const {
+bool WorkerClocks::AllAt(uint64_t sync_point) const {
   for (int i = 0; i < workers(); ++i) {
-    if (slots_[i].fence.load(std::memory_order_acquire) < fence) return false;
+    if (slots_[i].sync_point.load(std::memory_order_acquire) < sync_point) return false;
   }
   return true;
 }
 
-WorkerClocks::Reading WorkerClocks::Read(int worker) const {
+WorkerClocks::Snapshot WorkerClocks::TakeSnapshot(int worker) const {
   const Slot& slot = slots_[worker];
-  Reading reading;
-  // A worker comes to a fence, and finishes, after its calls; and its turns are there before it
-  // says so. What is read first must not be newer than what is read after it.
-  reading.fence = slot.fence.load(std::memory_order_acquire);
-  reading.finished = slot.finished.load(std::memory_order_acquire);
-  reading.adds = slot.adds.load(std::memory_order_acquire);
-  reading.turns = slot.turns.load(std::memory_order_acquire);
-  reading.gets = slot.gets.load(std::memory_order_relaxed);
+  Snapshot snapshot;
+  // A worker reaches a sync point, and finishes, after its calls, and its turns are visible before
+  // it announces that. So a field that is read first must not be newer than a field that is read
+  // after it.
+  snapshot.sync_point = slot.sync_point.load(std::memory_order_acquire);
+  snapshot.finished = slot.finished.load(std::memory_order_acquire);
+  snapshot.adds = slot.adds.load(std::memory_order_acquire);
+  snapshot.turns = slot.turns.load(std::memory_order_acquire);
+  snapshot.gets = slot.gets.load(std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);
-  reading.latest = slot.turns.load(std::memory_order_relaxed);
-  return reading;
+  snapshot.latest = slot.turns.load(std::memory_order_relaxed);
+  return snapshot;
 }
 
-void WorkerClocks::Note(int worker, const Reading& reading) {
+void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
   Slot& slot = slots_[worker];
   uint64_t first = turns(worker);
-  // Those whose bits are gone have been compared on the worker's own node: it does not get that far
-  // ahead of those whom it has not heard of.
-  if (reading.latest >= kTurnsKept) first = std::max(first, reading.latest - kTurnsKept + 1);
-  slot.gets.store(reading.gets, std::memory_order_relaxed);
-  slot.turns.store(reading.turns, std::memory_order_release);
-  slot.adds.store(reading.adds, std::memory_order_release);
-  slot.finished.store(static_cast<uint32_t>(reading.finished), std::memory_order_release);
+  // Turns whose bits have been overwritten were compared on the worker's own node: it does not get
+  // that far ahead of workers from which it has not heard.
+  if (snapshot.latest >= kTurnsKept) first = std::max(first, snapshot.latest - kTurnsKept + 1);
+  slot.gets.store(snapshot.gets, std::memory_order_relaxed);
+  slot.turns.store(snapshot.turns, std::memory_order_release);
+  slot.adds.store(snapshot.adds, std::memory_order_release);
+  slot.finished.store(static_cast<uint32_t>(snapshot.finished), std::memory_order_release);
   Wake();
-  // A worker that takes a turn now sees these (Take), or it has taken it before.
+  // A worker that takes a turn from now on sees these values (Advance); otherwise it took the turn
+  // before.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const int mine : here_) {
     const Status compared = CompareTurns(mine, worker, first);
@@ -197,8 +210,8 @@ void WorkerClocks::Note(int worker, const Reading& reading) {
     group_->state()->AbortInBackground(compared);
     return;
   }
-  // Whoever sees it at the fence knows that its turns have been compared.
-  slot.fence.store(reading.fence, std::memory_order_release);
+  // A reader that sees the worker at the sync point knows that its turns have been compared.
+  slot.sync_point.store(snapshot.sync_point, std::memory_order_release);
   Wake();
 }
 
@@ -208,10 +221,11 @@ Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) const {
     const TurnKind my_turn = TurnOf(mine, number);
     const TurnKind others_turn = TurnOf(other, number);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // The bits of the turn that it takes now may be in the place of this one's.
+    // The bits of the turn that the worker takes now may already have replaced the bits of this
+    // one.
     if (my_turn == others_turn || turns(mine) >= number + kTurnsKept) continue;
-    // Up to here both have made the same calls. One that is in the middle of an add has taken its
-    // turn but not counted it, and seems to be in the round before.
+    // Both workers made the same calls up to here. A worker in the middle of an add has taken its
+    // turn but not counted it, and appears to be in the previous round.
     const uint64_t round = std::max(RoundOf(mine, number), RoundOf(other, number));
     return Mismatch(number, round, mine, NameOf(my_turn), other, NameOf(others_turn));
   }
@@ -228,7 +242,7 @@ uint64_t WorkerClocks::RoundOf(int worker, uint64_t turn) const {
 
 Status WorkerClocks::TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MayTakeTurns(call, limit));
-  return Take(turn);
+  return Advance(turn);
 }
 
 Status WorkerClocks::Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
@@ -241,8 +255,8 @@ Status WorkerClocks::Mismatch(uint64_t number, uint64_t round, int one, const ch
              in_order ? others_call : call, " (call number ", number, " on the table)"));
 }
 
-Status WorkerClocks::Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
-                              const char* others_call) {
+Status WorkerClocks::AbortWithMismatch(uint64_t number, uint64_t round, int one, const char* call,
+                                       int other, const char* others_call) {
   const Status mismatch = Mismatch(number, round, one, call, other, others_call);
   group_->state()->Abort(mismatch);
   return mismatch;
@@ -273,7 +287,7 @@ void WorkerClocks::Finish() {
 
 void WorkerClocks::Wake() { WakeSleepers(&words_->moves, words_->sleepers); }
 
-bool WorkerClocks::AllIsOnItsWay() {
+bool WorkerClocks::MayStillArrive() {
   constexpr auto kOnItsWay = std::chrono::milliseconds(100);
   if (!group_->members().spans_nodes()) return false;
   const Instant now = Clock::now();
@@ -293,26 +307,27 @@ std::string WorkerClocks::NameLost(int worker, const std::string& gone, bool fol
   return StrCat(follows ? ", " : "", group_->members().NameRank(rank_of(worker)), " ", gone);
 }
 
-Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
-                               const std::function<Need(int)>& waits_for) {
-  if (group_->state()->IsAborted() && !aborted_before_ && AllIsOnItsWay()) {
-    return Clock::now() >= limit.slice_end ? Status::Pending() : Status::Ok();
+Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
+                                  const std::function<Need(int)>& waits_for) {
+  if (group_->state()->IsAborted() && !aborted_before_ && MayStillArrive()) {
+    return limit.Check(Clock::now());
   }
   MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(!aborted_before_));
   std::vector<int> late;
-  std::vector<int> carrying;  // sums that the others wait for: late only if nobody else is
-  // The round in which the late are: not always the one in which this worker is.
+  std::vector<int> carrying;  // ranks that carry sums for others; late only if no worker is
+  // The round of the late workers, which is not always the round of this worker.
   uint64_t round = my_adds();
   std::string lost;
-  bool is_lost = false;  // and not only gone after its last word, which is still on its way
+  bool is_lost = false;  // lost, with no messages still in flight
   int lost_rank = -1;
-  std::string lost_later;  // has done its part of this round, and will not of the next
+  std::string lost_later;  // has done its part of this round and will not do the next
   int lost_later_rank = -1;
-  int elsewhere = me_;  // who waits in another call, and in which
+  int elsewhere = me_;  // the worker that waits in another call
   const char* call_there = nullptr;
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
-    // Read before asking whether it is late: it made its adds before it went anywhere else.
+    // Read before checking whether the worker is late, because it made its adds before it entered
+    // another call.
     const char* const meeting = group_->peers()->CollectiveAwaitedBy(rank_of(i));
     const std::string gone = group_->peers()->ExitReason(rank_of(i));
     const Need need = waits_for(i);
@@ -325,7 +340,8 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
     }
     (need == Need::kCall ? late : carrying).push_back(rank_of(i));
     round = std::min(round, adds(i));
-    // All of them: those who were told of a loss before this worker may have gone for that reason.
+    // All lost workers are named, because a worker that was told of a loss before this one may have
+    // ended for that reason.
     if (!gone.empty()) {
       is_lost = MessagesHaveArrived(is_here(i)) || is_lost;
       lost += NameLost(i, gone, !lost.empty());
@@ -343,7 +359,7 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
         lost_rank, StrCat(lost, " while rank ", group_->members().rank(), " waited for it in ",
                           call, ", ", RoundName(round), group_->peers()->Trace(lost_rank)));
   }
-  // Whoever does not come may have heard of it, and gone for that reason.
+  // A worker that does not arrive may have been told of the loss and ended for that reason.
   if (!lost_later.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
     return group_->state()->ReportLost(
         lost_later_rank,
@@ -351,7 +367,7 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
                RoundName(round), ", for ", NameRanks(late.empty() ? carrying : late)));
   }
   if (call_there != nullptr) {
-    return Disagree(turns(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
+    return AbortWithMismatch(turns(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
@@ -360,12 +376,12 @@ Status WorkerClocks::LookAfter(const char* call, const WaitLimit& limit,
         Code::kTimeout,
         StrCat("rank ", group_->members().rank(), " waited ", SecondsBetween(waiting_since_, now),
                " s in ", call, ", ", RoundName(round), ", for ", NameRanks(late),
-               ", which did not come to it", late.empty() ? "" : group_->peers()->Trace(late[0])));
+               ", which did not join it", late.empty() ? "" : group_->peers()->Trace(late[0])));
     if (!late.empty()) timeout = group_->peers()->About(late[0], timeout);
     group_->state()->Abort(timeout);
     return timeout;
   }
-  return now >= limit.slice_end ? Status::Pending() : Status::Ok();
+  return limit.Check(now);
 }
 
 }  // namespace multiverso

@@ -1,14 +1,14 @@
-// WorkerClocks: how far each worker has come with one table. The words of sync mode and of bounded
-// staleness, in the table's shared memory.
+// WorkerClocks: how far each worker has come with one table. These are the words of sync mode and
+// of bounded staleness, in the table's shared memory.
 //
-// In a session that spans nodes each node has a slot for every worker, and those of other nodes'
-// workers are copies that the leaders of the nodes keep up to date (ClockExchange): what they say
-// is true, but may be a while old.
+// In a session that spans nodes each node has a slot for every worker. The slots of other nodes'
+// workers are copies that the leaders of the nodes keep up to date (ClockExchange): correct, but
+// possibly a little old.
 //
-// A worker's clock is the number of adds it has made; an add ends its round. Whoever has to wait
-// for others sleeps on one word that everybody bumps who moves on. While it sleeps it looks now
-// and then whether those it waits for can still come: a worker that died, that left, or that
-// stands in a barrier or in shutdown never will, and the wait ends with its name.
+// A worker's clock is the number of its adds; an add ends its round. A worker that has to wait
+// sleeps on one word that every advancing worker changes. While it sleeps it checks periodically
+// whether the workers it waits for can still arrive. A worker that died, left, or waits in a
+// barrier or in shutdown cannot, and the wait fails with its name.
 #ifndef MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
 #define MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
 
@@ -21,60 +21,60 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "consistency/consistency.h"
 #include "group/rank_context.h"
 #include "memory/futex.h"
 
 namespace multiverso {
 
-struct CallDigest;
-struct SyncPoint;
-
 // Why a wait needs another worker.
 enum class Need {
   kNothing,
-  kCall,  // it has not made the call yet, so it must not be in any other
-  kWork,  // it may be in the middle of the work, so it must not be dead
+  kCall,  // the worker has not made the call yet, so it must not be in another call
+  kWork,  // the worker may be in the middle of the work, so it must be alive
 };
 
-// The parts of a call that take a turn. A call that adds and gets takes two.
+// The parts of a call that take a turn. A call that adds and gets takes two turns.
 enum class TurnKind : uint8_t { kAdd = 1, kGet = 2 };
 
 class WorkerClocks {
  public:
-  // How many turns a worker may be ahead of the slowest, whatever the mode: its latest turns are
-  // kept for the others to compare theirs with.
+  // The number of turns that a worker may be ahead of the slowest one in any mode. The latest turns
+  // are kept so that the others can compare theirs.
   static constexpr uint64_t kTurnsKept = 64;
 
-  // In the table's segment, written by its worker alone. Valid when zero-filled. One cache line,
-  // since a line that another core wrote takes longer to come than all else in a small round.
+  // Lies in the table's segment and is written by its worker alone. Valid when zero-filled. It
+  // fills one cache line, because fetching a line from another core takes longer than everything
+  // else in a small round.
   struct alignas(64) Slot {
-    std::atomic<uint64_t> adds;   // made, in rounds 0 to adds - 1
-    std::atomic<uint64_t> turns;  // taken
-    std::atomic<uint64_t> gets;   // bit n % kTurnsKept is set if turn n was a get
-    std::atomic<uint64_t> fence;  // the number of the last one it has come to
+    std::atomic<uint64_t> adds;        // number of adds, in rounds 0 to adds - 1
+    std::atomic<uint64_t> turns;       // number of turns taken
+    std::atomic<uint64_t> gets;        // bit n % kTurnsKept is set if turn n was a get
+    std::atomic<uint64_t> sync_point;  // the number of the last sync point that the worker reached
     std::atomic<uint32_t> finished;
   };
   struct alignas(64) Words {
-    alignas(64) std::atomic<uint32_t> moves;  // bumped when anybody moves on while others sleep
+    alignas(64) std::atomic<uint32_t> moves;  // changed when a worker advances while others sleep
     alignas(64) std::atomic<uint32_t> sleepers;
   };
 
   static int64_t BytesFor(int workers);
 
-  // Over BytesFor(number of the group's workers) of shared memory. `name` is the table's.
+  // Uses BytesFor(number of the group's workers) of shared memory. `name` is the table's name.
   WorkerClocks(char* base, RankContext* group, std::string name);
 
   // A slot as it travels between nodes.
-  struct Reading {
+  struct Snapshot {
     uint64_t adds = 0;
     uint64_t turns = 0;
     uint64_t gets = 0;
-    uint64_t latest = 0;  // turns when `gets` had been read: bits of old turns may be of new ones
-    uint64_t fence = 0;
+    uint64_t latest =
+        0;  // turns after `gets` was read: the bits of old turns may belong to newer ones
+    uint64_t sync_point = 0;
     uint64_t finished = 0;
 
-    bool operator==(const Reading& other) const {
-      return adds == other.adds && turns == other.turns && fence == other.fence &&
+    bool operator==(const Snapshot& other) const {
+      return adds == other.adds && turns == other.turns && sync_point == other.sync_point &&
              finished == other.finished;
     }
   };
@@ -93,62 +93,67 @@ class WorkerClocks {
   bool HasPassed(int worker, uint64_t round) const;
   bool AllHavePassed(uint64_t round) const;
   bool OthersHavePassed(uint64_t round) const;
-  // The workers of this node.
+  // The number of rounds that every worker has passed.
+  uint64_t CompleteRounds() const;
+  // Considers the workers of this node only.
   bool AllHereHavePassed(uint64_t round) const;
 
-  // This worker's own.
+  // The counts of this worker.
   uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
   uint64_t my_turns() const { return slots_[me_].turns.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
 
-  // Takes this worker's next turn and compares it with what others did at the same place. Mismatch,
-  // on every rank, if somebody did something else there. Pending while this worker is too far
-  // ahead.
+  // Takes this worker's next turn and compares it with the same turn of the others. Returns a
+  // mismatch on every rank if another worker made a different call there. Pending while this worker
+  // is too far ahead.
   Status TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit);
-  // The two halves of it, for calls that have something to do in between: whether it may take up
-  // to two turns now, and taking one.
+  // The two halves of TakeTurn, for calls that do something in between: the first checks whether
+  // two turns may be taken now, the second takes one.
   Status MayTakeTurns(const char* call, const WaitLimit& limit);
-  Status Take(TurnKind turn);
-  // The error if the session has been given up.
+  Status Advance(TurnKind turn);
+  // Returns the error if the session has been aborted.
   Status CheckAborted() { return group_->state()->CheckRunning(/*was_waiting=*/false); }
-  // This worker's add of its current round is there for all to see.
+  // Publishes this worker's add of its current round.
   void CountAdd();
-  // This worker takes no further turns.
+  // Announces that this worker takes no further turns.
   void Finish();
-  // Compares the turns taken with those of the workers that have come to the fence before. At the
-  // last one only adds count: a worker may read what came of it all for itself, but an add that
-  // the others do not make would be lost.
-  void ReachSyncPoint(const SyncPoint& fence);
-  // Compares all workers when all have come to the fence, as far as is known here: pending if some
-  // have not.
-  Status CompareAt(const SyncPoint& fence);
-  // What this worker brings to a fence where it does not see the others.
-  CallDigest CallsBefore(const SyncPoint& fence) const;
-  // Whether every worker has come to that fence, or to the last one that this worker has come to.
-  bool AllAt(uint64_t fence) const;
-  bool AllAtMySyncPoint() const { return AllAt(slots_[me_].fence.load(std::memory_order_relaxed)); }
-  // This worker has released the table and comes to no more fences with it.
-  void Depart() { slots_[me_].fence.store(UINT64_MAX, std::memory_order_release); }
-  // Something else that sleepers wait for has happened.
+  // Compares this worker's turns with those of the workers that have reached the sync point. At the
+  // last sync point only adds count: a worker may read the result on its own, but an add that the
+  // others do not make would be lost.
+  void ReachSyncPoint(const SyncPoint& sync_point);
+  // Compares all workers when all have reached the sync point, as far as this node knows. Pending
+  // if some have not.
+  Status CompareAt(const SyncPoint& sync_point);
+  // Returns the digest that this worker contributes at a sync point where it does not see the
+  // others.
+  CallDigest CallsBefore(const SyncPoint& sync_point) const;
+  // Whether every worker has reached that sync point, or the last one that this worker has reached.
+  bool AllAt(uint64_t sync_point) const;
+  bool AllAtMySyncPoint() const {
+    return AllAt(slots_[me_].sync_point.load(std::memory_order_relaxed));
+  }
+  // Announces that this worker has released the table and reaches no more sync points with it.
+  void Depart() { slots_[me_].sync_point.store(UINT64_MAX, std::memory_order_release); }
+  // Wakes the sleepers after another condition that they wait for has changed.
   void Wake();
-  // Makes the leader of this node look at these clocks at once.
+  // Makes the leader of this node check these clocks at once.
   void CallLeader() const { group_->memory()->WakeLeader(); }
-  bool AnybodySleeps() const { return words_->sleepers.load(std::memory_order_relaxed) != 0; }
+  bool HasSleepers() const { return words_->sleepers.load(std::memory_order_relaxed) != 0; }
 
-  // ---- Of the leader of a node
-  // What others have to know of a worker of this node.
-  Reading Read(int worker) const;
-  // That is how far a worker of another node has come. Gives the session up, for a mismatch, if
-  // that does not agree with what workers of this node have done.
-  void Note(int worker, const Reading& reading);
+  // ---- For the leader of a node.
+  // Returns the part of a slot of this node's worker that other nodes need.
+  Snapshot TakeSnapshot(int worker) const;
+  // Merges the clock of a worker of another node. Aborts the session with a mismatch if it
+  // contradicts the calls of this node's workers.
+  void Merge(int worker, const Snapshot& snapshot);
 
-  // Waits until done(). `waits_for(worker)` gives the Need of that worker.
+  // Waits until done(). `waits_for(worker)` returns why the wait needs that worker.
   template <class Done, class WaitsFor>
   Status Await(const char* call, const WaitLimit& limit, Done done, WaitsFor waits_for);
 
-  // The adds of all workers, counted from the first job that trained the table.
+  // Returns the adds of all workers, counted from the first job that trained the table.
   std::vector<uint64_t> AllAdds() const;
-  // Jobs before this one have made `rounds` rounds: only names and checkpoints show it.
+  // Sets the number of rounds that earlier jobs have made. Only names and checkpoints show it.
   void StartFrom(uint64_t rounds);
 
   // "round 5 of table 'w'", for messages.
@@ -156,43 +161,46 @@ class WorkerClocks {
   int rank_of(int worker) const;
 
  private:
-  Status LookAfter(const char* call, const WaitLimit& limit,
-                   const std::function<Need(int)>& waits_for);
+  Status CheckAwaited(const char* call, const WaitLimit& limit,
+                      const std::function<Need(int)>& waits_for);
   uint64_t turns(int worker) const { return slots_[worker].turns.load(std::memory_order_acquire); }
   TurnKind TurnOf(int worker, uint64_t number) const;
-  // What two workers called at the same place, in the order of their ranks.
+  // Describes what two workers called at the same place, in the order of their ranks.
   Status Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call) const;
-  // The same, and gives the session up.
-  Status Disagree(uint64_t number, uint64_t round, int one, const char* call, int other,
-                  const char* others_call);
-  // Mismatch if the calls of two workers that have come to the same fence do not agree there.
-  Status CompareAt(const SyncPoint& fence, int one, int other);
-  // Compares the turns from `first` on that a worker of this node and another have both taken.
+  // Aborts the session with that mismatch and returns it.
+  Status AbortWithMismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
+                           const char* others_call);
+  // Returns a mismatch if two workers that have reached the same sync point disagree there.
+  Status CompareAt(const SyncPoint& sync_point, int one, int other);
+  // Compares the turns from `first` on that a worker of this node and another worker have both
+  // taken.
   Status CompareTurns(int mine, int other, uint64_t first) const;
-  // In which round a worker's turn was.
+  // Returns the round of a worker's turn.
   uint64_t RoundOf(int worker, uint64_t turn) const;
-  // "rank 1 on host (process 12) died", after others or not.
+  // "rank 1 on host (process 12) died", with a separator if another rank precedes it.
   std::string NameLost(int worker, const std::string& gone, bool follows) const;
-  // The news that the session was given up may be here before what was done before it.
-  bool AllIsOnItsWay();
-  // Whether it is long enough since somebody was seen to be gone that what it did before has come.
+  // Whether actions that preceded the abort may still be arriving; the abort itself can arrive
+  // before them.
+  bool MayStillArrive();
+  // Whether enough time has passed since a loss was detected for the lost rank's last messages to
+  // have arrived.
   bool MessagesHaveArrived(bool of_this_node);
 
   RankContext* group_;
   std::string name_;
   std::vector<int> members_;  // ranks of the workers, in worker order
   std::vector<int> here_;
-  int me_ = -1;  // place in members_
+  int me_ = -1;  // index in members_
   Words* words_;
   Slot* slots_;
-  // Since when this worker waits, and whether the session had been given up before that.
+  // When this worker began to wait, and whether the session had been aborted before that.
   Instant waiting_since_{};
   bool waiting_ = false;
   bool aborted_before_ = false;
   std::optional<Instant> lost_at_;
   std::optional<Instant> given_up_at_;
-  // Of the turns that this worker has taken, and of those up to its latest add.
+  // Digests of all turns of this worker and of its turns up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
   uint64_t rounds_before_ = 0;  // modulo 2^64
@@ -201,7 +209,7 @@ class WorkerClocks {
 template <class Done, class WaitsFor>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
                            WaitsFor waits_for) {
-  constexpr auto kLook = std::chrono::milliseconds(20);
+  constexpr auto kCheckInterval = std::chrono::milliseconds(20);
   if (SpinUntil(done, group_->memory()->spin_policy())) return Status::Ok();
   if (!waiting_) {
     waiting_ = true;
@@ -212,10 +220,10 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
     CallLeader();
   }
   for (;;) {
-    const Instant look = std::min(limit.first(), Clock::now() + kLook);
+    const Instant look = std::min(limit.first(), Clock::now() + kCheckInterval);
     if (SleepUntil(&words_->moves, &words_->sleepers, look, done)) break;
-    const Status status = LookAfter(call, limit, waits_for);
-    // Between the two looks what was waited for may have happened.
+    const Status status = CheckAwaited(call, limit, waits_for);
+    // The awaited condition may have become true between the two checks.
     if (!status.ok() && !status.pending() && done()) break;
     if (!status.ok() && !status.pending()) waiting_ = false;
     MV_RETURN_IF_NOT_OK(status);

@@ -17,6 +17,8 @@ constexpr size_t kMaxStrangers = 32;
 // better which collectives it had begun, and check it every 200 ms.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
 constexpr auto kNodeReportsFirst = std::chrono::milliseconds(300);
+// How often a thread that waits for the connections checks its limit.
+constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -197,8 +199,8 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
   while (!has_settled_) {
     const Instant now = Clock::now();
     if (now >= start_deadline_ || now >= limit.deadline) break;
-    if (now >= limit.slice_end) return Status::Pending();
-    settled_.wait_until(guard, std::min(limit.first(), start_deadline_));
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+    settled_.wait_until(guard, std::min({limit.first(), start_deadline_, now + kCheckInterval}));
   }
   return Status::Ok();
 }

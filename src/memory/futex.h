@@ -1,5 +1,5 @@
-// Sleeping on a word of shared memory, and waking who sleeps there. The one place that knows the
-// platform's call for it.
+// Sleeping on a word of shared memory, and waking the sleepers. This is the only unit that knows
+// the platform's system call for it.
 #ifndef MULTIVERSO_MEMORY_FUTEX_H_
 #define MULTIVERSO_MEMORY_FUTEX_H_
 
@@ -15,15 +15,15 @@ namespace multiverso {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "words are shared between processes");
 
-// Sleeps while *word == expected, at most until `until`. May return early for any reason (a wake,
-// a signal): the caller looks at its condition again.
+// Sleeps while *word == expected, at most until `until`. May return early for any reason (a wake, a
+// signal), so the caller checks its condition again.
 void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until);
 
 // Wakes up to `count` sleepers of any process.
 void WakeWord(std::atomic<uint32_t>* word, int count);
 constexpr int kWakeAll = 1 << 30;
 
-// Lets the other hardware thread of this core go first.
+// Yields execution resources to the other hardware thread of this core.
 inline void CpuRelax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -37,20 +37,20 @@ inline void CpuRelax() {
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
-// How long to look for something that others make true before going to sleep. Most waits here are
-// short, and going to sleep and being woken costs tens of microseconds; but with more ranks than
-// cores the one that is waited for must get its turn.
+// How long to poll for a condition before going to sleep. Most waits here are short, and a sleep
+// with its wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps
+// the awaited rank from running.
 struct SpinPolicy {
-  int looks;   // at the word alone
-  int yields;  // then, giving the core away in between
+  int looks;   // polls that only read the word
+  int yields;  // further polls that give the core away in between
 };
-// Where everybody who may be waited for has a core.
+// For waits in which every rank has a core of its own.
 constexpr SpinPolicy kOwnCore{200, 200};
-// Where some share one, and run the sooner the sooner it is given to them. Yielding is tried a few
-// times only: the scheduler may not hand the core to a process of another session.
+// For waits in which ranks share cores: the awaited rank runs sooner if this one gives up its core.
+// Yielding is tried a few times only, because the scheduler may hand the core to another process.
 constexpr SpinPolicy kSharedCore{4, 8};
 
-// Looks whether done() is true for as long as a short wait takes.
+// Polls done() for about as long as a short wait takes. Returns whether it became true.
 template <class Done>
 bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
   for (int i = 0; i < spin_policy.looks; ++i) {
@@ -64,14 +64,14 @@ bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
   return false;
 }
 
-// Sleeps on `word` until done() is true, at most until `until`; true if it is. Whoever makes it
-// true then calls WakeSleepers, or changes the word and wakes it.
+// Sleeps on `word` until done() is true, at most until `until`. Returns done(). The thread that
+// makes done() true then calls WakeSleepers, or changes the word and wakes it.
 template <class Done>
 bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                 Done done) {
   for (;;) {
-    // Sleepers are counted before the condition is looked at, and the word read before it: either
-    // the other side sees that somebody sleeps, or this side sees what it did.
+    // The sleeper count is raised before the condition is checked, and the word is read before it:
+    // either the other side sees a sleeper, or this side sees what the other side did.
     sleepers->fetch_add(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint32_t seen = word->load(std::memory_order_seq_cst);
@@ -83,8 +83,8 @@ bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, In
   }
 }
 
-// Called after what others may be waiting for has been made true. Touches the word, and makes a
-// system call, only if somebody sleeps.
+// Called after a condition that others may wait for has become true. Touches the word and makes a
+// system call only if there are sleepers.
 inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t>& sleepers) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) == 0) return;
@@ -92,7 +92,7 @@ inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t
   WakeWord(word, kWakeAll);
 }
 
-// First one, then the other.
+// Polls first, then sleeps.
 template <class Done>
 bool WaitForWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                  Done done, const SpinPolicy& spin_policy = kOwnCore) {

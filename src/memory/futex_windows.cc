@@ -6,7 +6,8 @@
 namespace multiverso {
 namespace {
 
-// Windows wakes sleepers of the same process only; those of others look this often.
+// Windows wakes sleepers of the same process only. Sleepers of other processes poll at this
+// interval.
 constexpr int64_t kLookMs = 1;
 
 }  // namespace

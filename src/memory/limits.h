@@ -8,14 +8,15 @@
 
 namespace multiverso {
 
-// Physical memory plus swap, or the limit of this process's control group where that is lower.
+// Physical memory plus swap, or the limit of this process's control group if that is lower.
 int64_t MemoryCeiling();
 
-// MemoryError if `bytes` can never be had here. Segments are sparse, so the kernel would promise
-// any size and kill a rank when the pages are touched: far from the call that asked too much.
+// Returns MemoryError if this machine can never provide `bytes`. Segments are sparse, so the kernel
+// would promise any size and kill a rank when it touches the pages, far from the call that asked
+// for too much.
 Status CheckFitsInMemory(int64_t bytes);
 
-// MemoryError if so much is not free now: for memory that will be touched at once.
+// Returns MemoryError if `bytes` are not free now. Use it for memory that is touched at once.
 Status CheckIsFree(int64_t bytes);
 
 }  // namespace multiverso

@@ -10,11 +10,11 @@
 namespace multiverso {
 namespace {
 
-// The number in a control group's file; no limit if there is none.
+// Reads the number in a control group's file. Returns no limit if the file does not exist.
 int64_t ReadLimit(const char* path) {
   std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return std::numeric_limits<int64_t>::max();
-  long long limit = 0;  // NOLINT: for scanf
+  long long limit = 0;  // NOLINT: the type that scanf expects
   const bool is_number = std::fscanf(file, "%lld", &limit) == 1 && limit > 0;
   std::fclose(file);
   return is_number ? int64_t{limit} : std::numeric_limits<int64_t>::max();
@@ -44,7 +44,7 @@ Status CheckIsFree(int64_t bytes) {
   std::FILE* file = std::fopen("/proc/meminfo", "re");
   if (file == nullptr) return Status::Ok();
   char line[128];
-  long long kilobytes = -1;  // NOLINT: for sscanf
+  long long kilobytes = -1;  // NOLINT: the type that sscanf expects
   while (kilobytes < 0 && std::fgets(line, sizeof(line), file) != nullptr) {
     (void)std::sscanf(line, "MemAvailable: %lld kB", &kilobytes);
   }

@@ -1,4 +1,4 @@
-// Files that stand in for anonymous shared memory where the kernel or a sandbox refuses it.
+// Files that replace anonymous shared memory where the kernel or a sandbox refuses it.
 #ifndef MULTIVERSO_MEMORY_NAMED_FILE_H_
 #define MULTIVERSO_MEMORY_NAMED_FILE_H_
 
@@ -10,13 +10,13 @@
 namespace multiverso {
 
 struct NamedFile {
-  int fd = -1;  // on Windows the number of a handle
+  int fd = -1;  // the value of a handle on Windows
   std::string path;
 };
 
-// A new empty file that can grow to `bytes`, in /dev/shm if it has the room, else in TMPDIR or
-// /tmp. Its creator holds a lock on it as long as it lives; files of creators that died before
-// they could unlink them are removed on the way.
+// Creates an empty file that can grow to `bytes`, in /dev/shm if that has room, else in TMPDIR or
+// /tmp. The creator holds a lock on it while it lives. Files of creators that died before they
+// could unlink them are removed here.
 Result<NamedFile> CreateNamedFile(int64_t bytes);
 
 }  // namespace multiverso

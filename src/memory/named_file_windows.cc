@@ -19,8 +19,8 @@ Result<NamedFile> CreateNamedFile(int64_t bytes) {
   NamedFile file;
   file.path = StrCat(windows::Narrow(folder), "multiverso-", ProcessId(), "-", now.QuadPart, "-",
                      number.fetch_add(1));
-  // Kept in memory as far as there is some, and gone with this handle, also if the process is
-  // killed.
+  // The file stays in memory while there is room, and disappears with this handle even if the
+  // process is killed.
   HANDLE const handle =
       CreateFileW(windows::Wide(file.path).c_str(), GENERIC_READ | GENERIC_WRITE,
                   FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr, CREATE_NEW,

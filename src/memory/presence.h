@@ -1,9 +1,9 @@
-// Presence: which ranks of a node are there, as the kernel sees it.
+// Presence: which ranks of a node are alive, according to the kernel.
 //
 // Each rank locks one byte of the node's control segment (a POSIX record lock) when it joins. The
-// kernel drops the lock when the process ends, however it ends, so asking who holds a byte is
-// asking who lives: no heartbeat, no signal, no process ids, which do not cross containers.
-// (On Windows the lock is one of LockFileEx.)
+// kernel drops the lock when the process ends, for whatever reason, so the holder of a byte is
+// alive. This needs no heartbeat, no signal and no process ids, which do not cross containers.
+// Windows uses LockFileEx.
 #ifndef MULTIVERSO_MEMORY_PRESENCE_H_
 #define MULTIVERSO_MEMORY_PRESENCE_H_
 
@@ -15,8 +15,8 @@ namespace multiverso {
 // process ends or closes any descriptor of that file. A forked child does not inherit it.
 Status MarkPresent(int fd, int index);
 
-// Whether another process is marked present as number `index`. Asking for an index that this
-// process marked itself gives false: the kernel never lists a process's own locks.
+// Whether another process is marked present as number `index`. Returns false for an index that this
+// process marked itself, because the kernel never lists a process's own locks.
 bool IsPresent(int fd, int index);
 
 }  // namespace multiverso

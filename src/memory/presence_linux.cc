@@ -30,7 +30,8 @@ Status MarkPresent(int fd, int index) {
 
 bool IsPresent(int fd, int index) {
   struct flock lock = ByteLock(index);
-  // On an error nothing is known: calling somebody dead who is not would be the worse mistake.
+  // After an error the state is unknown, and declaring a live process dead would be the worse
+  // mistake.
   if (fcntl(fd, F_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;
 }

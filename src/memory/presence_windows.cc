@@ -5,9 +5,10 @@
 namespace multiverso {
 namespace {
 
-// Far behind the end of the file: on Windows a locked byte cannot be read or written by others.
+// The offset is far behind the end of the file, because on Windows a locked byte cannot be read or
+// written by others.
 constexpr DWORD kFarHigh = 0x40000000;
-// Whoever asks takes the lock for a moment.
+// A process that asks takes the lock for a moment, so a failed attempt is repeated.
 constexpr int kTries = 100;
 
 bool Lock(int fd, int index) {

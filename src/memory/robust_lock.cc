@@ -22,8 +22,8 @@ RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Inst
     YieldCore();
     if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Vote::kTaken;
   }
-  // From here on the lock is taken with the sleepers' bit set: others may sleep too, and only the
-  // one who leaves can know, so it has to wake one of them in vain at worst.
+  // From here on the lock is taken with the sleepers' bit set. Others may be asleep too, and this
+  // thread cannot tell, so its release wakes one of them, at worst needlessly.
   const uint32_t mine = Mark(owner) | kSleepers;
   for (;;) {
     uint32_t seen = word.load(std::memory_order_relaxed);
@@ -42,8 +42,8 @@ RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Inst
     if (now >= until) return Vote::kTimedOut;
     SleepOnWord(&word, holder, std::min(until, now + kLivenessCheck));
     if (word.load(std::memory_order_relaxed) != holder) continue;
-    // Nobody left the lock in the meantime. If its holder is gone, exactly one waiter succeeds in
-    // putting its own mark in place of the dead one's.
+    // No holder released the lock in the meantime. If its holder has died, exactly one waiter
+    // succeeds in replacing the dead holder's mark with its own.
     const int holder_rank = static_cast<int>(holder & ~kSleepers) - 1;
     if (!probe.IsAlive(holder_rank)) {
       uint32_t expected = holder;

@@ -1,15 +1,14 @@
-// RobustLock: mutual exclusion between the ranks of a node, for memory they share, that outlives a
-// holder's death.
+// RobustLock: mutual exclusion between the ranks of a node, for memory that they share. It survives
+// the death of its holder.
 //
 // The lock is one 32-bit word: 0 when free, otherwise the holder (its local rank plus 1) and a bit
-// that says that somebody sleeps. Taking a free lock is one compare-and-swap, and leaving it one
-// exchange, which is what makes a lock per row access affordable; a pthread robust mutex costs
-// several times that. Robustness costs nothing until a wait takes long: a waiter that has slept
-// for kLivenessCheck asks the OwnerProbe whether the holder's process still exists and takes the
-// lock over if not.
+// that marks sleepers. Taking a free lock is one compare-and-swap and releasing it one exchange, so
+// a lock per row access is affordable; a pthread robust mutex costs several times as much.
+// Robustness costs nothing until a wait takes long: a waiter that has slept for kLivenessCheck asks
+// the OwnerProbe whether the holder's process still exists, and takes the lock over if not.
 //
-// An owner is a process, not a thread: threads of one rank exclude each other like ranks do, and a
-// thread that ends while it holds a lock (which this library never does) is not noticed.
+// An owner is a process, not a thread. Threads of one rank exclude each other as ranks do, and a
+// thread that ends while it holds a lock is not noticed. This library never does that.
 #ifndef MULTIVERSO_MEMORY_ROBUST_LOCK_H_
 #define MULTIVERSO_MEMORY_ROBUST_LOCK_H_
 
@@ -20,20 +19,20 @@
 
 namespace multiverso {
 
-// Tells whether the process of a lock's owner is still there.
+// Tells whether the process of a lock's owner is alive.
 class OwnerProbe {
  public:
   virtual ~OwnerProbe() = default;
   virtual bool IsAlive(int owner) const = 0;
 };
 
-// Zero when free: sparse memory is a valid array of free locks.
+// Zero when free, so sparse memory is a valid array of free locks.
 struct RobustLock {
   std::atomic<uint32_t> word{0};
 
   enum class Vote {
     kTaken,
-    kRecovered,  // taken from a dead holder: what it protects may be half written
+    kRecovered,  // taken from a dead holder; the protected data may be half written
     kTimedOut,   // not taken
   };
 
@@ -51,7 +50,7 @@ struct RobustLock {
     if ((word.exchange(0, std::memory_order_release) & kSleepers) != 0) WakeOne();
   }
 
-  // The holder's local rank, or -1. Only a hint, for messages.
+  // The holder's local rank, or -1. This is only a hint, for messages.
   int Holder() const {
     return static_cast<int>(word.load(std::memory_order_relaxed) & ~kSleepers) - 1;
   }

@@ -1,11 +1,11 @@
 // Segment: a piece of memory, private to this process or shared by the ranks of a node.
 //
-// Segments are sparse (a page costs memory when it is first touched) and leave nothing behind: a
-// shared one is a memfd, which has no name and disappears with the last process that maps it, and
-// which does not depend on the size of /dev/shm. The other ranks of the node open it through
-// /proc/<pid>/fd. Where that cannot be done, MULTIVERSO_SEGMENTS=file makes it a file (in
-// /dev/shm or else the temporary directory) that is unlinked as soon as everybody has mapped it.
-// On Windows it is a temporary file that disappears with its last handle.
+// Segments are sparse (a page costs memory when it is first touched) and leave nothing behind. A
+// shared segment is a memfd: it has no name, it disappears with the last process that maps it, and
+// it does not depend on the size of /dev/shm. The other ranks of the node open it through
+// /proc/<pid>/fd. Where that is impossible, MULTIVERSO_SEGMENTS=file uses a file (in /dev/shm or
+// else the temporary directory) that is unlinked as soon as every rank has mapped it. On Windows a
+// segment is a temporary file that disappears with its last handle.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -16,13 +16,13 @@
 
 namespace multiverso {
 
-// What another rank of the node needs to open a segment. Travels between ranks as bytes.
+// What another rank of the node needs to open a segment. It travels between ranks as bytes.
 struct SegmentLocator {
   int64_t bytes = 0;
-  int64_t pid = 0;  // the creator, whose descriptor is opened, unless path is set
+  int64_t pid = 0;  // the creator, whose descriptor is opened unless `path` is set
   int32_t fd = -1;  // the descriptor in the creator
   int32_t unused = 0;
-  char path[104] = {};  // of a named segment, else empty
+  char path[104] = {};  // the path of a named segment, else empty
 };
 
 // Owns one mapping and, until Seal(), the descriptor behind it. Movable; not thread-safe itself.
@@ -33,23 +33,24 @@ class Segment {
   Segment(Segment&& other) noexcept { *this = std::move(other); }
   Segment& operator=(Segment&& other) noexcept;
 
-  // Zero-filled memory of this process alone, in huge pages where the kernel gives them.
-  // MemoryError if this machine does not have that much. `spare` bytes more are only address space,
-  // of which little will ever be touched.
+  // Creates zero-filled memory for this process alone, in huge pages where the kernel provides
+  // them. Returns MemoryError if this machine does not have that much. The `spare` bytes are only
+  // address space, little of which is ever touched.
   static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0);
-  // Zero-filled memory that other ranks of the node can open by its locator.
+  // Creates zero-filled memory that other ranks of the node can open by its locator.
   static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0);
   static Result<Segment> OpenShared(const SegmentLocator& locator);
 
   bool is_mapped() const { return data_ != nullptr; }
   char* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }  // on Windows the number of a handle
+  int fd() const { return fd_; }  // the value of a handle on Windows
   SegmentLocator locator() const;
 
-  // Every rank has mapped it: removes its name, if it has one.
+  // Removes the segment's name, if it has one. Call it when every rank has mapped the segment.
   void Unlink();
-  // The same, and closes the descriptor: nobody will open it or ask for presence on it.
+  // Unlinks the segment and closes its descriptor. Call it when no rank will open the segment or
+  // query presence on it any more.
   void Seal();
 
  private:
@@ -60,8 +61,9 @@ class Segment {
   char* data_ = nullptr;
   int64_t bytes_ = 0;
   int fd_ = -1;
-  bool is_view_ = false;  // of a file, on Windows, where that is given back in another way
-  std::string path_;      // of a named segment that this process created and has not yet unlinked
+  bool is_view_ = false;  // a view of a file, which Windows releases differently
+  std::string
+      path_;  // the path of a named segment that this process created and has not yet unlinked
 };
 
 }  // namespace multiverso

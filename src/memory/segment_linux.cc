@@ -17,7 +17,8 @@ namespace multiverso {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// Smaller mappings stay in small pages: rounding a 4 kB table up to 2 MB would waste the rest.
+// Smaller mappings stay in small pages, because rounding a 4 kB table up to 2 MB would waste the
+// rest.
 constexpr int64_t kHugePageThreshold = 2 * kHugePage;
 
 Status MemoryError(const char* call, int64_t bytes) {
@@ -72,7 +73,8 @@ Status Segment::Map(int64_t bytes, bool shared) {
   if (!CheckedAdd(RoundUp(bytes, 4096), huge ? kHugePage : 0, &reserved)) {
     return Status(Code::kMemory, StrCat("cannot map ", bytes, " bytes"));
   }
-  // Reserve address space first: huge pages need an address that is a multiple of their size.
+  // Address space is reserved first, because huge pages need an address that is a multiple of their
+  // size.
   const auto length = static_cast<size_t>(reserved);
   void* area = mmap(nullptr, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (area == MAP_FAILED) return MemoryError("mmap", bytes);
@@ -87,13 +89,13 @@ Status Segment::Map(int64_t bytes, bool shared) {
     munmap(area, length);
     return status;
   }
-  // Give back what the alignment left over on both sides.
+  // The alignment left address space unused on both sides, which is released.
   if (aligned > start) munmap(area, aligned - start);
   const uintptr_t end = aligned + mapped;
   if (start + length > end) munmap(reinterpret_cast<void*>(end), start + length - end);
-  // Hints: where the kernel does not follow them, things work as well, only slower.
+  // These are hints. A kernel that ignores them makes the segment slower, not wrong.
   if (huge) madvise(at, mapped, MADV_HUGEPAGE);
-  // A forked child may not use the session, so it need not keep the memory alive either.
+  // A forked child may not use the session, so it does not need to keep the memory alive.
   madvise(at, mapped, MADV_DONTFORK);
   data_ = static_cast<char*>(at);
   bytes_ = bytes;

@@ -1,4 +1,4 @@
-// Copying to memory that is not read again soon: past the caches, where the processor can.
+// Copies to memory that is not read again soon, bypassing the caches where the processor can.
 #ifndef MULTIVERSO_MEMORY_STREAMING_COPY_H_
 #define MULTIVERSO_MEMORY_STREAMING_COPY_H_
 
@@ -11,11 +11,11 @@
 
 namespace multiverso {
 
-// Whether what is copied is read again soon.
+// Whether the copied data is read again soon.
 enum class ReadAgain { kSoon, kLate };
 
-// As memcpy. An ordinary store reads the cache line it goes to first, so that a copy moves three
-// bytes for one; memcpy avoids that only for much larger pieces than a stripe of a table.
+// Works as memcpy. An ordinary store first reads the cache line that it writes to, so a copy moves
+// three bytes per byte. memcpy avoids that only for copies much larger than a stripe of a table.
 inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
 #if defined(__SSE2__)
   constexpr int64_t kVector = sizeof(__m128i);
@@ -30,7 +30,7 @@ inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
       _mm_stream_si128(reinterpret_cast<__m128i*>(to),
                        _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
     }
-    _mm_sfence();  // such stores are ordered with no others
+    _mm_sfence();  // streaming stores are not ordered with other stores
   }
 #endif
   std::memcpy(to, from, static_cast<size_t>(bytes));

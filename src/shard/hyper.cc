@@ -9,9 +9,9 @@ namespace multiverso {
 namespace {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
-// Just below 1: the share of the past in a moving average, which the present must have a part in.
+// Just below 1: the share of the past in a moving average must leave a share for the present.
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
-// Of epsilon: a float that is not 0 and whose square root is none either, so that no first update
+// The smallest epsilon whose float value and square root are both nonzero, so that no first update
 // divides 0 by 0.
 constexpr double kSmallestEpsilon = 1e-37;
 
@@ -22,7 +22,7 @@ struct Limits {
   const char* expected;
 };
 
-// By index.
+// The limits by index.
 constexpr Limits kLimits[] = {
     {"learning_rate", -kLargest, kLargest, "a finite number"},
     {"momentum", 0, 1, "0 to 1"},
@@ -48,9 +48,9 @@ struct KindInfo {
   Default hypers[kMostOfOne];  // ascending, then kNone
 };
 
-// By number. Where Keras 3 has the optimiser the defaults are Keras'; the variance control is that
-// of the paper's experiments with a constant one (Zheng et al. 2017). The elastic force is for up
-// to ten workers: the paper (Zhang et al. 2015) divides 0.9 by their number.
+// The updaters by number. Where Keras 3 has the optimizer the defaults are those of Keras. The
+// variance control is the constant one of the paper's experiments (Zheng et al. 2017). The elastic
+// force suits up to ten workers: the paper (Zhang et al. 2015) divides 0.9 by their number.
 constexpr KindInfo kKinds[] = {
     {"add", {}},
     {"sgd", {{kLearningRate, 0.01}}},

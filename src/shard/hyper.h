@@ -24,10 +24,10 @@ enum class UpdaterKind : int32_t {
   kDcasgd = 9,
 };
 
-// "adam"; "unknown" for a number that stands for none.
+// Returns "adam" and so on, or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
 
-// Indices into Hyper, the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
+// Indices into Hyper: the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
 constexpr int kLearningRate = 0;
 constexpr int kMomentum = 1;
 constexpr int kRho = 2;
@@ -37,28 +37,31 @@ constexpr int kBeta2 = 5;
 constexpr int kInitialAccumulatorValue = 6;
 constexpr int kElasticForce = 7;
 constexpr int kVarianceControl = 8;
-constexpr int kHyperCount = 16;  // with room for more
+constexpr int kHyperCount = 16;  // leaves room for more
 
-// In the table's shared memory: one rank sets them, all ranks' next adds use them. Each value is
-// read and written whole.
+// Lies in the table's shared memory. One rank sets a value and the next adds of all ranks use it.
+// Each value is read and written atomically.
 struct Hyper {
   std::atomic<double> value[kHyperCount];
 
   double Get(int index) const { return value[index].load(std::memory_order_relaxed); }
 };
 
-// Sets values[kHyperCount] to the defaults of that updater, and to 0 what it does not have.
+// Sets values[kHyperCount] to the updater's defaults, and to 0 where the updater has no such
+// hyper-parameter.
 void SetDefaults(UpdaterKind kind, double* values);
 
-// Sets to 0 what that updater does not have.
+// Sets the hyper-parameters that the updater does not have to 0.
 void KeepOwn(UpdaterKind kind, double* values);
 
-// ValueError if the updater has no hyper-parameter `index`, or it cannot be `value`.
+// Returns ValueError if the updater has no hyper-parameter `index`, or if `value` is invalid for
+// it.
 Status CheckHyper(UpdaterKind kind, int32_t index, double value);
-// The same for all that the updater has.
+// Checks every hyper-parameter that the updater has.
 Status CheckHypers(UpdaterKind kind, const double* values);
 
-// "learning_rate 0.001, rho 0.9", in the order of their indices; empty if the updater has none.
+// Returns "learning_rate 0.001, rho 0.9", in index order, or an empty string if the updater has no
+// hyper-parameter.
 std::string DescribeHypers(UpdaterKind kind, const double* values);
 
 }  // namespace multiverso

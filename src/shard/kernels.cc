@@ -8,7 +8,7 @@
 namespace multiverso::kernels {
 namespace {
 
-// Signed overflow is undefined in C++; the same bits come out of unsigned arithmetic.
+// Signed overflow is undefined in C++. Unsigned arithmetic produces the same bits.
 template <class T, bool kInteger = std::is_integral_v<T>>
 struct Arithmetic {
   using Type = std::make_unsigned_t<T>;

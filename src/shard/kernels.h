@@ -1,7 +1,7 @@
 // The inner loops: elementwise updates over consecutive elements. Each exists in versions for the
-// vector instructions a processor may have; the loader picks one when the library is loaded.
+// vector instructions that a processor may have; the loader picks one when the library is loaded.
 //
-// out may be equal to delta, and null in none of them. Integers wrap around, as NumPy's do.
+// `out` may equal `delta`; neither may be null. Integers wrap around, as in NumPy.
 #ifndef MULTIVERSO_SHARD_KERNELS_H_
 #define MULTIVERSO_SHARD_KERNELS_H_
 
@@ -43,7 +43,7 @@ void Exchange(int64_t* w, int64_t* current, int64_t* last, int64_t n);
 void Descend(float* w, const float* d, float rate, int64_t n);
 void Descend(double* w, const double* d, double rate, int64_t n);
 
-// Which of the versions this processor uses: "avx512", "avx2" or "baseline".
+// Names the version that this processor uses: "avx512", "avx2" or "baseline".
 const char* VectorVersion();
 
 }  // namespace multiverso::kernels

@@ -9,8 +9,8 @@
 namespace multiverso::kernels {
 namespace {
 
-// The form of what Remember writes: the bits of the number, turned over where those of this NaN
-// are set. All zeros then stand for the NaN, which is no parameter.
+// The encoding that Remember writes: the bits of the number, inverted where the bits of this NaN
+// are set. All zeros then encode the NaN, which is never a parameter.
 template <class T>
 struct Seen;
 template <>

@@ -1,7 +1,8 @@
-// The inner loops of the updaters that keep state, over consecutive elements. The order of every
-// operation is part of what they promise: one rounding each, on whatever processor.
+// The inner loops of the updaters that keep state, over consecutive elements. The order of the
+// operations is part of the contract: each rounds once, on every processor.
 //
-// Names: w parameters, g gradient; state is zero before the first update. No two arrays overlap.
+// w are the parameters and g is the gradient. State is zero before the first update. No two arrays
+// overlap.
 #ifndef MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
 #define MULTIVERSO_SHARD_OPTIMIZER_KERNELS_H_
 
@@ -20,7 +21,7 @@ void Nesterov(double* w, double* velocity, const double* g, double rate, double 
               int64_t n);
 
 // sum = (initial if sum == 0 else sum) + g * g; w -= rate * g / sqrt(sum + epsilon)
-// A sum that has been updated is 0 only if initial is, so 0 needs no other mark.
+// An updated sum is 0 only if `initial` is, so 0 reliably marks a sum without updates.
 void Adagrad(float* w, float* sum, const float* g, float rate, float initial, float epsilon,
              int64_t n);
 void Adagrad(double* w, double* sum, const double* g, double rate, double initial, double epsilon,
@@ -32,7 +33,7 @@ void Rmsprop(float* w, float* square, const float* g, float rate, float keep, fl
 void Rmsprop(double* w, double* square, const double* g, double rate, double keep, double take,
              double epsilon, int64_t n);
 
-// The same with velocity = momentum * velocity + rate * g / sqrt(...); w -= velocity
+// As Rmsprop, with velocity = momentum * velocity + rate * g / sqrt(...); w -= velocity
 void RmspropMomentum(float* w, float* square, float* velocity, const float* g, float rate,
                      float keep, float take, float epsilon, float momentum, int64_t n);
 void RmspropMomentum(double* w, double* square, double* velocity, const double* g, double rate,
@@ -53,17 +54,17 @@ void Adam(float* w, float* mean, float* square, const float* g, float rate, floa
 void Adam(double* w, double* mean, double* square, const double* g, double rate, double take_mean,
           double take_square, double epsilon, int64_t n);
 
-// w += force * (x - terms * w), where x is the sum of `terms` positions
+// w += force * (x - terms * w), where x is the sum of `terms` positions.
 void Pull(float* w, const float* x, float force, float terms, int64_t n);
 void Pull(double* w, const double* x, double force, double terms, int64_t n);
 
-// w -= rate * (g + control * (g * g) * (w - seen)), where `seen` are parameters that Remember put
-// there; where it has not yet, w - seen is taken for 0.
+// w -= rate * (g + control * (g * g) * (w - seen)), where Remember wrote the parameters `seen`.
+// Before the first Remember, w - seen counts as 0.
 void Compensate(float* w, const float* seen, const float* g, float rate, float control, int64_t n);
 void Compensate(double* w, const double* seen, const double* g, double rate, double control,
                 int64_t n);
 
-// Puts w into `seen`, in such a form that what is filled with zeros tells that there was nothing.
+// Writes w into `seen`, encoded so that zero-filled memory means that nothing was remembered.
 void Remember(float* seen, const float* w, int64_t n);
 void Remember(double* seen, const double* w, int64_t n);
 

@@ -10,16 +10,16 @@
 namespace multiverso {
 namespace {
 
-// What is copied out while it is still in the first-level cache.
+// The part that is copied out while it is still in the first-level cache.
 constexpr int64_t kPieceBytes = int64_t{16} << 10;
 
-// Hyper-parameters are rounded to the table's dtype once, as NumPy does with a Python float.
+// Hyper-parameters are rounded to the table's dtype once, as NumPy rounds a Python float.
 template <class T>
 T In(const Hyper& hyper, int index) {
   return static_cast<T>(hyper.Get(index));
 }
 
-// An updater whose delta is a gradient, unless it says otherwise.
+// An updater whose delta is a gradient, unless a subclass overrides that.
 template <class T>
 class Optimizer : public Updater {
  public:
@@ -44,7 +44,7 @@ class Optimizer : public Updater {
   }
 
  protected:
-  // Updates weights and state; update.out is not its affair.
+  // Updates weights and state. The caller fills update.out.
   virtual void Step(const Hyper& hyper, const Update& update) const = 0;
 
   static T* Weights(const Update& update) { return static_cast<T*>(update.weights); }
@@ -123,7 +123,7 @@ class RmspropOptimizer final : public Optimizer<T> {
     const double momentum = hyper.Get(kMomentum);
     const T keep = static_cast<T>(rho);
     const T take = static_cast<T>(1 - rho);
-    if (momentum == 0) {  // and the second slot takes no memory
+    if (momentum == 0) {  // the second slot takes no memory either
       kernels::Rmsprop(this->Weights(update), this->Slot(update, 0), this->Delta(update), rate,
                        keep, take, epsilon, update.count);
     } else {
@@ -150,7 +150,7 @@ class AdadeltaOptimizer final : public Optimizer<T> {
 };
 
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
-// operations at the end of its section 2, which is Keras'. `step` is that of the row.
+// operations at the end of its section 2, which Keras uses. `step` counts the updates of the row.
 template <class T>
 class AdamOptimizer final : public Optimizer<T> {
  public:
@@ -171,12 +171,12 @@ class AdamOptimizer final : public Optimizer<T> {
 };
 
 // Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015. A delta is the
-// worker's own parameters, and the table is the centre, which they pull towards themselves. After
-// it, as in mpi_learn, the centre pulls the worker.
+// worker's own parameters and the table is the center, which they pull towards themselves. Then, as
+// in mpi_learn, the center pulls the worker.
 template <class T>
 class EasgdOptimizer final : public Optimizer<T> {
  public:
-  // Two positions of one worker in one call mean nothing.
+  // Two positions of one worker in one call have no meaning.
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kRefused; }
 
   void TakeDelta(const void* current, void* last, int64_t count) const override {
@@ -195,8 +195,8 @@ class EasgdOptimizer final : public Optimizer<T> {
 };
 
 // Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017,
-// algorithm 2 with a constant variance control. A slot per worker holds the parameters that it was
-// given last. A sum of several workers' gradients, in sync mode, has no delay.
+// algorithm 2 with a constant variance control. A slot per worker holds the parameters that the
+// worker received last. In sync mode, a sum of several workers' gradients has no delay.
 template <class T>
 class DcasgdOptimizer final : public Optimizer<T> {
  public:

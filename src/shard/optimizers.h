@@ -8,7 +8,7 @@
 
 namespace multiverso {
 
-// Null if `kind` is none of them. T is float or double.
+// Returns null if `kind` is not an optimizer. T is float or double.
 template <class T>
 std::unique_ptr<const Updater> MakeOptimizer(UpdaterKind kind);
 

@@ -11,7 +11,8 @@
 namespace multiverso {
 namespace {
 
-// The places of the list by ascending id; stable, so that duplicates keep their order.
+// Returns the positions of the list in ascending order of id; stable, so that duplicates keep their
+// order.
 std::vector<int64_t> OrderOf(const int64_t* ids, int64_t count) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});

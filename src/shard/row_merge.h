@@ -1,5 +1,5 @@
-// RowMerge: makes of a delta for rows in any order, some of them named more than once, one in which
-// every row has its place.
+// RowMerge: turns a delta for rows in any order, some of them named more than once, into one that
+// names each row once.
 #ifndef MULTIVERSO_SHARD_ROW_MERGE_H_
 #define MULTIVERSO_SHARD_ROW_MERGE_H_
 
@@ -17,7 +17,7 @@ struct RowDelta {
   const void* values = nullptr;
 };
 
-// Memory for a delta.
+// Owns the memory of a delta.
 struct MergedRows {
   std::vector<int64_t> ids;
   std::vector<char> values;
@@ -28,12 +28,13 @@ struct MergedRows {
 };
 
 bool IsAscending(const int64_t* ids, int64_t count);
-// The first place in the list whose row is named in another place too; -1 if there is none.
+// Returns the first position in the list whose row is named at another position too; -1 if there is
+// none.
 int64_t FindDuplicate(const int64_t* ids, int64_t count);
 
-// Writes the rows by ascending id, and a row that is named more than once as the sum of its deltas
-// in the order given. `ids` and `values` have room for as many as `delta` has, apart from them. The
-// number of different rows.
+// Writes the rows in ascending order of id. A row that is named more than once becomes the sum of
+// its deltas in the given order. `ids` and `values` have room for as many rows as `delta` has and
+// do not overlap it. Returns the number of distinct rows.
 int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* ids, char* values);
 
 }  // namespace multiverso

@@ -1,10 +1,10 @@
-// StepCells: how many updates the parameters have had, for updaters whose formula needs to know.
+// StepCells: how many updates the parameters have had, for updaters whose formula needs the count.
 //
-// A row counts its own updates, so that one that is seldom named is treated as if it were alone.
-// All rows of an array are updated together, and a stripe of them shares a count. A cell is what
-// has one count: a row, or a stripe; of a row longer than kMostBytes a piece of that length. Every
-// call updates whole cells, under the lock of their stripe or alone; when a call cuts a cell, the
-// cell has had the update when all elements have.
+// Each row counts its own updates, so that a rarely updated row behaves as if it were alone. All
+// rows of an array are updated together, so each of its stripes shares a count. A cell is the unit
+// that has one count: a row or a stripe, or a piece of kMostBytes of a longer row. Every call
+// updates whole cells, under the lock of their stripe or exclusively. If a call covers only part of
+// a cell, the cell counts the update when all of its elements have had it.
 #ifndef MULTIVERSO_SHARD_STEP_CELLS_H_
 #define MULTIVERSO_SHARD_STEP_CELLS_H_
 
@@ -19,16 +19,16 @@ namespace multiverso {
 // Zero at first.
 struct StepCell {
   uint32_t steps;
-  uint32_t part;  // elements that have been updated once more
+  uint32_t part;  // elements that have had the next update already
 };
 
 class StepCells {
  public:
   static constexpr int64_t kMostBytes = int64_t{1} << 18;
 
-  // None.
+  // Creates no cells.
   StepCells() = default;
-  // Of a shard whose rows are updated one by one, or in which all are always updated.
+  // For a shard whose rows are updated one by one, or whose rows are always updated together.
   StepCells(const StripeLayout& layout, int64_t columns, bool row_by_row)
       : elements_(layout.rows() * columns),
         row_(row_by_row ? columns : layout.rows_per_stripe() * columns),
@@ -36,21 +36,21 @@ class StepCells {
         pieces_(DivideUp(row_, piece_)) {}
 
   int64_t count() const { return row_ == 0 ? 0 : DivideUp(elements_, row_) * pieces_; }
-  // Over count() zero-filled cells.
+  // Uses count() zero-filled cells.
   void Attach(StepCell* cells) { cells_ = cells; }
 
-  // Counts an update of `count` elements from number `first` on. Calls body(first, count, step) for
-  // runs of them, as long as can be, for which it is update number `step`.
+  // Counts an update of `count` elements from element `first` on. Calls body(first, count, step)
+  // for maximal runs of elements for which this is update number `step`.
   template <class Body>
   void Count(int64_t first, int64_t count, Body body) const;
 
-  // For checkpoints: the most updates that any of these elements has had, of which there is at
-  // least one; and that the cells which hold any of them have had `steps`.
+  // For checkpoints. Most returns the largest number of updates among these elements, at least one
+  // of them. Set sets the count of every cell that holds any of them to `steps`.
   uint32_t Most(int64_t first, int64_t count) const;
   void Set(int64_t first, int64_t count, uint32_t steps) const;
 
  private:
-  // Of the element's cell.
+  // Returns the position within the element's cell.
   int64_t PlaceOf(int64_t element) const {
     return element / row_ * pieces_ + element % row_ / piece_;
   }

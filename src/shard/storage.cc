@@ -18,8 +18,8 @@ static_assert(kHoldersOffset + sizeof(Holders) <= kLocksOffset);
 
 Result<ShardStorage> ShardStorage::Plan(const StripeLayout& layout, int64_t state_slots,
                                         const StepCells& step_cells) {
-  // Parameters plus state plus locks (1/1024 of the parameters, or one per row) plus step cells
-  // stay far below 2^63 if each part is below 2^59.
+  // Parameters, state, locks (1/1024 of the parameters, or one per row) and step cells together
+  // stay far below 2^63 if each of them is below 2^59.
   constexpr int64_t kLargest = int64_t{1} << 59;
   int64_t state_bytes = 0;
   int64_t lock_bytes = 0;

@@ -18,21 +18,21 @@
 
 namespace multiverso {
 
-// Who still has the shard's table, in a session that spans nodes.
+// Which ranks still hold the shard's table, in a session that spans nodes.
 struct Holders {
-  std::atomic<uint32_t> ranks;       // of this node
+  std::atomic<uint32_t> ranks;       // ranks of this node that hold it
   std::atomic<uint32_t> nodes_done;  // other nodes that have released it
 };
 
 class ShardStorage {
  public:
   ShardStorage() = default;
-  // Of a shard of `layout` with `state_slots` further copies of its size and those cells.
-  // MemoryError if the sum does not fit 64 bits.
+  // Plans the storage of a shard of `layout` with `state_slots` further copies of its size and the
+  // cells. Returns MemoryError if the sum does not fit in 64 bits.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
                                    const StepCells& step_cells = StepCells());
 
-  // Bytes the segment needs.
+  // The bytes that the segment needs.
   int64_t segment_bytes() const { return segment_bytes_; }
 
   // Lays the storage over a segment of at least segment_bytes().

@@ -1,4 +1,4 @@
-// StripeLayout: how the rows of a shard are cut into stripes, each under a lock of its own.
+// StripeLayout: how the rows of a shard are divided into stripes, each with its own lock.
 #ifndef MULTIVERSO_SHARD_STRIPE_LAYOUT_H_
 #define MULTIVERSO_SHARD_STRIPE_LAYOUT_H_
 
@@ -9,19 +9,19 @@
 
 namespace multiverso {
 
-// An array is a matrix with one column. A row never straddles two stripes, and the rows per stripe
-// are a power of two, so that finding the stripe of a row is a shift.
+// An array is a matrix with one column. A row never crosses a stripe boundary, and the number of
+// rows per stripe is a power of two, so a shift finds the stripe of a row.
 class StripeLayout {
  public:
-  // Big enough that taking the lock vanishes beside the copy, small enough to stay in the cache
-  // between the two passes of an operation and to let many workers in at once.
+  // Large enough to make the cost of the lock negligible beside the copy; small enough to stay in
+  // the cache between the two passes of an operation and to let many workers in at once.
   static constexpr int64_t kStripeBytes = int64_t{64} << 10;
 
   StripeLayout() = default;
-  // A stripe has at most `stripe_bytes`, or one row where that is longer.
+  // A stripe has at most `stripe_bytes`, or one row if that is longer.
   StripeLayout(int64_t rows, int64_t row_bytes, int64_t stripe_bytes = kStripeBytes)
       : rows_(rows), row_bytes_(row_bytes) {
-    // Not row_bytes << shift, which overflows for rows that no machine can hold.
+    // The product row_bytes << shift would overflow for rows that no machine can hold.
     while (row_bytes <= stripe_bytes >> (shift_ + 1)) ++shift_;
   }
 

@@ -1,9 +1,9 @@
-// StripeLock: the lock of a stripe, with a version so that short reads can do without it.
+// StripeLock: the lock of a stripe, with a version so that short reads can do without the lock.
 //
 // Writers hold the lock and make the version odd while they write. A reader that finds the same
-// even version before and after its copy has read one state; otherwise it reads again under the
-// lock. So readers do not keep each other out, and a read writes to no shared cache line. This is
-// a sequence lock: the memory ordering is that of H.-J. Boehm, "Can Seqlocks Get Along With
+// even version before and after its copy has read a consistent state; otherwise it repeats the read
+// under the lock. So readers do not exclude each other, and a read writes to no shared cache line.
+// This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along With
 // Programming Language Memory Models?", MSPC 2012.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
@@ -15,12 +15,12 @@
 
 namespace multiverso {
 
-// Alone on its cache line; zero when free.
+// Occupies its own cache line; zero when free.
 struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> version{0};
 
-  // By the holder, around its writes. A holder that dies in between leaves the version odd, which
-  // keeps readers to the lock until the next writer makes it even again.
+  // The holder calls these around its writes. A holder that dies in between leaves the version odd,
+  // which forces readers to take the lock until the next writer makes it even again.
   void BeginWrite() {
     version.store(version.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
@@ -29,9 +29,9 @@ struct alignas(64) StripeLock : RobustLock {
     version.store(version.load(std::memory_order_relaxed) + 1U, std::memory_order_release);
   }
 
-  // Runs read() without the lock; false if somebody wrote meanwhile, and what it read is worth
-  // nothing. The reads are races that are thrown away if lost, which a race detector cannot know,
-  // so it gets the lock.
+  // Runs read() without the lock. Returns false if a writer interfered, in which case the read data
+  // is worthless. The reads are races whose losing results are discarded; a race detector cannot
+  // know that, so it makes the reader take the lock.
   template <class Read>
   bool ReadUnlocked(Read read) const {
 #if defined(__SANITIZE_THREAD__)
@@ -49,7 +49,7 @@ struct alignas(64) StripeLock : RobustLock {
 
 enum class StripeUse { kReading, kWriting };
 
-// Leaves a stripe that has been taken at the end of a scope.
+// Releases a taken stripe at the end of a scope.
 template <StripeUse kUse>
 class StripeHold {
  public:

@@ -1,5 +1,5 @@
-// TensorList: the parameters of a model where the model has them, in the order of the table's
-// elements: some tensors, each of consecutive elements, one after the other.
+// TensorList: the parameters of a model in the model's own memory, in the order of the table's
+// elements: consecutive tensors, each of consecutive elements.
 #ifndef MULTIVERSO_SHARD_TENSOR_LIST_H_
 #define MULTIVERSO_SHARD_TENSOR_LIST_H_
 
@@ -11,10 +11,10 @@
 
 namespace multiverso {
 
-// Knows where elements are; the memory is the caller's. Ranges are counted in the table's elements.
+// Maps element ranges to addresses; the caller owns the memory. Ranges count the table's elements.
 class TensorList {
  public:
-  // `counts`, of elements, each 0 or more, with a sum that does not overflow.
+  // `counts` are numbers of elements, each >= 0, whose sum does not overflow.
   TensorList(DType dtype, const int64_t* counts, int64_t tensors);
 
   DType dtype() const { return dtype_; }
@@ -22,7 +22,7 @@ class TensorList {
   int64_t count() const { return begins_.back(); }
   int64_t count_of(int64_t tensor) const;
 
-  // Where the tensors are from now on; those without elements may be null.
+  // Sets the addresses of the tensors. Those of empty tensors may be null.
   void Place(void* const* data) { data_ = data; }
 
   // Calls body(address in a tensor, element of the range, elements) for each tensor's part.
@@ -31,13 +31,13 @@ class TensorList {
 
  private:
   DType dtype_;
-  std::vector<int64_t> begins_;  // of each tensor, and the end of the last
+  std::vector<int64_t> begins_;  // first element of each tensor, then the end of the last
   void* const* data_ = nullptr;
 };
 
 template <class Body>
 void TensorList::ForEachPart(int64_t first, int64_t count, Body body) const {
-  // The last tensor that begins at `first` or before: those without elements come before it.
+  // Finds the last tensor that begins at or before `first`. Empty tensors come before it.
   const auto after = std::upper_bound(begins_.begin(), begins_.end() - 1, first);
   auto tensor = static_cast<size_t>(after - begins_.begin()) - 1;
   const int64_t end = first + count;

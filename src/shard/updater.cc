@@ -11,8 +11,9 @@
 namespace multiverso {
 namespace {
 
-// Three streams in one loop (weights, delta, out) run slower than two and two, as long as what goes
-// through the second loop is still in the first-level cache. Measured: from a few pages on.
+// A loop over three streams (weights, delta, out) is slower than two loops over two streams while
+// the data of the second loop is still in the first-level cache. Measurements show this from a few
+// pages on.
 constexpr int64_t kPieceBytes = int64_t{16} << 10;
 
 // w += d
@@ -47,7 +48,7 @@ class AddUpdater final : public Updater {
               int64_t count) const override {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
-  // What is exchanged is seldom in a cache, and each of the three copies is read and written.
+  // The data of an exchange is seldom in a cache, and each of the three copies is read and written.
   bool Exchange(const Update& update, void* current) const override {
     kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),
                       static_cast<T*>(update.out), update.count);

@@ -1,7 +1,8 @@
-// Updater: what an add does to the parameters. The one place where a delta meets a weight.
+// Updater: what an add does to the parameters. This is the only place where a delta is combined
+// with a weight.
 //
-// What a delta is depends on the updater: an increment, a gradient, or the worker's own parameters.
-// The formulas are at the updaters in updater.cc and optimizers.cc, and for users in
+// The meaning of a delta depends on the updater: an increment, a gradient, or the worker's own
+// parameters. The formulas are documented in updater.cc and optimizers.cc, and for users in
 // docs/updaters.md.
 #ifndef MULTIVERSO_SHARD_UPDATER_H_
 #define MULTIVERSO_SHARD_UPDATER_H_
@@ -22,49 +23,54 @@ struct Update {
   void* state = nullptr;
   int64_t state_stride = 0;
   const void* delta = nullptr;
-  void* out = nullptr;  // receives the new weights; may equal delta; null if nobody wants them
+  void* out =
+      nullptr;  // receives the new weights; may equal delta; null if the caller does not need them
   int64_t count = 0;
-  int worker = -1;    // whose delta it is; -1 if it is the sum of several workers'
-  int64_t terms = 1;  // how many workers' deltas it is the sum of
-  int64_t step = 1;   // which update of these elements this is, from 1, for Updater::counts_steps()
+  int worker = -1;    // the worker whose delta it is; -1 for the sum of several workers' deltas
+  int64_t terms = 1;  // the number of workers' deltas in the sum
+  int64_t step =
+      1;  // the number of this update of these elements, from 1, for Updater::counts_steps()
 
   char* slot(int64_t number) const { return static_cast<char*>(state) + number * state_stride; }
-  // The part of `elements` elements from `first` on.
+  // Returns the part with `elements` elements from `first` on.
   Update Part(int64_t first, int64_t elements, int64_t element_bytes) const;
 };
 
-// Stateless itself (state is in the shard), so one instance serves all threads. The caller holds
-// the lock of the stripe, or sees to it otherwise that nobody else is at the elements.
+// Has no state of its own (state is in the shard), so one instance serves all threads. The caller
+// holds the lock of the stripe or excludes other access to the elements in another way.
 class Updater {
  public:
   virtual ~Updater() = default;
 
   virtual int64_t state_slots(int /*workers*/) const { return 0; }
-  // Whether Update::step matters.
+  // Whether the formula uses Update::step.
   virtual bool counts_steps() const { return false; }
-  // Whether NoteGet must be told what every worker has been given.
+  // Whether NoteGet must be called with the parameters that each worker receives.
   virtual bool notes_gets() const { return false; }
-  // What becomes of a row that one add names more than once. Updates one after the other are the
-  // same as one with the sum only where the updater is linear.
+  // How a row that one add names more than once is handled. Consecutive updates equal one update
+  // with the sum only if the updater is linear.
   enum class Duplicates { kOneByOne, kSummed, kRefused };
   virtual Duplicates duplicates() const { return Duplicates::kSummed; }
 
   virtual void Apply(const Hyper& hyper, const Update& update) const = 0;
-  // `update.worker` has been given `values`, of update.count elements.
+  // Records that `update.worker` received `values`, update.count elements.
   virtual void NoteGet(const Update& /*update*/, const void* /*values*/) const {}
 
-  // ---- For ParamSync, whose tensors are `current` and were `last` when they last met the table.
+  // ---- For ParamSync. Its tensors are `current`; `last` holds their values at the last exchange.
 
-  // Puts what such a worker adds into `last`.
+  // Writes the delta that such a worker adds into `last`.
   virtual void TakeDelta(const void* current, void* last, int64_t count) const = 0;
-  // Makes of `current` what such a worker goes on with, when the table has become `table`.
+  // Turns `current` into the parameters that such a worker continues with after the table has
+  // become `table`.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,
                       int64_t count) const = 0;
-  // Both around Apply with `last` as delta and out, where there is one loop for it; else false.
+  // Performs both steps around Apply in one loop, with `last` as delta and out, if the updater has
+  // such a loop; returns false otherwise.
   virtual bool Exchange(const Update& /*update*/, void* /*current*/) const { return false; }
 };
 
-// The updater for a table. TypeError if it does not work on the dtype, ValueError if there is none.
+// Creates the updater of a table. Returns TypeError if it does not support the dtype, ValueError if
+// the kind is undefined.
 Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype);
 
 }  // namespace multiverso

@@ -1,9 +1,9 @@
-// What the inner loops are compiled with.
+// The compiler attributes of the inner loops.
 #ifndef MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
 #define MULTIVERSO_SHARD_VECTOR_VERSIONS_H_
 
-// Several versions of a function, chosen when the library is loaded, where compiler and C library
-// can do it (GNU indirect functions).
+// Compiles several versions of a function and chooses one when the library is loaded, where the
+// compiler and the C library support it (GNU indirect functions).
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define MV_VECTOR_VERSIONS __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -13,8 +13,8 @@
 #define MV_HAS_VECTOR_VERSIONS 0
 #endif
 
-// The arrays of a loop overlap only element for element (out == delta), which is no obstacle to
-// vectors, but the compiler cannot know that.
+// The arrays of a loop overlap only element for element (out == delta), which does not prevent
+// vectorization, but the compiler cannot know that.
 #if defined(__clang__)
 #define MV_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)

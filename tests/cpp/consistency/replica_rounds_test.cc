@@ -32,7 +32,7 @@ float ValueOf(int worker, int round, int64_t element) {
 
 bool NamesRows(int worker, int round) { return (worker + round) % 3 == 0; }
 
-// In such rounds a worker names row `round` % kRows only.
+// In these rounds a worker names row `round` % kRows only.
 std::vector<float> DeltaOf(int worker, int round) {
   std::vector<float> delta;
   const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;
@@ -67,21 +67,22 @@ void MakeRounds(Session* session, int worker, int workers) {
     Progress progress;
     if (NamesRows(worker, round)) {
       const int64_t row = round % kRows;
-      const Status added = table->AddRows(&row, 1, delta.data(), &progress, Patiently());
+      const Status added =
+          table->Run(Request::AddRows(&row, 1, delta.data()), &progress, Patiently());
       ASSERT_TRUE(added.ok()) << added.text();
     } else {
       testing::Add(table, delta);
     }
     if (round % 3 == 1) continue;  // two rounds until the next get
     Progress reading;
-    const Status read = table->Get(got.data(), &reading, Patiently());
+    const Status read = table->Run(Request::Get(got.data()), &reading, Patiently());
     ASSERT_TRUE(read.ok()) << read.text();
     ASSERT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)))
         << "round " << round;
   }
 }
 
-TEST(ReplicaRounds, HaveTheBitsOfOneNodeHoweverLateMessagesAre) {
+TEST(ReplicaRounds, MatchOneNodeBitwiseDespiteLateMessages) {
   for (const int ranks_per_node : {1, 2}) {
     for (uint64_t seed = 0; seed < 3; ++seed) {
       RunSpanningJob(
@@ -91,7 +92,7 @@ TEST(ReplicaRounds, HaveTheBitsOfOneNodeHoweverLateMessagesAre) {
   }
 }
 
-TEST(ReplicaRounds, PassNodesWithoutWorkers) {
+TEST(ReplicaRounds, SkipNodesWithoutWorkers) {
   RunSpanningJob(
       {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,
       [](Session* session, int) { MakeRounds(session, session->members().worker_id(), 2); },

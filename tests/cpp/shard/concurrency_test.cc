@@ -1,4 +1,4 @@
-// Several ranks on one shard at the same moment: whatever they add is there, exactly.
+// Several ranks operate on one shard at the same moment, and every addition is in the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void AddOnes(int64_t elements, int adds) {
     const std::vector<T> ones(static_cast<size_t>(elements), 1);
     for (int i = 0; i < adds; ++i) {
       Progress progress;
-      ASSERT_TRUE(shard.Add(ones.data(), &progress, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &progress, Patiently()).ok());
     }
   });
   const T expected = static_cast<T>(kRanks * adds);
@@ -45,7 +45,7 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
   constexpr int64_t kColumns = 7;
   constexpr int kAdds = 40;
   const MemoryShard<float> memory(kRows, kColumns);
-  // Row 0 many times over, and every third row once.
+  // Row 0 many times, and every third row once.
   std::vector<int64_t> ids(1000, 0);
   for (int64_t row = 3; row < kRows; row += 3) ids.push_back(row);
   const std::vector<float> ones(ids.size() * kColumns, 1);
@@ -53,10 +53,11 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
     Shard shard = memory.For(rank);
     for (int i = 0; i < kAdds; ++i) {
       Progress progress;
-      ASSERT_TRUE(shard
-                      .AddRows(ids.data(), static_cast<int64_t>(ids.size()), ones.data(), &progress,
-                               Patiently())
-                      .ok());
+      ASSERT_TRUE(
+          shard
+              .Run(Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), ones.data()),
+                   &progress, Patiently())
+              .ok());
     }
   });
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
@@ -66,7 +67,7 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
   }
 }
 
-TEST(ConcurrentAdds, OfAllKindsAddUp) {
+TEST(ConcurrentAdds, OfAllKindsSumExactly) {
   constexpr int64_t kRows = 3000;
   constexpr int64_t kColumns = 8;
   constexpr int kAdds = 100;
@@ -80,10 +81,10 @@ TEST(ConcurrentAdds, OfAllKindsAddUp) {
       Progress all;
       Progress both;
       Progress rows;
-      ASSERT_TRUE(shard.Add(ones.data(), &all, Patiently()).ok());
-      ASSERT_TRUE(shard.AddGet(ones.data(), out.data(), &both, Patiently()).ok());
-      ASSERT_TRUE(shard.AddRows(ids, 4, ones.data(), &rows, Patiently()).ok());
-      // Its own adds are all in what a rank reads.
+      ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &all, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::AddGet(ones.data(), out.data()), &both, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::AddRows(ids, 4, ones.data()), &rows, Patiently()).ok());
+      // A rank reads all of its own adds.
       ASSERT_GE(*std::min_element(out.begin(), out.end()), 2 * i + 2);
     }
   });
@@ -94,8 +95,8 @@ TEST(ConcurrentAdds, OfAllKindsAddUp) {
   EXPECT_EQ(memory.values()[kRows * kColumns - 1], whole + kRanks * kAdds);
 }
 
-// Within a stripe a get sees an add whole or not at all.
-TEST(ConcurrentGets, SeeWholeAdds) {
+// Within a stripe a get sees an add entirely or not at all.
+TEST(ConcurrentGets, SeeOnlyCompleteAdds) {
   constexpr int64_t kElements = 1024;
   constexpr int kCalls = 20000;
   const MemoryShard<double> memory(kElements, 1);
@@ -105,10 +106,10 @@ TEST(ConcurrentGets, SeeWholeAdds) {
     for (int i = 0; i < kCalls; ++i) {
       Progress progress;
       if (rank % 2 == 0) {
-        ASSERT_TRUE(shard.Add(values.data(), &progress, Patiently()).ok());
+        ASSERT_TRUE(shard.Run(Request::Add(values.data()), &progress, Patiently()).ok());
         continue;
       }
-      ASSERT_TRUE(shard.Get(values.data(), &progress, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::Get(values.data()), &progress, Patiently()).ok());
       ASSERT_EQ(std::count(values.begin(), values.end(), values[0]), kElements);
     }
   });

@@ -1,0 +1,137 @@
+"""A rank's copy of the model, with its parameters and its gradient as flat arrays, as in tables.
+
+Each backend's module says how these arrays are connected with the variables of the framework.
+"""
+
+from typing import Any, Final
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso.learn._input import InputError
+
+Batch = tuple[Any, ...]
+
+_FLOATS: Final = ("float32", "float64")
+
+
+class Replica:
+    """A model with its parameters as one flat array. This base works with any backend, but no step.
+
+    Parameters
+    ----------
+    model : keras.Model
+        Built and compiled; with a `GradientCapture` as optimiser if gradients are needed.
+
+    Attributes
+    ----------
+    weights : ndarray of float32 or float64, shape (size,)
+        The trainable parameters at the last `pull` or `push`.
+    gradient : ndarray of the same dtype and shape
+        The gradient of the last batch, if the optimiser is a `GradientCapture`.
+    state : ndarray of the same dtype, one dimension
+        Other floats of the model, such as running means, at the last `pull_state` or `push_state`.
+
+    Raises
+    ------
+    InputError
+        If the model has no trainable parameters, or they are not all float32 or all float64.
+
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        variables = model.trainable_variables
+        dtypes = {str(variable.dtype) for variable in variables}
+        if len(dtypes) != 1 or not dtypes <= set(_FLOATS):
+            found = " and ".join(sorted(dtypes)) or "none"
+            raise InputError(
+                f"the model: expected trainable weights, all float32 or all float64, found {found}"
+            )
+        self.dtype: np.dtype[Any] = np.dtype(dtypes.pop())
+        self.shapes = [tuple(variable.shape) for variable in variables]
+        self.weights: NDArray[Any] = np.empty(_size(self.shapes), self.dtype)
+        self.gradient: NDArray[Any] = np.zeros_like(self.weights)
+        places = [
+            place
+            for place, variable in enumerate(model.non_trainable_variables)
+            if str(variable.dtype) in _FLOATS
+        ]
+        shapes = [tuple(model.non_trainable_variables[place].shape) for place in places]
+        self.state: NDArray[Any] = np.empty(_size(shapes), self.dtype)
+        #: Views of `state`, each with its index in the model's non-trainable variables.
+        self.state_pieces = list(zip(pieces_of(self.state, shapes), places, strict=True))
+
+    def step(self, batch: Batch) -> None:
+        """Train on a batch: set `gradient`, or let the model's optimiser make a step."""
+        raise NotImplementedError
+
+    def pull(self) -> None:
+        """Set `weights` to those of the model."""
+        variables = self.model.trainable_variables
+        for piece, variable in zip(pieces_of(self.weights, self.shapes), variables, strict=True):
+            piece[...] = keras.ops.convert_to_numpy(variable.value)
+
+    def push(self) -> None:
+        """Set the model to `weights`."""
+        variables = self.model.trainable_variables
+        for piece, variable in zip(pieces_of(self.weights, self.shapes), variables, strict=True):
+            variable.assign(piece.copy())
+
+    def pull_state(self) -> None:
+        """Set `state` to that of the model."""
+        variables = self.model.non_trainable_variables
+        for piece, place in self.state_pieces:
+            piece[...] = keras.ops.convert_to_numpy(variables[place].value)
+
+    def push_state(self) -> None:
+        """Set the model to `state`."""
+        variables = self.model.non_trainable_variables
+        for piece, place in self.state_pieces:
+            variables[place].assign(piece.copy())
+
+    def results(self) -> dict[str, float]:
+        """Return loss and metrics since the last call, and reset them."""
+        return take_results(self.model)
+
+    def set_learning_rate(self, value: float) -> None:
+        """Change the learning rate of the model's own optimiser."""
+        self.model.optimizer.learning_rate = value
+
+    def finish(self) -> None:
+        """Update the model's variables, on backends where training does not."""
+
+
+def take_results(model: Any) -> dict[str, float]:
+    """Return loss and metrics of a model, and reset them."""
+    results = {name: float(value) for name, value in _flat(model.get_metrics_result()).items()}
+    model.reset_metrics()
+    return results
+
+
+def _flat(results: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in results.items():
+        flat.update(_flat(value) if isinstance(value, dict) else {name: value})
+    return flat
+
+
+def _size(shapes: list[tuple[int, ...]]) -> int:
+    return sum(int(np.prod(shape)) for shape in shapes)
+
+
+def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+    """Return consecutive views of a flat array or tensor, with these shapes."""
+    pieces, end = [], 0
+    for shape in shapes:
+        begin, end = end, end + int(np.prod(shape))
+        pieces.append(flat[begin:end].reshape(shape))
+    return pieces
+
+
+def unpack(batch: Batch) -> tuple[Any, Any, Any]:
+    """Return features, labels and sample weights (or None) of a batch."""
+    if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
+        return batch[0], batch[1], batch[2] if len(batch) == 3 else None
+    raise InputError(f"a batch: expected (features, labels), received {type(batch).__name__}")

@@ -1,0 +1,52 @@
+#include "table/request_message.h"
+
+#include <cstring>
+
+#include "base/text.h"
+#include "node/request_log.h"
+#include "transport/messenger.h"
+
+namespace multiverso {
+namespace {
+
+constexpr uint32_t kMagic = 0x4d565251;
+
+}  // namespace
+
+std::string EncodeRequest(RequestHeader header) {
+  header.magic = kMagic;
+  return std::string(reinterpret_cast<const char*>(&header), sizeof(header));
+}
+
+bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
+  if (bytes.size() != sizeof(*header)) return false;
+  std::memcpy(header, bytes.data(), sizeof(*header));
+  if (header->magic != kMagic || header->sender < 0 || header->sender >= ranks) return false;
+  if (header->kind < RequestKind::kGet || header->kind >= RequestKind::kExchange) return false;
+  if (header->kind == RequestKind::kReleased) return true;
+  if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
+  if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
+  // RequestRecord keeps the rank that claimed the request in 16 bits beside its number.
+  if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
+  if (header->kind == RequestKind::kSetHyper) {
+    return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0;
+  }
+  const int64_t most = IsOfRows(header->kind) ? kChunkIds : kChunkBytes;
+  return header->count > 0 && header->count <= most && header->first >= 0 && header->bytes > 0 &&
+         header->bytes <= kChunkBytes;
+}
+
+Reply Reply::Of(const Status& status) {
+  Reply reply;
+  reply.code = static_cast<int32_t>(status.code());
+  CopyText(reply.text, status.text());
+  return reply;
+}
+
+Status Reply::status() const {
+  if (code == 0) return Status::Ok();
+  const auto length = strnlen(text, sizeof(text));
+  return Status(code < 0 ? static_cast<Code>(code) : Code::kTransport, std::string(text, length));
+}
+
+}  // namespace multiverso

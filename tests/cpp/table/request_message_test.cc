@@ -1,0 +1,126 @@
+#include "table/request_message.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+
+#include "node/request_log.h"
+#include "transport/messenger.h"
+
+namespace multiverso {
+namespace {
+
+RequestHeader Sound() {
+  RequestHeader header;
+  header.kind = RequestKind::kGet;
+  header.sender = 1;
+  header.tag = kFirstCallTag;
+  header.count = 3;
+  header.bytes = 12;
+  return header;
+}
+
+TEST(DecodeRequest, GivesBackWhatWasEncoded) {
+  RequestHeader header;
+  ASSERT_TRUE(DecodeRequest(EncodeRequest(Sound()), 2, &header));
+  EXPECT_EQ(header.kind, RequestKind::kGet);
+  EXPECT_EQ(header.count, 3);
+}
+
+TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
+  const auto refuses = [](void (*spoil)(RequestHeader*)) {
+    RequestHeader spoiled = Sound();
+    spoil(&spoiled);
+    RequestHeader header;
+    return !DecodeRequest(EncodeRequest(spoiled), 2, &header);
+  };
+  EXPECT_FALSE(refuses([](RequestHeader*) {}));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->sender = 2; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->sender = -1; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->tag = kFirstCallTag - 1; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->tag = kLastCallTag + 1; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->count = 0; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->count = INT64_MAX; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->bytes = kChunkBytes + 1; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->bytes = -12; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->first = -1; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = -2; }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = 0; }));  // without a number
+  EXPECT_TRUE(refuses([](RequestHeader* header) {
+    header->slot = RequestLog::kSlots;
+    header->number = 1;
+  }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) {
+    header->slot = 0;
+    header->number = uint64_t{1} << 48;
+  }));
+  EXPECT_FALSE(refuses([](RequestHeader* header) {
+    header->slot = RequestLog::kSlots - 1;
+    header->number = 1;
+  }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) { header->kind = static_cast<RequestKind>(9); }));
+  EXPECT_TRUE(refuses([](RequestHeader* header) {
+    header->kind = RequestKind::kAddRows;
+    header->count = kChunkIds + 1;
+  }));
+}
+
+TEST(DecodeRequest, TakesNoSizesFromAChangeOfAnOption) {
+  const auto decodes = [](int64_t first, int64_t bytes) {
+    RequestHeader option = Sound();
+    option.kind = RequestKind::kSetHyper;
+    option.first = first;
+    option.bytes = bytes;
+    RequestHeader header;
+    return DecodeRequest(EncodeRequest(option), 2, &header);
+  };
+  EXPECT_TRUE(decodes(0, 0));
+  EXPECT_FALSE(decodes(0, INT64_MAX));
+  EXPECT_FALSE(decodes(0, -1));
+  EXPECT_FALSE(decodes(int64_t{1} << 32, 0));
+  EXPECT_FALSE(decodes(-1, 0));
+}
+
+TEST(DecodeRequest, RefusesOtherLengthsAndGarbage) {
+  RequestHeader header;
+  const std::string sound = EncodeRequest(Sound());
+  EXPECT_FALSE(DecodeRequest("", 2, &header));
+  EXPECT_FALSE(DecodeRequest(sound.substr(1), 2, &header));
+  EXPECT_FALSE(DecodeRequest(sound + "x", 2, &header));
+  std::mt19937_64 random(20261121);
+  for (int i = 0; i < 20000; ++i) {
+    std::string bytes = sound;
+    // Some bytes changed, and now and then all but the first four, which say what it is.
+    const size_t changes = i % 4 == 0 ? bytes.size() : 1 + random() % 4;
+    for (size_t c = 0; c < changes; ++c) {
+      bytes[4 + random() % (bytes.size() - 4)] = static_cast<char>(random());
+    }
+    if (!DecodeRequest(bytes, 2, &header)) continue;
+    ASSERT_GE(header.sender, 0);
+    ASSERT_LT(header.sender, 2);
+    if (header.kind == RequestKind::kReleased) continue;
+    if (header.kind == RequestKind::kSetHyper) {
+      ASSERT_EQ(header.bytes, 0);
+      continue;
+    }
+    ASSERT_GT(header.count, 0);
+    ASSERT_LE(header.count, kChunkBytes);
+    ASSERT_GT(header.bytes, 0);
+    ASSERT_LE(header.bytes, kChunkBytes);
+  }
+}
+
+TEST(Reply, CarriesAStatus) {
+  EXPECT_TRUE(Reply::Of(Status::Ok()).status().ok());
+  const Status status = Reply::Of(Status(Code::kIndex, std::string(1000, 'x'))).status();
+  EXPECT_EQ(status.code(), Code::kIndex);
+  EXPECT_EQ(status.text().size(), sizeof(Reply::text) - 1);
+  Reply garbage;
+  garbage.code = 7;
+  for (char& letter : garbage.text) letter = 'y';
+  EXPECT_EQ(garbage.status().code(), Code::kTransport);
+}
+
+}  // namespace
+}  // namespace multiverso
