@@ -18,7 +18,7 @@ Hello Quick() {
   return hello;
 }
 
-TEST(Heartbeat, BeatsUntilItEnds) {
+TEST(Heartbeat, BeatsUntilItIsDestroyed) {
   const RankContexts ranks(testing::AllOf(2), 0, Quick());
   const auto& last_heartbeat = ranks[0]->memory()->slot(0).last_heartbeat;
   EXPECT_EQ(last_heartbeat.load(), 0);
