@@ -1,29 +1,31 @@
-// Backoff: how long a polling thread sleeps between two polls.
+// Backoff: how long a poller sleeps between two looks; PollUntil: a loop that polls with it.
 #ifndef MULTIVERSO_BASE_BACKOFF_H_
 #define MULTIVERSO_BASE_BACKOFF_H_
 
 #include <algorithm>
+#include <thread>
 
 #include "base/clock.h"
+#include "base/status.h"
 
 namespace multiverso {
 
-// It does not sleep at first, and then for an eighth of the idle time so far, up to a limit. So an
-// event is noticed late by at most an eighth of the time it took to happen, and an idle poller has
+// The sleep is zero at first, then an eighth of the time since anything happened, up to a limit. So
+// an event is seen late by at most an eighth of the time it took to come, and an idle poller has
 // negligible overhead.
 class Backoff {
  public:
-  // About a round trip between two machines, so that a sequence of calls does not sleep. If ranks
-  // outnumber cores, longer spinning takes the core from the rank that is waited for.
+  // About a round trip between two machines, so that a sequence of calls does not sleep. Where
+  // ranks outnumber cores, longer spinning would take the core from the awaited rank.
   static constexpr std::chrono::microseconds kEager{60};
 
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())
       : longest_(longest), since_(since) {}
 
-  // To be called after an event.
+  // Something has happened.
   void Reset() { since_ = Clock::now(); }
 
-  // Zero means: yield the core and poll again.
+  // Zero means: yield the core and look again.
   std::chrono::microseconds Next(Instant now, std::chrono::microseconds eager = kEager) const {
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
     if (idle < eager) return std::chrono::microseconds(0);
@@ -34,6 +36,24 @@ class Backoff {
   std::chrono::microseconds longest_;
   Instant since_;
 };
+
+// Calls look() until its status is not pending, and returns that; pending if it still is at
+// `until`. Looks at least once.
+template <class Look>
+Status PollUntil(Instant until, const Backoff& backoff, const Look& look) {
+  for (;;) {
+    const Status status = look();
+    if (!status.pending()) return status;
+    const Instant now = Clock::now();
+    if (now >= until) return status;
+    const auto nap = backoff.Next(now);
+    if (nap.count() == 0) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::min<Clock::duration>(nap, until - now));
+    }
+  }
+}
 
 }  // namespace multiverso
 

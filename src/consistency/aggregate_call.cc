@@ -15,15 +15,15 @@ std::string Describe(const AggregateCall& call) {
 }  // namespace
 
 void AggregateCall::Announce(Group* workers) const {
-  workers->Arrive(CollectiveKind::kAggregate, this, sizeof(*this));
+  workers->BeginAllgather(CollectiveKind::kAggregate, this, sizeof(*this));
 }
 
 AggregateCall AggregateCall::Of(const Group& workers, int rank) {
-  return workers.deposit(rank).Read<AggregateCall>();
+  return workers.payload(rank).Read<AggregateCall>();
 }
 
 Status AggregateCall::CheckSame(const Group& workers) {
-  const std::vector<int> present = workers.present();
+  const std::vector<int> present = workers.participants();
   const AggregateCall one = Of(workers, present.front());
   for (const int rank : present) {
     const AggregateCall other = Of(workers, rank);

@@ -27,14 +27,14 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data,
+Aggregation::Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data,
                          int64_t count)
     : group_(group),
       turn_(turn),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
-      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
   std::vector<int> there;
   for (const int rank : group_->workers()->members()) {
@@ -53,9 +53,9 @@ Status Aggregation::Run(const WaitLimit& limit) {
       break;
     }
     SumPart(PartBegin(me_), PartBegin(me_ + 1));
-    workers->Arrive(CollectiveKind::kAggregate);
-    MV_RETURN_IF_NOT_OK(workers->Meet(limit));
-    MV_RETURN_IF_NOT_OK(CheckAllCame(workers->present()));
+    workers->BeginAllgather(CollectiveKind::kAggregate);
+    MV_RETURN_IF_NOT_OK(workers->Wait(limit));
+    MV_RETURN_IF_NOT_OK(CheckAllCame(workers->participants()));
     CopyOthersParts();
   }
   turn_->area ^= 1;
@@ -65,8 +65,8 @@ Status Aggregation::Run(const WaitLimit& limit) {
 Status Aggregation::StageTogether(const WaitLimit& limit) {
   for (;;) {
     StageChunk();
-    MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-    const std::vector<int> present = group_->workers()->present();
+    MV_RETURN_IF_NOT_OK(group_->workers()->Wait(limit));
+    const std::vector<int> present = group_->workers()->participants();
     if (done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
     MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
     if (done_ > 0 || AllStagedFor(present)) return Status::Ok();
@@ -77,11 +77,12 @@ Status Aggregation::StageTogether(const WaitLimit& limit) {
 void Aggregation::SumOver(std::vector<int> ranks) {
   ranks_ = std::move(ranks);
   workers_ = static_cast<int>(ranks_.size());
-  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->rank()) - ranks_.begin());
+  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->members().rank()) -
+                         ranks_.begin());
 }
 
 char* Aggregation::scratch(int worker) const {
-  return group_->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
+  return group_->memory()->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
 }
 
 int64_t Aggregation::ChunkBegin() const {

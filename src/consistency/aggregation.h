@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "base/dtype.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -36,7 +36,7 @@ struct AggregationTurn {
 class Aggregation {
  public:
   // `turn` is the session's. It and `data` outlive the aggregation.
-  Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data, int64_t count);
+  Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data, int64_t count);
 
   // Called once.
   Status Run(const WaitLimit& limit);
@@ -62,7 +62,7 @@ class Aggregation {
   void CopyOthersParts();
   char* scratch(int worker) const;
 
-  NodeGroup* group_;
+  RankContext* group_;
   AggregationTurn* turn_;
   DType dtype_;
   char* data_;

@@ -40,16 +40,16 @@ struct Entry {
 
 struct ClockExchange::WaitingRank {
   int32_t rank = 0;
-  int32_t circle = 0;
+  int32_t group = 0;
   uint64_t kind = 0;
-  uint64_t arrivals[kGroups] = {};
+  uint64_t sequences[kGroups] = {};
 };
 
-ClockExchange::ClockExchange(NodeGroup* group)
+ClockExchange::ClockExchange(RankContext* group)
     : group_(group),
-      interval_(kInterval + kIntervalPerNode * group->num_nodes()),
-      last_came_(static_cast<size_t>(group->num_nodes()), false),
-      seen_(static_cast<size_t>(group->size()), std::vector<Seen>(kGroups)) {
+      interval_(kInterval + kIntervalPerNode * group->members().num_nodes()),
+      last_came_(static_cast<size_t>(group->members().num_nodes()), false),
+      seen_(static_cast<size_t>(group->members().num_ranks_here()), std::vector<Seen>(kGroups)) {
   last_came_[static_cast<size_t>(group->members().node())] = true;
 }
 
@@ -60,7 +60,7 @@ Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
                                                                      kMostBytes, &bytes, &got));
     if (!got) break;
     *any = true;
-    if (!Handle(bytes, tables)) group_->control_channel()->Drop("a clock", -1);
+    if (!Handle(bytes, tables)) group_->control_channel()->ReportInvalid("clock", -1);
   }
   return Status::Ok();
 }
@@ -70,7 +70,7 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
   Header header{};
   size_t at = 0;
   if (!ReadRaw(bytes, &at, &header) || header.magic != kMagic || header.sender < 0 ||
-      header.sender >= members.size() || group_->is_local(header.sender)) {
+      header.sender >= members.size() || group_->members().is_local(header.sender)) {
     return false;
   }
   const int node = members.node_of(header.sender);
@@ -92,12 +92,12 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
   for (uint32_t i = 0; i < header.waiting; ++i) {
     WaitingRank waiting;
     if (!ReadRaw(bytes, &at, &waiting) || waiting.rank < 0 || waiting.rank >= members.size() ||
-        members.node_of(waiting.rank) != node || waiting.circle < 0 ||
-        waiting.circle >= kSpanningCircles) {
+        members.node_of(waiting.rank) != node || waiting.group < 0 ||
+        waiting.group >= kSpanningGroups) {
       return false;
     }
-    group_->peers()->RecordWaiting(waiting.rank, waiting.circle,
-                                   static_cast<CollectiveKind>(waiting.kind), waiting.arrivals);
+    group_->peers()->RecordWaiting(waiting.rank, waiting.group,
+                                   static_cast<CollectiveKind>(waiting.kind), waiting.sequences);
   }
   if (at != bytes.size()) return false;
   if (header.is_last != 0) last_came_[static_cast<size_t>(node)] = true;
@@ -112,12 +112,12 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
   std::vector<WaitingRank> all;
   if (now < looked_at_ + kLook) return all;
   looked_at_ = now;
-  for (int local = 0; local < group_->size(); ++local) {
-    const RankSlot& slot = group_->slot(group_->rank_of(local));
-    for (int circle = 0; circle < kSpanningCircles; ++circle) {
-      Seen& seen = seen_[static_cast<size_t>(local)][static_cast<size_t>(circle)];
-      const uint64_t number = slot.circle[circle].arrivals.load(std::memory_order_acquire);
-      const uint32_t completed = group_->control()->circle[circle].completed.load();
+  for (int local = 0; local < group_->members().num_ranks_here(); ++local) {
+    const RankSlot& slot = group_->memory()->slot(group_->members().rank_of(local));
+    for (int group = 0; group < kSpanningGroups; ++group) {
+      Seen& seen = seen_[static_cast<size_t>(local)][static_cast<size_t>(group)];
+      const uint64_t number = slot.group[group].sequence.load(std::memory_order_acquire);
+      const uint32_t completed = group_->memory()->control()->group[group].completed.load();
       const bool waits = static_cast<int32_t>(completed - static_cast<uint32_t>(number)) < 0;
       if (!waits || number != seen.number) {
         seen = Seen{number, now, false};
@@ -126,11 +126,11 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
       if (seen.is_told || now < seen.since + kWaitsFor) continue;
       seen.is_told = true;
       WaitingRank waiting;
-      waiting.rank = group_->rank_of(local);
-      waiting.circle = circle;
-      waiting.kind = static_cast<uint64_t>(slot.circle[circle].SlotFor(number).kind());
-      for (int i = 0; i < kGroups; ++i) waiting.arrivals[i] = slot.circle[i].arrivals.load();
-      waiting.arrivals[circle] = number;
+      waiting.rank = group_->members().rank_of(local);
+      waiting.group = group;
+      waiting.kind = static_cast<uint64_t>(slot.group[group].SlotFor(number).kind());
+      for (int i = 0; i < kGroups; ++i) waiting.sequences[i] = slot.group[i].sequence.load();
+      waiting.sequences[group] = number;
       all.push_back(waiting);
     }
   }
@@ -171,7 +171,7 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   // This comes before the clocks, because what a rank did before it began to wait has to travel
   // with that fact.
   const std::vector<WaitingRank> waiting = FindWaiting(now);
-  Header header{kMagic, group_->rank(), 0, static_cast<uint32_t>(waiting.size()),
+  Header header{kMagic, group_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
                 is_closing_ ? uint64_t{1} : 0};
   bool urgent = !waiting.empty() || is_closing_;
   const std::string changes = Changes(tables, &header.tables, &urgent);
@@ -182,7 +182,7 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   bytes += changes;
   for (const WaitingRank& one : waiting) AppendRaw(one, &bytes);
   const Membership& members = group_->members();
-  for (int node = 0; node < group_->num_nodes(); ++node) {
+  for (int node = 0; node < group_->members().num_nodes(); ++node) {
     if (node == members.node()) continue;
     const Status posted =
         group_->control_channel()->messenger()->Post(members.leader_of(node), kClockTag, bytes);

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "consistency/node_rounds.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -25,7 +25,7 @@ using RoundsByTable = std::map<int64_t, std::shared_ptr<NodeRounds>>;
 // Belongs to the leader of a node. Used by one thread at a time.
 class ClockExchange {
  public:
-  explicit ClockExchange(NodeGroup* group);
+  explicit ClockExchange(RankContext* group);
 
   // Handles the messages that have arrived; sets *any if there were some.
   Status Receive(const RoundsByTable& tables, bool* any);
@@ -55,7 +55,7 @@ class ClockExchange {
   // Packs the clocks that have changed; sets *urgent if a worker may be waiting for them.
   std::string Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent);
 
-  NodeGroup* group_;
+  RankContext* group_;
   std::chrono::milliseconds interval_;
   Instant sent_at_{};
   Instant looked_at_{};

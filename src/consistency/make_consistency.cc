@@ -22,7 +22,7 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
 }
 
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
-                                             char* base, Shard* shard, NodeGroup* group,
+                                             char* base, Shard* shard, RankContext* group,
                                              const std::string& table_name) {
   const Membership& members = group->members();
   if (options.mode == Mode::kAsync || !members.is_worker()) {

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "consistency/staging.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "shard/shard.h"
 
 namespace multiverso {
@@ -20,7 +20,7 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
                                  int workers_here);
 // Over that memory, zero-filled at first.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
-                                             char* base, Shard* shard, NodeGroup* group,
+                                             char* base, Shard* shard, RankContext* group,
                                              const std::string& table_name);
 
 }  // namespace multiverso

@@ -4,10 +4,11 @@ namespace multiverso {
 
 std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, int64_t table,
                                              const StagedShape& shape, char* base, Shard* shard,
-                                             NodeGroup* group, const std::string& table_name) {
+                                             RankContext* group, const std::string& table_name) {
   const Membership& members = group->members();
   const bool has_others = members.worker_leaders().size() > 1;
-  if (options.mode == Mode::kAsync || !has_others || !group->is_leader() || !members.is_worker()) {
+  if (options.mode == Mode::kAsync || !has_others || !group->members().is_leader() ||
+      !members.is_worker()) {
     return nullptr;
   }
   std::unique_ptr<NodeRounds> rounds(

@@ -30,12 +30,12 @@ struct Header {
 
 }  // namespace
 
-RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count)
+RelayAggregation::RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count)
     : group_(group),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
-      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
       began_(Clock::now()),
       backoff_(kLongestNap) {}
@@ -43,12 +43,12 @@ RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, in
 Status RelayAggregation::Run(const WaitLimit& limit) {
   Group* const workers = group_->workers();
   AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(workers);
-  MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+  MV_RETURN_IF_NOT_OK(workers->Wait(limit));
   MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*workers));
   TakePart();
   for (; chunk_ < chunks_ && lost_ < 0; ++chunk_) MV_RETURN_IF_NOT_OK(SumChunk(limit));
-  workers->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
-  MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+  workers->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  MV_RETURN_IF_NOT_OK(workers->Wait(limit));
   return Vote();
 }
 
@@ -57,24 +57,24 @@ Status RelayAggregation::SumChunk(const WaitLimit& limit) {
   const auto bytes = static_cast<size_t>(Bytes(ChunkCount()));
   char* const mine = data_ + Bytes(ChunkBegin());
   has_passed_on_ = false;
-  std::memcpy(scratch(group_->rank()), mine, bytes);
-  here->Arrive(CollectiveKind::kAggregate);
-  MV_RETURN_IF_NOT_OK(here->Meet(limit));
+  std::memcpy(scratch(group_->members().rank()), mine, bytes);
+  here->BeginAllgather(CollectiveKind::kAggregate);
+  MV_RETURN_IF_NOT_OK(here->Wait(limit));
   CheckNeighbours();
   if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
-  here->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
-  MV_RETURN_IF_NOT_OK(here->Meet(limit));
+  here->BeginAllgather(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  MV_RETURN_IF_NOT_OK(here->Wait(limit));
   CheckNeighbours();
   const int leader = here_.front();
-  if (lost_ < 0) lost_ = here->deposit(leader).Read<int>();
+  if (lost_ < 0) lost_ = here->payload(leader).Read<int>();
   if (lost_ < 0) std::memcpy(mine, scratch(leader), bytes);
   return Status::Ok();
 }
 
 void RelayAggregation::TakePart() {
   const Membership& members = group_->members();
-  there_ = group_->workers()->present();
-  meeting_ = group_->workers()->meeting();
+  there_ = group_->workers()->participants();
+  meeting_ = group_->workers()->sequence();
   std::vector<bool> is_led(static_cast<size_t>(members.num_nodes()), false);
   for (const int rank : there_) {
     const int node = members.node_of(rank);
@@ -87,7 +87,7 @@ void RelayAggregation::TakePart() {
 }
 
 void RelayAggregation::CheckNeighbours() {
-  const std::vector<int> present = group_->node_workers()->present();
+  const std::vector<int> present = group_->node_workers()->participants();
   for (const int rank : here_) {
     if (lost_ >= 0 || std::find(present.begin(), present.end(), rank) != present.end()) continue;
     lost_ = rank;
@@ -95,8 +95,8 @@ void RelayAggregation::CheckNeighbours() {
 }
 
 Status RelayAggregation::Vote() const {
-  for (const int rank : group_->workers()->present()) {
-    const int lost = group_->workers()->deposit(rank).Read<int>();
+  for (const int rank : group_->workers()->participants()) {
+    const int lost = group_->workers()->payload(rank).Read<int>();
     if (lost < 0) continue;
     // The news may still be on their way here.
     const std::string gone = group_->peers()->ExitReason(lost);
@@ -121,7 +121,7 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= look) {
       look = now + kLook;
-      MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
       const auto lost = std::find_if(there_.begin(), there_.end(), [&](int rank) {
         return !group_->peers()->ExitReason(rank).empty();
       });
@@ -134,10 +134,10 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
       const int awaited = has_passed_on_ ? leaders_.back() : leaders_[place_ - 1];
       const Status timeout = group_->peers()->About(
           awaited, Status(Code::kTimeout,
-                          StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
-                                 " s in aggregate for the sums of ", NameRanks({awaited}),
-                                 group_->peers()->Trace(awaited))));
-      group_->Abort(timeout);
+                          StrCat("rank ", group_->members().rank(), " waited ",
+                                 SecondsBetween(began_, now), " s in aggregate for the sums of ",
+                                 NameRanks({awaited}), group_->peers()->Trace(awaited))));
+      group_->state()->Abort(timeout);
       return timeout;
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
@@ -173,7 +173,7 @@ Status RelayAggregation::Exchange(bool* done) {
     if (!came) return Status::Ok();
     backoff_.Reset();
   }
-  std::memcpy(scratch(group_->rank()), values.data(), values.size());
+  std::memcpy(scratch(group_->members().rank()), values.data(), values.size());
   *done = true;
   return Status::Ok();
 }
@@ -208,7 +208,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
   for (bool got = true; got;) {
     std::string bytes;
     MV_RETURN_IF_NOT_OK(messenger()->Take(
-        leader, kAggregateTag, static_cast<int64_t>(sizeof(Header)) + NodeGroup::kScratchAreaBytes,
+        leader, kAggregateTag, static_cast<int64_t>(sizeof(Header)) + NodeMemory::kScratchAreaBytes,
         &bytes, &got));
     if (!got) break;
     Header header{};
@@ -217,7 +217,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     if (header.magic == kMagic && header.meeting < meeting_) continue;
     if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {
-      group_->control_channel()->Drop("an aggregate", leader);
+      group_->control_channel()->ReportInvalid("aggregate", leader);
       continue;
     }
     *values = bytes.substr(sizeof(header));

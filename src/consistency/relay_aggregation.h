@@ -18,14 +18,14 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/dtype.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
 class RelayAggregation {
  public:
   // `data` outlives the aggregation.
-  RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count);
+  RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count);
 
   // Called once.
   Status Run(const WaitLimit& limit);
@@ -37,9 +37,10 @@ class RelayAggregation {
   int64_t ChunkCount() const { return std::min(count_, ChunkBegin() + in_chunk_) - ChunkBegin(); }
   // In turn: the total of one chunk is read while the next is staged.
   char* scratch(int rank) const {
-    return group_->scratch(group_->local_rank_of(rank), static_cast<int>(chunk_ % 2));
+    return group_->memory()->scratch(group_->members().local_rank_of(rank),
+                                     static_cast<int>(chunk_ % 2));
   }
-  bool is_leader() const { return group_->rank() == here_.front(); }
+  bool is_leader() const { return group_->members().rank() == here_.front(); }
 
   // Who takes part, of those who came.
   void TakePart();
@@ -56,7 +57,7 @@ class RelayAggregation {
   // What came of it, on all alike.
   Status Vote() const;
 
-  NodeGroup* group_;
+  RankContext* group_;
   DType dtype_;
   char* data_;
   int64_t count_;

@@ -15,7 +15,7 @@ constexpr int32_t kStaged = 2;
 }  // namespace
 
 ReplicaRounds::ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, const Shard* shard,
-                             WorkerClocks clocks, const NodeGroup& group)
+                             WorkerClocks clocks, const RankContext& group)
     : shape_(shape),
       memory_(std::move(memory)),
       shard_(shard),

@@ -22,16 +22,17 @@ SegmentGrid GridOf(const StagedShape& shape) {
                      std::min(kPieceBytes, shape.layout.bytes() + shape.layout.rows() * listed));
 }
 
-int Neighbour(const NodeGroup& group, int step) {
+int Neighbour(const RankContext& group, int step) {
   const std::vector<int> chain = group.members().worker_leaders();
-  const auto me = std::find(chain.begin(), chain.end(), group.rank()) - chain.begin() + step;
+  const auto me =
+      std::find(chain.begin(), chain.end(), group.members().rank()) - chain.begin() + step;
   return me < 0 || me >= static_cast<int64_t>(chain.size()) ? -1 : chain[static_cast<size_t>(me)];
 }
 
 }  // namespace
 
 RoundChain::RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory,
-                       WorkerClocks* clocks, Shard* shard, NodeGroup* group)
+                       WorkerClocks* clocks, Shard* shard, RankContext* group)
     : table_(table),
       dtype_(shape.dtype),
       grid_(GridOf(shape)),

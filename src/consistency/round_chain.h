@@ -27,7 +27,7 @@
 #include "consistency/chain_sum.h"
 #include "consistency/replica_memory.h"
 #include "consistency/worker_clocks.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "shard/shard.h"
 
 namespace multiverso {
@@ -36,7 +36,7 @@ namespace multiverso {
 class RoundChain {
  public:
   RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory, WorkerClocks* clocks,
-             Shard* shard, NodeGroup* group);
+             Shard* shard, RankContext* group);
 
   // Makes progress; sets *any if there was work.
   Status Poll(bool* any);

@@ -13,8 +13,8 @@ constexpr auto kNap = std::chrono::milliseconds(1);
 
 }  // namespace
 
-RoundService::RoundService(NodeGroup* group)
-    : group_(group), leads_(group->is_leader()), clocks_(group) {}
+RoundService::RoundService(RankContext* group)
+    : group_(group), leads_(group->members().is_leader()), clocks_(group) {}
 
 RoundService::~RoundService() = default;
 
@@ -35,7 +35,7 @@ bool RoundService::Poll() {
   const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
   if (failure_.is_set()) AbortIf(failure_.Get());
-  if (group_->IsAborted() || failure_.is_set()) {
+  if (group_->state()->IsAborted() || failure_.is_set()) {
     // Failures at this point have no consequences.
     for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
     return false;
@@ -48,10 +48,10 @@ bool RoundService::Poll() {
 }
 
 void RoundService::AbortIf(const Status& status) {
-  if (status.ok() || status.pending() || group_->IsAborted()) return;
+  if (status.ok() || status.pending() || group_->state()->IsAborted()) return;
   // Waiting calls name the lost ranks themselves.
-  if (MayMeanLoss(status) && group_->control_channel()->AnyLost()) return;
-  group_->AbortInBackground(status);
+  if (MayMeanLoss(status) && group_->peers()->AnyLost()) return;
+  group_->state()->AbortInBackground(status);
 }
 
 Status RoundService::PollAll(bool* any) {
@@ -101,7 +101,7 @@ Status RoundService::Settle(const WaitLimit& limit) {
     (void)Poll();
     const Instant now = Clock::now();
     // The session ends at the deadline in any case; no rank needs the missing messages.
-    if (group_->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
+    if (group_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kNap);
   }

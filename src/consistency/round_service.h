@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "consistency/clock_exchange.h"
 #include "consistency/node_rounds.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "transport/deferred_failure.h"
 
 namespace multiverso {
@@ -21,7 +21,7 @@ namespace multiverso {
 class RoundService {
  public:
   // The group must outlive the service.
-  explicit RoundService(NodeGroup* group);
+  explicit RoundService(RankContext* group);
   ~RoundService();
 
   // Takes part in the table's rounds until all ranks of all nodes have released it.
@@ -45,7 +45,7 @@ class RoundService {
   void CleanUp();
   bool IsSettled();
 
-  NodeGroup* group_;
+  RankContext* group_;
   bool leads_;
   std::mutex mutex_;
   RoundsByTable tables_;

@@ -25,31 +25,32 @@ constexpr std::chrono::microseconds kEager{1000};
 
 }  // namespace
 
-std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(NodeGroup* group) {
+std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(RankContext* group) {
   const std::vector<int> chain = group->members().worker_leaders();
-  const auto me =
-      static_cast<size_t>(std::find(chain.begin(), chain.end(), group->rank()) - chain.begin());
+  const auto me = static_cast<size_t>(
+      std::find(chain.begin(), chain.end(), group->members().rank()) - chain.begin());
   if (me == chain.size()) return nullptr;
   return std::make_unique<ChainLink>(
       group->control_channel()->messenger(), me == 0 ? -1 : chain[me - 1],
       me + 1 == chain.size() ? -1 : chain[me + 1], kAggregateTag, ChainPiece::RoomFor(kPieceBytes));
 }
 
-SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data,
-                                         int64_t count)
+SpanningAggregation::SpanningAggregation(RankContext* group, ChainLink* link, DType dtype,
+                                         void* data, int64_t count)
     : group_(group),
       link_(link),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
-      in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
+      in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
       here_(group->node_workers()->members()),
       leader_(group->members().leader_of(group->members().node())),
       began_(Clock::now()) {}
 
 char* SpanningAggregation::scratch(int rank, int64_t chunk) const {
-  return group_->scratch(group_->local_rank_of(rank), static_cast<int>(chunk % 2));
+  return group_->memory()->scratch(group_->members().local_rank_of(rank),
+                                   static_cast<int>(chunk % 2));
 }
 
 int64_t SpanningAggregation::ChunkEnd(int64_t chunk) const {
@@ -58,14 +59,14 @@ int64_t SpanningAggregation::ChunkEnd(int64_t chunk) const {
 
 void SpanningAggregation::Stage(int64_t chunk) {
   // The leader reads its own array.
-  if (chunk >= chunks_ || group_->rank() == leader_) return;
+  if (chunk >= chunks_ || group_->members().rank() == leader_) return;
   const int64_t begin = chunk * in_chunk_;
-  std::memcpy(scratch(group_->rank(), chunk), data_ + Bytes(begin),
+  std::memcpy(scratch(group_->members().rank(), chunk), data_ + Bytes(begin),
               static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
 }
 
 void SpanningAggregation::CopyTotal(int64_t chunk) {
-  if (chunk < 0 || group_->rank() == leader_) return;
+  if (chunk < 0 || group_->members().rank() == leader_) return;
   const int64_t begin = chunk * in_chunk_;
   std::memcpy(data_ + Bytes(begin), scratch(leader_, chunk),
               static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
@@ -81,8 +82,8 @@ Status SpanningAggregation::Run(const WaitLimit& limit) {
     if (chunk_ == chunks_) return Status::Ok();
     Stage(chunk_ + 1);
     backoff_.emplace(kLongestNap);
-    if (group_->rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
-    group_->node_workers()->Arrive(CollectiveKind::kAggregate);
+    if (group_->members().rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
+    group_->node_workers()->BeginAllgather(CollectiveKind::kAggregate);
   }
 }
 
@@ -90,7 +91,7 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
   Group* const circle = chunk_ == 0 ? group_->workers() : group_->node_workers();
   for (;;) {
     const Status met =
-        circle->Meet(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
+        circle->Wait(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
     if (!met.pending()) return met;
     // The leader of this node may wait for somebody of another.
     if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
@@ -101,8 +102,9 @@ Status SpanningAggregation::LookAfterOthers() const {
   for (const int rank : group_->workers()->members()) {
     const std::string gone = group_->peers()->ExitReason(rank);
     if (gone.empty()) continue;
-    return group_->Lost(rank, StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
-                                     group_->rank(), " waited for it in aggregate"));
+    return group_->state()->ReportLost(
+        rank, StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
+                     group_->members().rank(), " waited for it in aggregate"));
   }
   return Status::Ok();
 }
@@ -124,7 +126,7 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= look) {
       look = now + kLook;
-      MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
       MV_RETURN_IF_NOT_OK(LookAfterOthers());
     }
     if (any) {
@@ -133,12 +135,13 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
     }
     if (now >= limit.deadline) {
       const std::vector<int> awaited = Awaited();
-      Status timeout(Code::kTimeout,
-                     StrCat("rank ", group_->rank(), " waited ", SecondsBetween(began_, now),
-                            " s in aggregate for the sums of ", NameRanks(awaited),
-                            awaited.empty() ? "" : group_->peers()->Trace(awaited[0])));
+      Status timeout(
+          Code::kTimeout,
+          StrCat("rank ", group_->members().rank(), " waited ", SecondsBetween(began_, now),
+                 " s in aggregate for the sums of ", NameRanks(awaited),
+                 awaited.empty() ? "" : group_->peers()->Trace(awaited[0])));
       if (!awaited.empty()) timeout = group_->peers()->About(awaited[0], timeout);
-      group_->Abort(timeout);
+      group_->state()->Abort(timeout);
       return timeout;
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
@@ -154,7 +157,7 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
 
 std::vector<int> SpanningAggregation::Awaited() const {
   const std::vector<int> chain = group_->members().worker_leaders();
-  const auto me = std::find(chain.begin(), chain.end(), group_->rank());
+  const auto me = std::find(chain.begin(), chain.end(), group_->members().rank());
   const bool from_before = link_->has(ChainLink::kPrevious) && sent_ < ChunkEnd(chunk_);
   return from_before ? std::vector<int>(chain.begin(), me) : std::vector<int>(me + 1, chain.end());
 }

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "consistency/chain_link.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "transport/deferred_failure.h"
 
 namespace multiverso {
@@ -28,10 +28,10 @@ class SpanningAggregation {
  public:
   // What a leader sends and receives with: of the session, so that what it keeps ready to receive
   // stays.
-  static std::unique_ptr<ChainLink> MakeLink(NodeGroup* group);
+  static std::unique_ptr<ChainLink> MakeLink(RankContext* group);
 
   // `link` and `data` outlive the aggregation; `link` is used on leaders only.
-  SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data, int64_t count);
+  SpanningAggregation(RankContext* group, ChainLink* link, DType dtype, void* data, int64_t count);
 
   // Called once.
   Status Run(const WaitLimit& limit);
@@ -58,7 +58,7 @@ class SpanningAggregation {
   Status LookAfterOthers() const;
   char* scratch(int rank, int64_t chunk) const;
 
-  NodeGroup* group_;
+  RankContext* group_;
   ChainLink* link_;
   DeferredFailure failure_;
   DType dtype_;

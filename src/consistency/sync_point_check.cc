@@ -21,7 +21,7 @@ uint64_t Mix(uint64_t key) {
 }
 
 SyncPointArrival Read(const Group& meeting, int64_t offset, int rank) {
-  return meeting.deposit(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
+  return meeting.payload(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ void SyncPointArrival::Count(int64_t table, const CallDigest& calls_on_it) {
 bool SyncPointCheck::FindDifference(const Group& meeting, int64_t offset, int* one,
                                     int* other) const {
   *one = -1;
-  for (const int rank : meeting.present()) {
+  for (const int rank : meeting.participants()) {
     const SyncPointArrival theirs = Read(meeting, offset, rank);
     if (theirs.is_worker == 0 || theirs.has_finished != 0) continue;
     if (*one < 0) {
@@ -48,7 +48,7 @@ bool SyncPointCheck::FindDifference(const Group& meeting, int64_t offset, int* o
     }
   }
   // What a worker that has finished added and the others did not would be lost.
-  for (const int rank : meeting.present()) {
+  for (const int rank : meeting.participants()) {
     const SyncPointArrival theirs = Read(meeting, offset, rank);
     if (!is_last_ || *one < 0 || theirs.has_finished == 0) continue;
     if (theirs.calls <= Read(meeting, offset, *one).calls) continue;
@@ -65,7 +65,7 @@ Status SyncPointCheck::Check(const Group& meeting, int64_t offset, const WaitLim
   const Instant until = Clock::now() + kOnItsWay;
   for (;;) {
     // Another rank may have found it first, or the clocks as they came.
-    MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
+    MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
     const Status where = compare_();
     if (!where.ok() && !where.pending()) return where;
     const Instant now = Clock::now();

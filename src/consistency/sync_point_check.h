@@ -14,7 +14,7 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "group/group.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -36,7 +36,7 @@ class SyncPointCheck {
   using Compare = std::function<Status()>;
 
   SyncPointCheck() = default;
-  SyncPointCheck(NodeGroup* group, const SyncPointArrival& mine, bool is_last, Compare compare)
+  SyncPointCheck(RankContext* group, const SyncPointArrival& mine, bool is_last, Compare compare)
       : group_(group), mine_(mine), is_last_(is_last), compare_(std::move(compare)) {}
 
   const SyncPointArrival& mine() const { return mine_; }
@@ -48,7 +48,7 @@ class SyncPointCheck {
   // The first two workers that do not agree.
   bool FindDifference(const Group& meeting, int64_t offset, int* one, int* other) const;
 
-  NodeGroup* group_ = nullptr;  // null where there is nothing to check
+  RankContext* group_ = nullptr;  // null where there is nothing to check
   SyncPointArrival mine_;
   bool is_last_ = false;
   Compare compare_;

@@ -1,58 +1,63 @@
 #include "group/control_channel.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "base/frame.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "group/muster.h"
-#include "group/node_group.h"
+#include "group/node_contribution.h"
 
 namespace multiverso {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d564e57;
-enum NewsKind : uint32_t { kAborted = 1, kGone = 2, kWhoIsLate = 3, kAlive = 4, kMuster = 5 };
+enum MessageKind : uint32_t {
+  kAborted = 1,
+  kExit = 2,
+  kWhoIsLate = 3,
+  kHeartbeat = 4,
+  kContributionRequest = 5,
+};
 
-// How often the ranks of this node are looked after.
-constexpr auto kLookAfter = std::chrono::milliseconds(200);
-// How long a message about a loss may take to be sent; its receivers are polling.
-constexpr auto kPassOnWithin = std::chrono::milliseconds(200);
-// How long a node has to say who is late.
+// How often the ranks of this node are checked.
+constexpr auto kCheckInterval = std::chrono::milliseconds(200);
+// How long sending a message about a loss may take; its receivers are polling.
+constexpr auto kSendWithin = std::chrono::milliseconds(200);
+// How long a node has to name its late ranks.
 constexpr auto kAnswerWithin = std::chrono::seconds(1);
 
-// The answer to kWhoIsLate, before the ranks.
-struct Answered {
-  uint32_t magic;
+// The answer to kWhoIsLate. The ranks, of 4 bytes each, follow.
+struct LateRanksHeader {
   int32_t node;
-  int32_t circle;
-  int32_t count;
-  uint64_t meeting;
+  int32_t group;
+  uint64_t sequence;
 };
 
 }  // namespace
 
-// Travels as bytes.
 struct ControlChannel::ControlMessage {
-  uint32_t magic = kMagic;
   uint32_t kind = 0;
   int32_t sender = 0;
-  int32_t rank = 0;    // whom it is about; kAborted: or -1
-  int32_t code = 0;    // kAborted: why; kGone: a RankSlot::State; kAlive: whether for the last time
-  int32_t circle = 0;  // kWhoIsLate, kMuster
-  uint64_t meeting = 0;
-  uint64_t arrivals[kGroups] = {};  // kGone: at how many meetings the rank had arrived
+  int32_t rank = 0;   // the rank concerned; of kAborted: or -1
+  int32_t code = 0;   // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one
+  int32_t group = 0;  // kWhoIsLate, kContributionRequest
+  uint64_t sequence = 0;
+  uint64_t sequences[kGroups] = {};  // kExit: the latest collectives that the rank had begun
   char text[512] = {};
 };
 
-ControlChannel::ControlChannel(std::unique_ptr<Messenger> messenger, NodeGroup* group)
+ControlChannel::ControlChannel(std::unique_ptr<Messenger> messenger, const Membership* members,
+                               const NodeMemory* memory, FailureDetector* failure_detector,
+                               const PeerStatus* peers)
     : messenger_(std::move(messenger)),
-      group_(group),
-      numbers_(group->num_nodes()),
-      known_dead_(static_cast<size_t>(group->members().size()), false) {
-  for (int node = 0; node < group->num_nodes(); ++node) {
-    service_ranks_.push_back(group->members().service_ranks(node));
+      members_(members),
+      memory_(memory),
+      failure_detector_(failure_detector),
+      peers_(peers),
+      numbers_(members->num_nodes()),
+      reported_(static_cast<size_t>(members->size()), false) {
+  for (int node = 0; node < members->num_nodes(); ++node) {
+    service_ranks_.push_back(members->service_ranks(node));
   }
 }
 
@@ -68,10 +73,10 @@ bool ControlChannel::Poll() {
 bool ControlChannel::ReceiveAndCheck() {
   bool any = false;
   messenger_->Advance();
-  const Status taken = failure_.is_set() ? failure_.Get() : failure_.Filter(ReceiveAll(&any));
-  // Of a loss those who wait learn by the name of who has gone.
-  if (!taken.ok() && !taken.pending() && !(MayMeanLoss(taken) && AnyLost())) {
-    group_->RecordAbort(group_->rank(), taken);
+  const Status received = failure_.is_set() ? failure_.Get() : failure_.Filter(ReceiveAll(&any));
+  // If a rank is lost, the waiting ranks name it themselves.
+  if (!received.ok() && !received.pending() && !(MayMeanLoss(received) && peers_->AnyLost())) {
+    memory_->RecordAbort(members_->rank(), received);
     return any;
   }
   CheckNodePeers();
@@ -81,138 +86,125 @@ bool ControlChannel::ReceiveAndCheck() {
 
 void ControlChannel::WarnIfStuck() {
   const int64_t since = polling_since_.load(std::memory_order_relaxed);
-  // A rank that was stopped in the middle of it did not wait for MPI.
-  const int64_t waits_since = std::max(since, group_->failure_detector()->moving_since());
-  const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - waits_since;
-  if (stuck < group_->failure_detector()->warns_after().count() || said_stuck_.exchange(true))
-    return;
-  LogWarning(StrCat(group_->members().NameRank(group_->rank()), " has been in a call of MPI for ",
+  // While this rank was suspended it did not wait for MPI.
+  const int64_t waiting_since = std::max(since, failure_detector_->running_since());
+  const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - waiting_since;
+  if (stuck < failure_detector_->warns_after().count() || stuck_logged_.exchange(true)) return;
+  LogWarning(StrCat(members_->NameRank(members_->rank()), " has been in a call of MPI for ",
                     static_cast<double>(stuck) * 1e-9,
                     " s that should have returned at once: MPI may wait for a rank that was killed "
-                    "while it sent something, and then only the end of this process ends that"));
+                    "while sending, and then the call lasts until this process ends"));
 }
 
 Status ControlChannel::ReceiveAll(bool* any) {
   for (;;) {
     std::string bytes;
     bool got = false;
-    MV_RETURN_IF_NOT_OK(
-        messenger_->Take(Messenger::kAnyRank, kNewsTag, sizeof(ControlMessage), &bytes, &got));
+    MV_RETURN_IF_NOT_OK(messenger_->Take(Messenger::kAnyRank, kControlTag,
+                                         FrameBytes<ControlMessage>(), &bytes, &got));
     if (!got) return Status::Ok();
-    ControlMessage news;
-    if (bytes.size() == sizeof(news)) std::memcpy(&news, bytes.data(), sizeof(news));
-    const int size = group_->members().size();
-    const bool sound = bytes.size() == sizeof(news) && news.magic == kMagic && news.sender >= 0 &&
-                       news.sender < size && !group_->is_local(news.sender) &&
-                       news.rank >= (news.kind == kAborted ? -1 : 0) && news.rank < size &&
-                       news.circle >= 0 && news.circle < kGroups;
-    if (!sound) {
-      Drop("news", -1);
+    ControlMessage message;
+    FrameReader reader(bytes);
+    const int size = members_->size();
+    const bool is_valid = reader.ReadHeader(FrameKind::kControl, &message) &&
+                          reader.remaining() == 0 && message.sender >= 0 && message.sender < size &&
+                          !members_->is_local(message.sender) &&
+                          message.rank >= (message.kind == kAborted ? -1 : 0) &&
+                          message.rank < size && message.group >= 0 && message.group < kGroups;
+    message.text[sizeof(message.text) - 1] = '\0';
+    if (!is_valid || !Handle(message)) {
+      ReportInvalid("control", is_valid ? message.sender : -1);
       continue;
     }
-    news.text[sizeof(news.text) - 1] = '\0';
-    Handle(news);
     *any = true;
   }
 }
 
-bool ControlChannel::AnyLost() const {
-  const int ranks = group_->members().size();
-  for (int rank = 0; rank < ranks; ++rank) {
-    if (rank != group_->rank() && !group_->peers()->ExitReason(rank).empty()) return true;
-  }
-  return false;
-}
-
-void ControlChannel::Handle(const ControlMessage& news) {
-  switch (news.kind) {
-    case kAborted:
-      if (news.code < 0) {
-        const Status why(static_cast<Code>(news.code), news.text);
-        group_->RecordAbort(news.sender,
-                            news.rank < 0 ? why : group_->peers()->About(news.rank, why));
-        return;
-      }
-      break;
-    case kGone:
-      if (!group_->is_local(news.rank) &&
-          (news.code == RankSlot::kLeft || news.code == RankSlot::kDied)) {
-        group_->peers()->RecordExit(news.rank, static_cast<RankSlot::State>(news.code), news.text,
-                                    news.arrivals);
-        return;
-      }
-      break;
-    case kWhoIsLate:
-      Answer(news);
-      return;
-    case kMuster: {
-      std::string bytes;
-      if (news.circle >= kSpanningCircles) break;
-      // If they have not all come, their leader will tell when they have.
-      if (PackMuster(*group_, news.circle, news.meeting, &bytes)) {
-        (void)messenger_->Post(news.sender, kMeetingTag + news.circle, std::move(bytes));
-      }
-      return;
+bool ControlChannel::Handle(const ControlMessage& message) {
+  switch (message.kind) {
+    case kAborted: {
+      if (message.code >= 0) return false;
+      const Status why(static_cast<Code>(message.code), message.text);
+      memory_->RecordAbort(message.sender,
+                           message.rank < 0 ? why : peers_->About(message.rank, why));
+      return true;
     }
-    case kAlive:
-      group_->failure_detector()->RecordHeartbeat(group_->members().node_of(news.sender),
-                                                  news.code != 0);
-      return;
+    case kExit:
+      if (members_->is_local(message.rank) ||
+          (message.code != RankSlot::kLeft && message.code != RankSlot::kDied)) {
+        return false;
+      }
+      peers_->RecordExit(message.rank, static_cast<RankSlot::State>(message.code), message.text,
+                         message.sequences);
+      return true;
+    case kWhoIsLate:
+      AnswerLateRanks(message);
+      return true;
+    case kContributionRequest: {
+      if (message.group >= kSpanningGroups) return false;
+      std::string bytes;
+      // If not all members have begun, their leader sends the contribution when they have.
+      if (PackContribution(*memory_, *members_, *peers_, message.group, message.sequence, &bytes)) {
+        (void)messenger_->Post(message.sender, kExchangeTag + message.group, std::move(bytes));
+      }
+      return true;
+    }
+    case kHeartbeat:
+      failure_detector_->RecordHeartbeat(members_->node_of(message.sender), message.code != 0);
+      return true;
     default:
-      break;
+      return false;
   }
-  Drop("news", news.sender);
 }
 
-void ControlChannel::Answer(const ControlMessage& question) {
-  std::vector<int32_t> late;
-  const Membership& members = group_->members();
-  for (const int rank : members.node_ranks()) {
-    if (question.circle == 1 && !members.is_worker(rank)) continue;
-    const auto& arrivals = group_->slot(rank).circle[question.circle].arrivals;
-    if (arrivals.load(std::memory_order_acquire) < question.meeting) late.push_back(rank);
+void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
+  std::string bytes = MakeFrame(
+      FrameKind::kLateRanks, LateRanksHeader{members_->node(), question.group, question.sequence});
+  for (const int32_t rank : members_->node_ranks()) {
+    if (question.group != 0 && !members_->is_worker(rank)) continue;
+    const auto& sequence = memory_->slot(rank).group[question.group].sequence;
+    if (sequence.load(std::memory_order_acquire) < question.sequence) AppendRaw(rank, &bytes);
   }
-  const Answered answered{kMagic, members.node(), question.circle,
-                          static_cast<int32_t>(late.size()), question.meeting};
-  std::string bytes(reinterpret_cast<const char*>(&answered), sizeof(answered));
-  bytes.append(reinterpret_cast<const char*>(late.data()), late.size() * sizeof(late[0]));
   (void)messenger_->Post(question.sender, kAnswerTag, std::move(bytes));
 }
 
-void ControlChannel::SendToOtherNodes(const ControlMessage& news) {
-  const std::string bytes(reinterpret_cast<const char*>(&news), sizeof(news));
-  for (int node = 0; node < group_->num_nodes(); ++node) {
-    if (node == group_->members().node()) continue;
+void ControlChannel::SendToOtherNodes(const ControlMessage& message) {
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    if (node == members_->node()) continue;
     for (const int rank : service_ranks_[static_cast<size_t>(node)]) {
-      // Who cannot be told has a deadline of its own.
-      (void)messenger_->Post(rank, kNewsTag, bytes);
+      // A rank that cannot be told has a deadline of its own.
+      (void)messenger_->Post(rank, kControlTag, MakeFrame(FrameKind::kControl, message));
     }
   }
 }
 
+void ControlChannel::SendTo(int node, const ControlMessage& message) {
+  (void)messenger_->Post(ServiceRankOf(node), kControlTag, MakeFrame(FrameKind::kControl, message));
+}
+
 void ControlChannel::SendAbort(const Status& why) {
-  ControlMessage news;
-  news.kind = kAborted;
-  news.sender = group_->rank();
-  news.rank = why.peer() == nullptr ? -1 : why.peer()->rank;
-  news.code = static_cast<int32_t>(why.code());
-  CopyText(news.text, why.text());
-  SendToOtherNodes(news);
-  messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
+  ControlMessage message;
+  message.kind = kAborted;
+  message.sender = members_->rank();
+  message.rank = why.peer() == nullptr ? -1 : why.peer()->rank;
+  message.code = static_cast<int32_t>(why.code());
+  CopyText(message.text, why.text());
+  SendToOtherNodes(message);
+  messenger_->AwaitPosted(Clock::now() + kSendWithin);
 }
 
 ControlChannel::ControlMessage ControlChannel::ExitMessage(int rank, RankSlot::State state,
                                                            const std::string& reason) const {
-  ControlMessage news;
-  news.kind = kGone;
-  news.sender = group_->rank();
-  news.rank = rank;
-  news.code = static_cast<int32_t>(state);
+  ControlMessage message;
+  message.kind = kExit;
+  message.sender = members_->rank();
+  message.rank = rank;
+  message.code = static_cast<int32_t>(state);
   for (int i = 0; i < kGroups; ++i) {
-    news.arrivals[i] = group_->slot(rank).circle[i].arrivals.load(std::memory_order_acquire);
+    message.sequences[i] = memory_->slot(rank).group[i].sequence.load(std::memory_order_acquire);
   }
-  CopyText(news.text, reason);
-  return news;
+  CopyText(message.text, reason);
+  return message;
 }
 
 void ControlChannel::SendExit(int rank, RankSlot::State state, const std::string& reason) {
@@ -220,24 +212,19 @@ void ControlChannel::SendExit(int rank, RankSlot::State state, const std::string
 }
 
 void ControlChannel::SendDeath(int rank, const std::string& how) {
-  const ControlMessage news = ExitMessage(rank, RankSlot::kDied, how);
-  const std::string bytes(reinterpret_cast<const char*>(&news), sizeof(news));
-  const Membership& members = group_->members();
-  for (int node = 0; node < group_->num_nodes(); ++node) {
-    if (node == members.node() || node == members.node_of(rank)) continue;
-    (void)messenger_->Post(ServiceRankOf(node), kNewsTag, bytes);
+  const ControlMessage message = ExitMessage(rank, RankSlot::kDied, how);
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    if (node != members_->node() && node != members_->node_of(rank)) SendTo(node, message);
   }
-  messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
+  messenger_->AwaitPosted(Clock::now() + kSendWithin);
 }
 
 void ControlChannel::CheckNodePeers() {
   const Instant now = Clock::now();
-  if (now < looked_ + kLookAfter) return;
-  looked_ = now;
-  const Membership& members = group_->members();
-  // One of the node does it: the first that is there.
-  if (ServiceRankOf(members.node()) != group_->rank()) return;
-  SendDeaths();
+  if (now < checked_ + kCheckInterval) return;
+  checked_ = now;
+  // The first service rank that is not lost does it for its node.
+  if (ServiceRankOf(members_->node()) == members_->rank()) SendDeaths();
 }
 
 void ControlChannel::SendLosses() {
@@ -245,131 +232,123 @@ void ControlChannel::SendLosses() {
     const std::lock_guard<std::mutex> guard(polling_);
     SendDeaths();
   }
-  messenger_->AwaitPosted(Clock::now() + kPassOnWithin);
+  messenger_->AwaitPosted(Clock::now() + kSendWithin);
 }
 
 void ControlChannel::SendDeaths() {
-  const Membership& members = group_->members();
-  for (const int rank : members.node_ranks()) {
-    if (known_dead_[static_cast<size_t>(rank)] || rank == group_->rank()) continue;
-    if (members.survives_losses()) {
+  for (const int rank : members_->node_ranks()) {
+    if (reported_[static_cast<size_t>(rank)] || rank == members_->rank()) continue;
+    if (members_->survives_losses()) {
       SendIfLost(rank);
       continue;
     }
-    if (group_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kHere) continue;
-    const std::string gone = group_->peers()->ExitReason(rank);
-    // A rank that left has told everybody itself.
-    if (gone.empty() || group_->slot(rank).state.load() != RankSlot::kHere) continue;
-    known_dead_[static_cast<size_t>(rank)] = true;
-    SendExit(rank, RankSlot::kDied, gone);
+    const std::atomic<uint32_t>& state = memory_->slot(rank).state;
+    if (state.load(std::memory_order_acquire) != RankSlot::kAlive) continue;
+    const std::string reason = peers_->ExitReason(rank);
+    // A rank that left has told all nodes itself.
+    if (reason.empty() || state.load() != RankSlot::kAlive) continue;
+    reported_[static_cast<size_t>(rank)] = true;
+    SendExit(rank, RankSlot::kDied, reason);
   }
 }
 
 void ControlChannel::SendIfLost(int rank) {
-  const std::string gone = group_->peers()->ExitReason(rank);
-  if (gone.empty()) return;
-  group_->peers()->Exclude(rank, gone);
-  if (!group_->peers()->IsExcluded(rank)) return;
-  known_dead_[static_cast<size_t>(rank)] = true;
-  // One that left has told everybody itself, but may have ended before that was sent.
-  const RankSlot& peer = group_->slot(rank);
-  const bool left = peer.state.load() == RankSlot::kLeft;
-  SendExit(rank, left ? RankSlot::kLeft : RankSlot::kDied, left ? peer.reason : gone);
+  const std::string reason = peers_->ExitReason(rank);
+  if (reason.empty()) return;
+  peers_->Exclude(rank, reason);
+  if (!peers_->IsExcluded(rank)) return;
+  reported_[static_cast<size_t>(rank)] = true;
+  // A rank that left has told all nodes itself, but may have ended before that was sent.
+  const RankSlot& peer = memory_->slot(rank);
+  const bool has_left = peer.state.load() == RankSlot::kLeft;
+  SendExit(rank, has_left ? RankSlot::kLeft : RankSlot::kDied, has_left ? peer.reason : reason);
 }
 
 void ControlChannel::SendHeartbeatIfDue() {
   const Instant now = Clock::now();
-  if (said_goodbye_ || now < gave_sign_ + group_->failure_detector()->interval()) return;
-  gave_sign_ = now;
+  if (is_closing_ || now < heartbeat_sent_ + failure_detector_->interval()) return;
+  heartbeat_sent_ = now;
   SendHeartbeat(/*is_last=*/false);
 }
 
 void ControlChannel::AnnounceClose() {
   const std::lock_guard<std::mutex> guard(polling_);
-  said_goodbye_ = true;
+  is_closing_ = true;
   SendHeartbeat(/*is_last=*/true);
 }
 
 void ControlChannel::SendHeartbeat(bool is_last) {
-  if (ServiceRankOf(group_->members().node()) != group_->rank()) return;
-  ControlMessage news;
-  news.kind = kAlive;
-  news.sender = group_->rank();
-  news.rank = group_->rank();
-  news.code = is_last ? 1 : 0;
-  SendToOtherNodes(news);
+  if (ServiceRankOf(members_->node()) != members_->rank()) return;
+  ControlMessage message = Question(kHeartbeat, /*group=*/0, /*sequence=*/0);
+  message.code = is_last ? 1 : 0;
+  SendToOtherNodes(message);
 }
 
 int ControlChannel::ServiceRankOf(int node) const {
   const std::vector<int>& ranks = service_ranks_[static_cast<size_t>(node)];
   for (const int rank : ranks) {
-    if (group_->peers()->ExitReason(rank).empty()) return rank;
+    if (peers_->ExitReason(rank).empty()) return rank;
   }
   return ranks.front();
 }
 
-void ControlChannel::AskForMuster(int node, int circle, uint64_t meeting) {
-  ControlMessage news;
-  news.kind = kMuster;
-  news.sender = group_->rank();
-  news.rank = group_->rank();
-  news.circle = circle;
-  news.meeting = meeting;
-  (void)messenger_->Post(ServiceRankOf(node), kNewsTag,
-                         std::string(reinterpret_cast<const char*>(&news), sizeof(news)));
+ControlChannel::ControlMessage ControlChannel::Question(uint32_t kind, int group,
+                                                        uint64_t sequence) const {
+  ControlMessage message;
+  message.kind = kind;
+  message.sender = members_->rank();
+  message.rank = members_->rank();
+  message.group = group;
+  message.sequence = sequence;
+  return message;
 }
 
-LateInquiry ControlChannel::RequestLateRanks(int circle, uint64_t meeting) {
+void ControlChannel::RequestContribution(int node, int group, uint64_t sequence) {
+  SendTo(node, Question(kContributionRequest, group, sequence));
+}
+
+LateInquiry ControlChannel::RequestLateRanks(int group, uint64_t sequence) {
   LateInquiry inquiry;
   inquiry.until = Clock::now() + kAnswerWithin;
-  ControlMessage news;
-  news.kind = kWhoIsLate;
-  news.sender = group_->rank();
-  news.rank = group_->rank();
-  news.circle = circle;
-  news.meeting = meeting;
-  const std::string bytes(reinterpret_cast<const char*>(&news), sizeof(news));
-  for (int node = 0; node < group_->num_nodes(); ++node) {
-    if (node == group_->members().node()) continue;
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    if (node == members_->node()) continue;
     inquiry.silent_nodes.push_back(node);
-    (void)messenger_->Post(ServiceRankOf(node), kNewsTag, bytes);
+    SendTo(node, Question(kWhoIsLate, group, sequence));
   }
   return inquiry;
 }
 
-bool ControlChannel::CollectAnswers(int circle, uint64_t meeting, LateInquiry* inquiry) {
-  const Membership& members = group_->members();
-  const auto most = static_cast<int64_t>(sizeof(Answered)) + members.size() * int64_t{4};
+bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry) {
+  const int64_t max_bytes = FrameBytes<LateRanksHeader>() + members_->size() * int64_t{4};
   messenger_->Advance();
   for (bool got = true; got;) {
     std::string bytes;
-    if (!messenger_->Take(Messenger::kAnyRank, kAnswerTag, most, &bytes, &got).ok() || !got) break;
-    Answered answered{};
-    if (bytes.size() < sizeof(answered)) continue;
-    std::memcpy(&answered, bytes.data(), sizeof(answered));
-    const size_t ranks = (bytes.size() - sizeof(answered)) / sizeof(int32_t);
-    const auto silent =
-        std::find(inquiry->silent_nodes.begin(), inquiry->silent_nodes.end(), answered.node);
-    // Others are answers to an earlier question.
-    if (answered.magic != kMagic || answered.circle != circle || answered.meeting != meeting ||
-        answered.count != static_cast<int64_t>(ranks) || silent == inquiry->silent_nodes.end()) {
+    if (!messenger_->Take(Messenger::kAnyRank, kAnswerTag, max_bytes, &bytes, &got).ok() || !got) {
+      break;
+    }
+    LateRanksHeader answer{};
+    FrameReader reader(bytes);
+    // Answers to an earlier question may still come.
+    if (!reader.ReadHeader(FrameKind::kLateRanks, &answer) || answer.group != group ||
+        answer.sequence != sequence) {
       continue;
     }
+    const auto silent =
+        std::find(inquiry->silent_nodes.begin(), inquiry->silent_nodes.end(), answer.node);
+    if (silent == inquiry->silent_nodes.end()) continue;
     inquiry->silent_nodes.erase(silent);
-    for (size_t i = 0; i < ranks; ++i) {
-      int32_t rank = 0;
-      std::memcpy(&rank, bytes.data() + sizeof(answered) + i * sizeof(rank), sizeof(rank));
-      if (rank >= 0 && rank < members.size()) inquiry->late_ranks.push_back(rank);
+    for (int32_t rank = 0; reader.Read(&rank);) {
+      if (rank >= 0 && rank < members_->size()) inquiry->late_ranks.push_back(rank);
     }
   }
   return inquiry->silent_nodes.empty();
 }
 
-void ControlChannel::Drop(const char* what, int from) {
-  if (dropped_.fetch_add(1, std::memory_order_relaxed) > 0) return;
-  LogWarning(StrCat("rank ", group_->rank(), " dropped a message that is not ", what, " of ",
+void ControlChannel::ReportInvalid(const char* expected, int from) {
+  if (invalid_.fetch_add(1, std::memory_order_relaxed) > 0) return;
+  LogWarning(StrCat("rank ", members_->rank(), " dropped an invalid ", expected, " message from ",
                     from < 0 ? std::string("another rank") : StrCat("rank ", from),
-                    "; further ones are counted and not logged"));
+                    "; further ones are not logged"));
 }
 
 }  // namespace multiverso

@@ -1,8 +1,10 @@
-// ControlChannel: what the nodes of a session tell each other outside of meetings and of calls:
-// that a rank gave the session up, that one has left or died, and who has not come to a meeting.
+// ControlChannel: messages between the nodes of a session outside of collectives and of calls on
+// tables: a rank aborted the session, a rank left or died, a node is alive, and questions of
+// leaders.
 //
-// Every node has at least one rank with a service thread (Membership::service_ranks), and news goes
-// to all of them. They write it into their node's control segment, where waiting ranks look.
+// Every node has at least one rank with a service thread (Membership::service_ranks), and control
+// messages go to all of them. They record them in their node's control segment, where waiting ranks
+// look.
 #ifndef MULTIVERSO_GROUP_CONTROL_CHANNEL_H_
 #define MULTIVERSO_GROUP_CONTROL_CHANNEL_H_
 
@@ -15,7 +17,10 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "node/control_segment.h"
+#include "liveness/failure_detector.h"
+#include "liveness/peer_status.h"
+#include "node/membership.h"
+#include "node/node_memory.h"
 #include "node/sequence_numbers.h"
 #include "transport/call_tags.h"
 #include "transport/deferred_failure.h"
@@ -23,9 +28,7 @@
 
 namespace multiverso {
 
-class NodeGroup;
-
-// Who has not come to a meeting, as far as the other nodes have answered.
+// The ranks that have not begun a collective, as far as the other nodes have answered.
 struct LateInquiry {
   std::vector<int> silent_nodes;
   std::vector<int> late_ranks;
@@ -35,80 +38,87 @@ struct LateInquiry {
 // Thread-safe.
 class ControlChannel {
  public:
-  ControlChannel(std::unique_ptr<Messenger> messenger, NodeGroup* group);
+  // All of them outlive it.
+  ControlChannel(std::unique_ptr<Messenger> messenger, const Membership* members,
+                 const NodeMemory* memory, FailureDetector* failure_detector,
+                 const PeerStatus* peers);
 
   Messenger* messenger() const { return messenger_.get(); }
   CallTags* tags() { return &tags_; }
   SequenceNumbers* numbers() { return &numbers_; }
 
-  // Takes in the news that have come, and looks now and then whether ranks of this node have died.
-  // One thread does it at a time, others return at once. True if there was any.
+  // Handles the messages that have come, and checks now and then whether ranks of this node have
+  // died. One thread does it at a time; others return at once. True if a message came.
   bool Poll();
-  // Logs, once, that a Poll has lasted for so long as a rank may be silent without a warning: then
-  // MPI does not come back from a call, which nothing can end. The rank has given a sign of life
-  // just before.
+  // Logs, once, that a Poll has lasted so long that a silent rank would be warned about: then a
+  // call of MPI hangs, and nothing can end it. The rank has sent a heartbeat just before.
   void WarnIfStuck();
 
-  // Waits a moment until it is sent: the one who gives up may be about to end.
+  // These wait a moment until the message is sent, since the process may be about to end.
+  // This rank aborts the session.
   void SendAbort(const Status& why);
-  void SendExit(int rank, RankSlot::State state, const std::string& reason);
-  // The same of a rank of another node, which does not have to be told: one rank of each of the
-  // others is, since all who have seen it die do so. Waits a moment, too.
+  // A rank of another node died. One rank of each further node is told, since every rank that sees
+  // the death tells it.
   void SendDeath(int rank, const std::string& how);
-  // Tells at once which ranks of this node have died, and waits a moment until it is sent: for a
-  // rank that has noticed it and may be about to end.
+  // Reports the ranks of this node that have died.
   void SendLosses();
 
-  // This rank is about to close: the other nodes are not to take its silence for anything else.
+  // A rank of this node left or died. Does not wait.
+  void SendExit(int rank, RankSlot::State state, const std::string& reason);
+  // This rank is about to close: its silence means nothing from now on.
   void AnnounceClose();
 
-  // Asks the service threads of the other nodes which of their ranks have not come.
-  LateInquiry RequestLateRanks(int circle, uint64_t meeting);
-  // Takes in the answers. True if everybody has answered.
-  bool CollectAnswers(int circle, uint64_t meeting, LateInquiry* inquiry);
+  // Asks the other nodes which of their ranks have not begun a collective.
+  LateInquiry RequestLateRanks(int group, uint64_t sequence);
+  // Receives the answers. True if all nodes have answered.
+  bool CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry);
 
-  // Asks that node for what its ranks brought to a meeting: the answer goes to this rank's Muster.
-  void AskForMuster(int node, int circle, uint64_t meeting);
+  // Asks that node for its contribution to a collective. The answer goes to this rank's
+  // LeaderExchange.
+  void RequestContribution(int node, int group, uint64_t sequence);
 
-  // A message that makes no sense has come from there: it is counted, and logged the first time.
-  void Drop(const char* what, int from);
-  int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+  // Counts a message that is not what it should be, and logs the first one. `from`: or -1.
+  void ReportInvalid(const char* expected, int from);
+  int64_t invalid_messages() const { return invalid_.load(std::memory_order_relaxed); }
 
-  // Whether any other rank has left or died, on whichever node.
-  bool AnyLost() const;
-  // The first of a node's service ranks that is there; the first of all if none is.
+  // The first of a node's service ranks that is not lost; the first of all if all are.
   int ServiceRankOf(int node) const;
 
  private:
   struct ControlMessage;
-  void SendToOtherNodes(const ControlMessage& news);
+  void SendToOtherNodes(const ControlMessage& message);
+  void SendTo(int node, const ControlMessage& message);
   ControlMessage ExitMessage(int rank, RankSlot::State state, const std::string& reason) const;
+  ControlMessage Question(uint32_t kind, int group, uint64_t sequence) const;
   bool ReceiveAndCheck();
   Status ReceiveAll(bool* any);
-  void Handle(const ControlMessage& news);
-  void Answer(const ControlMessage& question);
+  // False if the message is invalid.
+  bool Handle(const ControlMessage& message);
+  void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
   void SendDeaths();
-  // In a session that goes on without it.
+  // In a session that survives losses: excludes the rank if it is lost, and reports it.
   void SendIfLost(int rank);
-  // Lets the other nodes know, now and then, that this one is there.
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);
 
   std::unique_ptr<Messenger> messenger_;
-  NodeGroup* group_;
+  const Membership* members_;
+  const NodeMemory* memory_;
+  FailureDetector* failure_detector_;
+  const PeerStatus* peers_;
   CallTags tags_;
   SequenceNumbers numbers_;
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
-  std::atomic<int64_t> polling_since_{0};  // 0: nobody is
-  std::atomic<bool> said_stuck_{false};
+  std::atomic<int64_t> polling_since_{0};  // 0: no thread polls
+  std::atomic<bool> stuck_logged_{false};
   DeferredFailure failure_;
-  Instant looked_{};
-  Instant gave_sign_{};
-  bool said_goodbye_ = false;
-  std::vector<bool> known_dead_;  // by rank
-  std::atomic<int64_t> dropped_{0};
+  Instant checked_{};
+  Instant heartbeat_sent_{};
+  bool is_closing_ = false;
+  std::vector<bool> reported_;  // by rank: whether its death has been reported
+  std::atomic<int64_t> invalid_{0};
 };
 
 }  // namespace multiverso

@@ -1,18 +1,17 @@
-// Group: a set of ranks of the session that meet in shared memory.
+// Group: a set of ranks of the session with a split-phase allgather, of which every collective call
+// is made.
 //
-// A meeting (every collective call is made of them) goes like this: each rank writes what it
-// brings into its own slot, counts itself in, and sleeps on a word that the last to arrive
-// changes; then each reads what the others brought. No server and no message is involved. While a
-// rank waits it looks now and then whether those it waits for are still there, so that a dead, a
-// departed or an aborting rank ends the wait with its name.
+// Each rank writes its payload into its own slot, counts itself in, and sleeps on a word that the
+// last rank changes; then each reads the payloads of the others. No server and no message is
+// involved. A waiting rank checks now and then whether the ranks it waits for are still alive, so a
+// rank that died, left or aborted ends the wait with its name.
 //
-// In a session that goes on without the ranks it loses, a dead or departed one is not waited for
-// any more. It has either come to a meeting before, or never will, so all who meet agree on who
-// did.
+// In a session that survives losses, a lost rank is no longer waited for. It has either begun a
+// collective before, or never will, so all others agree on the participants.
 //
-// If the circle spans nodes, the last of a node to arrive wakes the leader of the node, which
-// exchanges what was brought with the other nodes (Bridge; Muster, if the session goes on without
-// lost ranks) and then lets its node go on. So the other ranks wait in memory all the same.
+// If the group spans nodes, the last rank of a node wakes the leader of the node, which exchanges
+// the payloads with the other nodes (LeaderExchange) and then wakes its node. So all other ranks
+// wait in memory there too.
 #ifndef MULTIVERSO_GROUP_GROUP_H_
 #define MULTIVERSO_GROUP_GROUP_H_
 
@@ -23,76 +22,80 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/bridge.h"
 #include "group/control_channel.h"
-#include "group/muster.h"
-#include "node/control_segment.h"
+#include "group/leader_exchange.h"
+#include "group/session_state.h"
+#include "liveness/peer_status.h"
+#include "node/membership.h"
+#include "node/node_memory.h"
 
 namespace multiverso {
-
-class NodeGroup;
 
 // Used by one thread at a time, by members only.
 class Group {
  public:
-  // Group number `index` of the group, of these ranks of the session.
-  Group(NodeGroup* group, int index, std::vector<int> members);
+  // The group with this number, of these ranks of the session. The others outlive it; `channel` is
+  // null in a session of one node.
+  Group(int index, std::vector<int> ranks, const Membership* members, const NodeMemory* memory,
+        const PeerStatus* peers, SessionState* state, ControlChannel* channel);
 
-  const std::vector<int>& members() const { return members_; }
+  const std::vector<int>& members() const { return ranks_; }
 
-  // Arrives at the next meeting with up to ExchangeSlot::kMostBytes; does not wait.
-  void Arrive(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
-  // Waits for the others. Mismatch if their kinds differ; the meeting is over then as well. A rank
-  // that has waited until its deadline gives the session up: it will not be there when the late
-  // ones come.
-  Status Meet(const WaitLimit& limit);
-  // Who came to the meeting just held: all members, but for those without which the session goes
-  // on. The same on all who came.
-  std::vector<int> present() const;
-  // The number of that meeting, the same on all of them.
-  uint64_t meeting() const { return meetings_; }
-  // What one of them brought to it: valid until this rank's next but one Arrive.
-  const ExchangeSlot& deposit(int rank) const;
+  // Begins the next collective with a payload of up to ExchangeSlot::kMaxBytes; does not wait.
+  void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
+  // Waits for the other members. Mismatch if their kinds differ; the collective is complete then as
+  // well. At the deadline the rank aborts the session, since it will not be there when the late
+  // ranks begin.
+  Status Wait(const WaitLimit& limit);
+  // The ranks that took part in the last collective: all members that were not lost before. The
+  // same on all of them.
+  std::vector<int> participants() const;
+  // The number of that collective, the same on all of them.
+  uint64_t sequence() const { return sequence_; }
+  // The payload of a participant: valid until this rank begins the next collective but one.
+  const ExchangeSlot& payload(int rank) const;
 
  private:
-  std::atomic<uint64_t>& arrivals(int rank) const;
-  void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
-  bool HasArrived(int rank) const;
+  bool HasBegun(int rank) const;
   bool IsCompleted() const;
-  CollectiveKind MyKind() const;
+  void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
+  CollectiveKind OwnKind() const;
   Status CheckKinds() const;
-  // Mismatch, on every rank, if one of these waits for this one in a meeting of another circle.
+  // Mismatch, on every rank, if one of these waits for this one in a collective of another group.
   Status CheckElsewhere(const std::vector<int>& late) const;
-  // Those who have not arrived at this rank's meeting, and are waited for.
+  // The members that have not begun this collective and are not excluded.
   std::vector<int> LateMembers(bool only_here) const;
-  // PeerLost if one of these will never come, unless the session does without.
+  // PeerLost if one of these will never begin it; pending if the session continues without it.
   Status CheckPeers(const std::vector<int>& late);
-  // A leader that has arrived and then gone cannot carry anything any more.
-  Status CheckLeaders();
-  // The same in a session that does without it: counts it out, so that another one leads.
-  void LookAfterLeader();
-  // PeerLost if a whole node has gone: its rows have gone with it.
+  // PeerLost if a node whose contribution is missing cannot send it any more.
   Status CheckNodes();
-  bool spans_nodes() const { return bridge_ != nullptr || muster_ != nullptr; }
-  bool Leads() const;
-  // The leader's part: until the meeting is completed, or that instant.
-  Status CarryAcross(Instant until);
-  // Who is late, and which nodes do not even say. False while other nodes are being asked. `first`
-  // is the first of the late, or -1.
-  bool FindLate(std::string* who, int* first);
+  Status CheckOwnLeader();
+  bool spans_nodes() const { return exchange_ != nullptr; }
+  bool IsLeader() const;
+  // The leader's part: pending at that instant, ok when the collective is complete.
+  Status ExchangeAsLeader(Instant until);
+  // Names the late ranks and the nodes that do not answer. False while other nodes are asked.
+  // `first` is the first late rank, or -1.
+  bool FindLate(std::string* names, int* first);
+  // A loss is reported only after messages of the lost rank have had time to arrive.
+  Status ReportLostLater(int rank, const std::string& text);
+  std::string WhileWaiting() const;
 
-  NodeGroup* group_;
-  int index_;
-  std::vector<int> members_;
-  size_t members_here_ = 0;         // on this node
-  std::unique_ptr<Bridge> bridge_;  // if not all are
-  std::unique_ptr<Muster> muster_;  // or this
+  const int index_;
+  std::vector<int> ranks_;
+  const Membership* members_;
+  const NodeMemory* memory_;
+  const PeerStatus* peers_;
+  SessionState* state_;
+  ControlChannel* channel_;
+  size_t ranks_here_ = 0;                     // on this node
+  std::unique_ptr<LeaderExchange> exchange_;  // unless all are
   NodeControl::GroupWords* words_;
-  uint64_t meetings_ = 0;  // that this rank arrived at
-  Instant arrived_at_{};
-  bool aborted_before_ = false;  // the session was given up before this rank arrived
+  uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
+  Instant began_{};
+  bool was_aborted_ = false;  // before this rank began
   std::optional<LateInquiry> inquiry_;
-  std::optional<Instant> leader_gone_at_;
+  std::optional<Instant> loss_noticed_;
 };
 
 }  // namespace multiverso

@@ -11,7 +11,7 @@
 namespace multiverso {
 namespace {
 
-// Of a job in which each rank holds a lifeline with all of the other nodes.
+// The largest job in which each rank holds a connection with all ranks of other nodes.
 constexpr int kFewRanks = 32;
 
 bool AreNear(int one, int other, int nodes) {
@@ -22,32 +22,33 @@ bool AreNear(int one, int other, int nodes) {
 
 }  // namespace
 
-Result<ConnectionAddress> DescribeLifeline(uint16_t port) {
+Result<ConnectionAddress> DescribeAddress(uint16_t port) {
   ConnectionAddress mine;
   mine.process = ProcessId();
   mine.port = port;
   if (!FillWithRandom(mine.token.bytes, sizeof(mine.token.bytes))) {
-    return Status(Code::kTransport, "the system gives no random numbers");
+    return Status(Code::kTransport, "the system provides no random numbers");
   }
   CopyText(mine.network, NetworkDomain());
   for (const NetworkAddress& address : MachineAddresses()) {
-    if (mine.count == ConnectionAddress::kMost) break;
+    if (mine.count == ConnectionAddress::kMaxAddresses) break;
     mine.addresses[mine.count++] = address;
   }
   return mine;
 }
 
-std::vector<NetworkAddress> WaysTo(const ConnectionAddress& mine, const ConnectionAddress& other) {
+std::vector<NetworkAddress> AddressesOf(const ConnectionAddress& mine,
+                                        const ConnectionAddress& other) {
   if (other.port == 0) return {};
-  const int count = std::min<int>(other.count, ConnectionAddress::kMost);
-  std::vector<NetworkAddress> ways(other.addresses, other.addresses + count);
+  const int count = std::min<int>(other.count, ConnectionAddress::kMaxAddresses);
+  std::vector<NetworkAddress> addresses(other.addresses, other.addresses + count);
   if (std::strncmp(mine.network, other.network, sizeof(mine.network)) == 0) {
-    ways.insert(ways.begin(), LoopbackAddress());
+    addresses.insert(addresses.begin(), LoopbackAddress());
   }
-  return ways;
+  return addresses;
 }
 
-std::vector<ConnectionPeer> PlanLifelines(const Membership& members) {
+std::vector<ConnectionPeer> PlanConnections(const Membership& members) {
   std::vector<std::vector<int>> ranks(static_cast<size_t>(members.num_nodes()));
   for (int rank = 0; rank < members.size(); ++rank) {
     ranks[static_cast<size_t>(members.node_of(rank))].push_back(rank);

@@ -1,14 +1,12 @@
-// Who holds a lifeline with whom, and where each rank is to be found for it.
+// ConnectionPlan: which ranks hold a connection (PeerConnections), and at which addresses.
 //
-// Ranks of different nodes hold lifelines: on one node they see each other without. In a job of a
-// few ranks each of them does with each other, and learns of its end before it sends it anything
-// more. In a larger one every node has some with those next to it in the order of the nodes, those
-// after the next, and those half the way around: with all others of up to seven nodes, and with at
-// most six of any number. So each of any five nodes that are lost at once, and of any half of them
-// in a row, as of a rack, has been seen by one that is left. Between two such nodes the ranks with
-// the same place on their node hold one, counted around on the smaller: each rank is seen for
-// itself. If only one rank spoke for its node, nobody could tell a node that is lost as a whole
-// from one that has lost this rank.
+// Only ranks of different nodes hold connections. In a small job every rank holds one with each
+// rank of the other nodes. In a larger job each node is connected with the next two nodes on both
+// sides and with the node half way around: with all others of up to seven nodes, and with at most
+// six of any number. So if any five nodes are lost at once, or any half of them in a row, such as a
+// rack, a remaining node sees each of them. Between two connected nodes, ranks with the same local
+// rank hold a connection, counted around on the smaller node: each rank is watched for itself. If
+// one rank spoke for its node, the loss of that rank could not be told from the loss of the node.
 #ifndef MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 #define MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 
@@ -22,7 +20,7 @@
 
 namespace multiverso {
 
-// A number that only the ranks of the session know.
+// A random number that only the ranks of the session know.
 struct ConnectionToken {
   uint8_t bytes[16] = {};
 
@@ -31,32 +29,33 @@ struct ConnectionToken {
   }
 };
 
-// What a rank tells the others when the session is opened. Travels as bytes.
+// Sent to all ranks when the session is opened.
 struct ConnectionAddress {
-  static constexpr int kMost = 12;
+  static constexpr int kMaxAddresses = 12;
 
   int64_t process = 0;
   ConnectionToken token;
-  char network[96] = {};  // those with the same text reach each other over loopback
-  uint16_t port = 0;      // none: nobody can connect to it
+  char network[96] = {};  // ranks with the same text reach each other over loopback
+  uint16_t port = 0;      // 0 if the rank accepts no connections
   uint16_t count = 0;
-  NetworkAddress addresses[kMost];
+  NetworkAddress addresses[kMaxAddresses];
 };
 
-// With a new token, and the addresses of this machine. TransportError if there is no randomness.
-Result<ConnectionAddress> DescribeLifeline(uint16_t port);
+// This machine's addresses, with a new token. TransportError if the system has no random numbers.
+Result<ConnectionAddress> DescribeAddress(uint16_t port);
 
-// Where `mine` can try to reach `other`, the best first.
-std::vector<NetworkAddress> WaysTo(const ConnectionAddress& mine, const ConnectionAddress& other);
+// The addresses at which `mine` can try to reach `other`, the best first.
+std::vector<NetworkAddress> AddressesOf(const ConnectionAddress& mine,
+                                        const ConnectionAddress& other);
 
-// A rank with which this one holds a lifeline.
+// A rank with which this one holds a connection.
 struct ConnectionPeer {
   int rank = 0;
-  bool is_called = false;  // this rank connects to it, and not it to this one
+  bool is_called = false;  // this rank calls it, not the other way round
 };
 
 // In rank order.
-std::vector<ConnectionPeer> PlanLifelines(const Membership& members);
+std::vector<ConnectionPeer> PlanConnections(const Membership& members);
 
 }  // namespace multiverso
 

@@ -11,10 +11,8 @@ namespace {
 
 constexpr std::chrono::nanoseconds kInterval = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(5);
-// After so many intervals without a beat of its own a rank has been stopped, or starved.
+// A rank that misses so many of its own heartbeats was suspended, or starved of CPU time.
 constexpr int kMissed = 3;
-
-int64_t Now() { return NanosecondsNow(); }
 
 }  // namespace
 
@@ -25,29 +23,29 @@ FailureDetector::FailureDetector(NodeControl* control, const Membership* members
       interval_(std::max(std::min(kInterval, limit_ / 10), kShortest)) {}
 
 void FailureDetector::Beat() {
-  const int64_t now = Now();
-  const int64_t last = heard(members_->rank()).load(std::memory_order_relaxed);
-  if (now - last > kMissed * interval_.count()) moving_since_.store(now);
-  heard(members_->rank()).store(now, std::memory_order_release);
-  control_->slots()[members_->rank()].was_late.store(0, std::memory_order_relaxed);
+  const int64_t now = NanosecondsNow();
+  const int64_t last = last_heartbeat(members_->rank()).load(std::memory_order_relaxed);
+  if (now - last > kMissed * interval_.count()) running_since_.store(now);
+  last_heartbeat(members_->rank()).store(now, std::memory_order_release);
+  control_->slots()[members_->rank()].silence_logged.store(0, std::memory_order_relaxed);
 }
 
 void FailureDetector::RecordHeartbeat(int node, bool is_last) {
-  const int64_t now = is_last ? 0 : Now();
+  const int64_t now = is_last ? 0 : NanosecondsNow();
   for (int rank = 0; rank < members_->size(); ++rank) {
     if (members_->node_of(rank) != node) continue;
-    heard(rank).store(now, std::memory_order_release);
-    control_->slots()[rank].was_late.store(0, std::memory_order_relaxed);
+    last_heartbeat(rank).store(now, std::memory_order_release);
+    control_->slots()[rank].silence_logged.store(0, std::memory_order_relaxed);
   }
 }
 
 double FailureDetector::SilentFor(int rank) const {
-  const int64_t theirs = heard(rank).load(std::memory_order_acquire);
-  const int64_t mine = heard(members_->rank()).load(std::memory_order_relaxed);
-  const int64_t now = Now();
+  const int64_t theirs = last_heartbeat(rank).load(std::memory_order_acquire);
+  const int64_t mine = last_heartbeat(members_->rank()).load(std::memory_order_relaxed);
+  const int64_t now = NanosecondsNow();
   if (theirs == 0 || rank == members_->rank()) return 0;
   if (now - mine > kMissed * interval_.count()) return 0;
-  return std::max(0.0, static_cast<double>(now - std::max(theirs, moving_since_.load())) * 1e-9);
+  return std::max(0.0, static_cast<double>(now - std::max(theirs, running_since_.load())) * 1e-9);
 }
 
 bool FailureDetector::IsSilent(int rank) const {
@@ -58,12 +56,12 @@ void FailureDetector::Warn() const {
   for (int rank = 0; rank < members_->size(); ++rank) {
     RankSlot& slot = control_->slots()[rank];
     const double silent = SilentFor(rank);
-    const bool is_there = slot.state.load() == RankSlot::kHere || slot.pid == 0;
+    const bool is_alive = slot.state.load() == RankSlot::kAlive || slot.pid == 0;
     const bool is_late = silent >= std::chrono::duration<double>(warns_after()).count();
-    if (!is_there || !is_late) continue;
-    if (slot.was_late.exchange(1) != 0) continue;
-    LogWarning(StrCat(members_->NameRank(rank), " has given no sign of life for ", silent,
-                      " s: it may have been stopped, or its machine is out of reach"));
+    if (!is_alive || !is_late) continue;
+    if (slot.silence_logged.exchange(1) != 0) continue;
+    LogWarning(StrCat(members_->NameRank(rank), " has sent no heartbeat for ", silent,
+                      " s: it may be suspended, or its machine is out of reach"));
   }
 }
 

@@ -1,9 +1,9 @@
-// FailureDetector: the signs of life that the ranks of a session give, for those that live and do
-// not move: a process that was stopped looks alive to the kernel.
+// FailureDetector: heartbeats, which find ranks that exist but do not run. A suspended process
+// looks alive to the kernel.
 //
-// Each rank writes the time into its slot now and then. For a node of which nothing can be seen,
-// the service ranks write down when they last heard of it (ControlChannel). Whoever was stopped
-// itself cannot tell who else was: it counts from when it went on.
+// Each rank writes the time into its slot about once a second. For other nodes, the service ranks
+// record when they last received a heartbeat (ControlChannel). A rank that was suspended restarts
+// its timers when it resumes, since it cannot tell which others were suspended too.
 #ifndef MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 #define MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 
@@ -22,33 +22,35 @@ class FailureDetector {
  public:
   FailureDetector(NodeControl* control, const Membership* members);
 
-  // How long a rank may be silent before that is logged.
+  // How long a rank may be silent before a warning is logged.
   std::chrono::nanoseconds warns_after() const { return limit_ / 3; }
-  // Since when this rank moves, in nanoseconds: its first sign of life, or the first after it had
-  // been stopped. 0 before that.
-  int64_t moving_since() const { return moving_since_.load(std::memory_order_relaxed); }
-  // How often a rank gives a sign of life.
+  // When this rank started to run, in nanoseconds: its first heartbeat, or the first after it was
+  // suspended. 0 before that.
+  int64_t running_since() const { return running_since_.load(std::memory_order_relaxed); }
+  // The time between two heartbeats of a rank.
   std::chrono::nanoseconds interval() const { return interval_; }
-  // This rank gives one.
+  // Records a heartbeat of this rank.
   void Beat();
-  // One of the ranks of that other node has given one, the last one if it is about to close.
+  // Records a heartbeat of another node; after the last one its silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
 
-  // Seconds without one, as far as this rank can tell; 0 if it cannot.
+  // Seconds since the rank's last heartbeat; 0 if this rank cannot tell.
   double SilentFor(int rank) const;
-  // Whether that is longer than a rank may be silent (peer_timeout).
+  // Whether that is longer than peer_timeout.
   bool IsSilent(int rank) const;
-  // Logs, once, who has been silent for warns_after(). One rank of the node does it.
+  // Logs each rank that has been silent for warns_after(), once per silence and node.
   void Warn() const;
 
  private:
-  std::atomic<int64_t>& heard(int rank) const { return control_->slots()[rank].heard; }
+  std::atomic<int64_t>& last_heartbeat(int rank) const {
+    return control_->slots()[rank].last_heartbeat;
+  }
 
   NodeControl* control_;
   const Membership* members_;
   std::chrono::nanoseconds limit_;
   std::chrono::nanoseconds interval_;
-  std::atomic<int64_t> moving_since_{0};
+  std::atomic<int64_t> running_since_{0};
 };
 
 }  // namespace multiverso

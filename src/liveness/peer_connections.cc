@@ -10,16 +10,15 @@
 namespace multiverso {
 namespace {
 
-constexpr uint32_t kMagic = 0x4d564c4c;
-// A way that does not answer is not waited for before the next is tried.
-constexpr auto kNextWay = std::chrono::milliseconds(300);
-constexpr size_t kMostStrangers = 32;
-// What a rank sent last, over MPI, may still be on its way. If it has neighbours on its node they
-// know better how far it had come, and look after it every 200 ms.
-constexpr auto kOnItsWay = std::chrono::milliseconds(50);
+// The next address is tried if one does not answer in this time.
+constexpr auto kNextAddress = std::chrono::milliseconds(300);
+constexpr size_t kMaxStrangers = 32;
+// The last messages of a rank, over MPI, may still be in flight. Other ranks of its node know
+// better which collectives it had begun, and check it every 200 ms.
+constexpr auto kMessageDelay = std::chrono::milliseconds(50);
+constexpr auto kNodeReportsFirst = std::chrono::milliseconds(300);
 // How often a thread that waits for the connections checks its limit.
-constexpr auto kLook = std::chrono::milliseconds(20);
-constexpr auto kNeighboursFirst = std::chrono::milliseconds(300);
+constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -27,7 +26,7 @@ Result<std::unique_ptr<ConnectionPort>> PeerConnections::OpenPort() {
   auto port = std::make_unique<ConnectionPort>();
   uint16_t number = 0;
   MV_RETURN_IF_NOT_OK(port->stream.Listen(&number));
-  Result<ConnectionAddress> address = DescribeLifeline(number);
+  Result<ConnectionAddress> address = DescribeAddress(number);
   if (!address.ok()) return address.status();
   port->address = address.value();
   return port;
@@ -48,12 +47,12 @@ PeerConnections::PeerConnections(std::unique_ptr<ConnectionPort> port, const Mem
     : rank_(members.rank()),
       peer_timeout_(std::chrono::duration<double>(members.peer_timeout()).count()),
       port_(std::move(port)),
-      peers_(PlanLifelines(members).size()),
-      most_(peers_.size() * (ConnectionAddress::kMost + 2) + kMostStrangers),
-      connections_(new Connection[most_]),
+      peers_(PlanConnections(members).size()),
+      max_connections_(peers_.size() * (ConnectionAddress::kMaxAddresses + 2) + kMaxStrangers),
+      connections_(new Connection[max_connections_]),
       introduction_(limits.introduction),
-      patience_(Clock::now() + limits.start) {
-  const std::vector<ConnectionPeer> plan = PlanLifelines(members);
+      start_deadline_(Clock::now() + limits.start) {
+  const std::vector<ConnectionPeer> plan = PlanConnections(members);
   std::vector<int> ranks_of(static_cast<size_t>(members.num_nodes()), 0);
   for (int rank = 0; rank < members.size(); ++rank) {
     ++ranks_of[static_cast<size_t>(members.node_of(rank))];
@@ -65,8 +64,8 @@ PeerConnections::PeerConnections(std::unique_ptr<ConnectionPort> port, const Mem
     peer.is_alone = ranks_of[static_cast<size_t>(members.node_of(peer.rank))] == 1;
     peer.name = members.NameRank(peer.rank);
     peer.address = addresses[static_cast<size_t>(peer.rank)];
-    if (peer.is_called) peer.ways = WaysTo(port_->address, peer.address);
-    peer.trouble = peer.ways.empty() ? "it has no address" : "no answer";
+    if (peer.is_called) peer.addresses = AddressesOf(port_->address, peer.address);
+    peer.failure = peer.addresses.empty() ? "it has no address" : "no answer";
   }
 }
 
@@ -83,10 +82,10 @@ void PeerConnections::Attend(Instant until, const Lost& lost) {
     Instant next;
     {
       const std::lock_guard<std::mutex> guard(mutex_);
-      Call(now);
-      Expire(now);
+      CallPeers(now);
+      ExpireConnections(now);
       Settle(now);
-      for (const int i : CollectLost(now)) {
+      for (const int i : TakeLost(now)) {
         const Peer& peer = peers_[static_cast<size_t>(i)];
         const std::string process = StrCat("(process ", peer.address.process, ")");
         const bool had_lost = peer.has_lost >= 0;
@@ -96,7 +95,7 @@ void PeerConnections::Attend(Instant until, const Lost& lost) {
                         peer.has_lost});
       }
       next = NextEvent(until);
-      watched = Watched();
+      watched = WatchedStreams();
     }
     for (const Death& death : dead) lost(death.rank, death.how, death.after);
     if (now >= until) return;
@@ -104,8 +103,8 @@ void PeerConnections::Attend(Instant until, const Lost& lost) {
     const std::lock_guard<std::mutex> guard(mutex_);
     for (const Awaited& one : watched) {
       if (!one.is_ready) continue;
-      if (one.place == most_) {
-        Handle();
+      if (one.place == max_connections_) {
+        AcceptStrangers();
       } else {
         Advance(&connections_[one.place]);
       }
@@ -116,62 +115,62 @@ void PeerConnections::Attend(Instant until, const Lost& lost) {
 
 // ---- Calling, and being called ------------------------------------------------------------------
 
-void PeerConnections::Call(Instant now) {
+void PeerConnections::CallPeers(Instant now) {
   for (size_t i = 0; i < peers_.size(); ++i) {
     Peer& peer = peers_[i];
     if (!peer.is_called || peer.is_settled) continue;
-    const bool is_over = said_goodbye_ || now >= patience_;
-    while (!is_over && peer.next_way < peer.ways.size() && now >= peer.next_call) {
-      peer.next_call = now + kNextWay;
-      CallBy(i, peer.ways[peer.next_way++]);
+    const bool is_over = close_announced_ || now >= start_deadline_;
+    while (!is_over && peer.next_address < peer.addresses.size() && now >= peer.next_call) {
+      peer.next_call = now + kNextAddress;
+      Call(i, peer.addresses[peer.next_address++]);
     }
     bool is_under_way = false;
-    for (size_t at = 0; at < most_; ++at) {
+    for (size_t at = 0; at < max_connections_; ++at) {
       Connection& connection = connections_[at];
       if (connection.stage == Stage::kFree || connection.peer != static_cast<int>(i)) continue;
-      if (is_over) End(&connection, "no answer");
+      if (is_over) Close(&connection, "no answer");
       is_under_way = true;
     }
-    peer.is_settled = is_over || (!is_under_way && peer.next_way >= peer.ways.size());
+    peer.is_settled = is_over || (!is_under_way && peer.next_address >= peer.addresses.size());
   }
 }
 
-void PeerConnections::CallBy(size_t index, const NetworkAddress& way) {
+void PeerConnections::Call(size_t index, const NetworkAddress& address) {
   Peer& peer = peers_[index];
   Connection* const connection = FreeConnection();
   if (connection == nullptr) return;
-  connection->place = StrCat(NameOf(way), " port ", peer.address.port);
+  connection->target = StrCat(NameOf(address), " port ", peer.address.port);
   connection->peer = static_cast<int>(index);
   connection->stage = Stage::kConnecting;
-  connection->until = patience_;
-  const Status begun = connection->stream.Connect(way, peer.address.port);
-  if (!begun.ok()) End(connection, begun.text());
+  connection->until = start_deadline_;
+  const Status begun = connection->stream.Connect(address, peer.address.port);
+  if (!begun.ok()) Close(connection, begun.text());
 }
 
-void PeerConnections::Handle() {
-  for (size_t i = 0; i < most_; ++i) {
+void PeerConnections::AcceptStrangers() {
+  for (size_t i = 0; i < max_connections_; ++i) {
     Stream nobody;
-    Connection* const connection = said_goodbye_ ? nullptr : FreeConnection();
+    Connection* const connection = close_announced_ ? nullptr : FreeConnection();
     bool came = false;
     const Status status =
         port_->stream.Accept(connection == nullptr ? &nobody : &connection->stream, &came);
     if (!status.ok()) {
-      // Else the thread would be woken for it without end.
-      LogWarning(StrCat("rank ", rank_, " takes in no more lifelines: ", status.text()));
+      // The port stays ready otherwise, and the thread would never sleep.
+      LogWarning(StrCat("rank ", rank_, " accepts no more connections: ", status.text()));
       port_->stream.Close();
     }
     if (!came) return;
     if (connection == nullptr) continue;
-    connection->stage = Stage::kNameless;
+    connection->stage = Stage::kUnknown;
     connection->until = Clock::now() + introduction_;
   }
 }
 
-void PeerConnections::Expire(Instant now) {
-  for (size_t i = 0; i < most_; ++i) {
+void PeerConnections::ExpireConnections(Instant now) {
+  for (size_t i = 0; i < max_connections_; ++i) {
     Connection& connection = connections_[i];
-    const bool stands = connection.stage == Stage::kFree || connection.stage == Stage::kStanding;
-    if (!stands && now >= connection.until) End(&connection, "no answer");
+    const bool stands = connection.stage == Stage::kFree || connection.stage == Stage::kEstablished;
+    if (!stands && now >= connection.until) Close(&connection, "no answer");
   }
 }
 
@@ -180,18 +179,18 @@ void PeerConnections::Settle(Instant now) {
   int missing = 0;
   const Peer* first = nullptr;
   for (Peer& peer : peers_) {
-    // Those that call this rank may still do so.
-    if (!peer.is_settled && now < patience_) return;
-    if (!peer.is_called || peer.has_stood) continue;
+    // Peers that call this rank may still do so.
+    if (!peer.is_settled && now < start_deadline_) return;
+    if (!peer.is_called || peer.was_established) continue;
     ++missing;
     if (first == nullptr) first = &peer;
   }
   has_settled_ = true;
   settled_.notify_all();
-  if (first == nullptr || said_goodbye_) return;
-  LogWarning(StrCat("rank ", rank_, " has no connection with ", first->name, " (", first->trouble,
+  if (first == nullptr || close_announced_) return;
+  LogWarning(StrCat("rank ", rank_, " has no connection with ", first->name, " (", first->failure,
                     ")", missing == 1 ? "" : StrCat(" and ", missing - 1, " more"),
-                    ": a death there will be known after peer_timeout, ", peer_timeout_,
+                    ": a death there is noticed after peer_timeout, ", peer_timeout_,
                     " s, and not at once"));
 }
 
@@ -199,10 +198,9 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
   while (!has_settled_) {
     const Instant now = Clock::now();
-    // What is not there yet is done without.
-    if (now >= patience_ || now >= limit.deadline) break;
+    if (now >= start_deadline_ || now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    settled_.wait_until(guard, std::min({limit.first(), patience_, now + kLook}));
+    settled_.wait_until(guard, std::min({limit.first(), start_deadline_, now + kCheckInterval}));
   }
   return Status::Ok();
 }
@@ -212,132 +210,136 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
 void PeerConnections::Advance(Connection* connection) {
   if (connection->stage == Stage::kConnecting) {
     const Status connected = connection->stream.CheckConnected();
-    if (!connected.ok() || !Say(connection, Kind::kCall)) {
-      End(connection, connected.text());
+    if (!connected.ok() || !Send(connection, Kind::kCall)) {
+      Close(connection, connected.text());
       return;
     }
     connection->stage = Stage::kCalling;
     return;
   }
   while (connection->stage != Stage::kFree) {
+    char buffer[kMessageBytes];
     size_t got = 0;
-    const auto how = connection->stream.Receive(connection->bytes + connection->got,
-                                                sizeof(Message) - connection->got, &got);
+    const auto how =
+        connection->stream.Receive(buffer, kMessageBytes - connection->bytes.size(), &got);
     if (how == Stream::Got::kNothing) return;
     if (how != Stream::Got::kBytes) {
-      Broke(connection, how == Stream::Got::kEnd);
+      HandleBreak(connection, how == Stream::Got::kEnd);
       return;
     }
-    connection->got += got;
-    if (connection->got < sizeof(Message)) continue;
-    connection->got = 0;
-    Message message;
-    std::memcpy(&message, connection->bytes, sizeof(message));
-    if (!Understand(connection, message)) Broke(connection, /*has_ended=*/false);
+    connection->bytes.append(buffer, got);
+    if (connection->bytes.size() < kMessageBytes) continue;
+    const std::string bytes = std::exchange(connection->bytes, std::string());
+    Message message{};
+    if (!FrameReader(bytes).ReadHeader(FrameKind::kConnection, &message) ||
+        !Handle(connection, message)) {
+      HandleBreak(connection, /*has_ended=*/false);
+    }
   }
 }
 
-bool PeerConnections::Understand(Connection* connection, const Message& message) {
-  const int index = connection->peer >= 0 ? connection->peer : PeerOf(message.from);
-  if (message.magic != kMagic || message.to != rank_ || index < 0 ||
-      peers_[static_cast<size_t>(index)].rank != message.from ||
+bool PeerConnections::Handle(Connection* connection, const Message& message) {
+  const int index = connection->peer >= 0 ? connection->peer : IndexOf(message.from);
+  if (message.to != rank_ || index < 0 || peers_[static_cast<size_t>(index)].rank != message.from ||
       !(message.token == port_->address.token)) {
     return false;
   }
   Peer& peer = peers_[static_cast<size_t>(index)];
   switch (connection->stage) {
-    case Stage::kNameless:
-      if (message.kind != Kind::kCall || peer.is_called || peer.has_stood || said_goodbye_) {
+    case Stage::kUnknown:
+      if (message.kind != Kind::kCall || peer.is_called || peer.was_established ||
+          close_announced_) {
         return false;
       }
       connection->peer = index;
       connection->stage = Stage::kAnswering;
-      return Say(connection, Kind::kAnswer);
+      return Send(connection, Kind::kAnswer);
     case Stage::kCalling:
-      // Another way may have been faster.
-      if (message.kind != Kind::kAnswer || peer.has_stood || said_goodbye_) return false;
-      if (!Say(connection, Kind::kStands)) return false;
-      Stand(connection);
+      // Another address may have been faster.
+      if (message.kind != Kind::kAnswer || peer.was_established || close_announced_) return false;
+      if (!Send(connection, Kind::kConfirm)) return false;
+      Establish(connection);
       return true;
     case Stage::kAnswering:
-      if (message.kind != Kind::kStands || peer.has_stood) return false;
-      Stand(connection);
+      if (message.kind != Kind::kConfirm || peer.was_established) return false;
+      Establish(connection);
       return true;
-    case Stage::kStanding:
-      if (message.kind == Kind::kLost && message.lost >= 0) {
+    case Stage::kEstablished:
+      if (message.kind == Kind::kLoss && message.lost >= 0) {
         peer.has_lost = message.lost;
         return true;
       }
-      if (message.kind != Kind::kGoodbye) return false;
-      End(connection, "");
+      if (message.kind != Kind::kClose) return false;
+      Close(connection, "");
       return true;
     default:
       return false;
   }
 }
 
-void PeerConnections::Stand(Connection* connection) {
+void PeerConnections::Establish(Connection* connection) {
   Peer& peer = peers_[static_cast<size_t>(connection->peer)];
-  connection->stage = Stage::kStanding;
-  peer.has_stood = true;
+  connection->stage = Stage::kEstablished;
+  peer.was_established = true;
   peer.is_settled = true;
-  peer.standing = static_cast<int>(connection - connections_.get());
-  for (size_t i = 0; i < most_; ++i) {
+  peer.connection = static_cast<int>(connection - connections_.get());
+  for (size_t i = 0; i < max_connections_; ++i) {
     Connection& other = connections_[i];
     if (&other != connection && other.stage != Stage::kFree && other.peer == connection->peer) {
-      End(&other, "");
+      Close(&other, "");
     }
   }
-  const auto is_missed = [](const Peer& one) { return !one.is_called && !one.has_stood; };
+  const auto is_missed = [](const Peer& one) { return !one.is_called && !one.was_established; };
   if (std::none_of(peers_.begin(), peers_.end(), is_missed)) port_->stream.Close();
 }
 
-void PeerConnections::Broke(Connection* connection, bool has_ended) {
-  const bool stood = connection->stage == Stage::kStanding;
+void PeerConnections::HandleBreak(Connection* connection, bool has_ended) {
+  const bool stood = connection->stage == Stage::kEstablished;
   const int index = connection->peer;
-  End(connection, has_ended ? "it hung up" : "it did not answer as a rank of this session");
-  if (!stood || said_goodbye_) return;
+  Close(connection, has_ended ? "it hung up" : "it is not a rank of this session");
+  if (!stood || close_announced_) return;
   Peer& peer = peers_[static_cast<size_t>(index)];
-  // A process that ends without having read all that came resets its connections.
+  // A process that ends with unread messages resets its connections, which is no orderly end.
   if (has_ended || peer.has_lost >= 0) {
     peer.has_ended.store(true);
-    peer.was_lost = true;
-    peer.lost_at = Clock::now() + (peer.is_alone ? kOnItsWay : kNeighboursFirst);
+    peer.is_to_be_reported = true;
+    peer.report_at = Clock::now() + (peer.is_alone ? kMessageDelay : kNodeReportsFirst);
     return;
   }
-  if (said_lost_) return;
+  if (loss_announced_) return;
   LogWarning(StrCat("the connection of rank ", rank_, " with ", peer.name,
-                    " broke off: a death there will be known after peer_timeout, ", peer_timeout_,
+                    " broke: a death there is noticed after peer_timeout, ", peer_timeout_,
                     " s, and not at once"));
 }
 
-void PeerConnections::End(Connection* connection, const std::string& why) {
+void PeerConnections::Close(Connection* connection, const std::string& why) {
   if (connection->stage == Stage::kConnecting || connection->stage == Stage::kCalling) {
     Peer& peer = peers_[static_cast<size_t>(connection->peer)];
-    if (!why.empty()) peer.trouble = StrCat(connection->place, ": ", why);
+    if (!why.empty()) peer.failure = StrCat(connection->target, ": ", why);
     peer.next_call = Instant();
   }
-  if (connection->stage == Stage::kStanding) {
-    peers_[static_cast<size_t>(connection->peer)].standing = -1;
+  if (connection->stage == Stage::kEstablished) {
+    peers_[static_cast<size_t>(connection->peer)].connection = -1;
   }
   connection->stream.Close();
   connection->stage = Stage::kFree;
   connection->peer = -1;
-  connection->got = 0;
+  connection->bytes.clear();
 }
 
-bool PeerConnections::Say(Connection* connection, Kind kind, int lost) {
+bool PeerConnections::Send(Connection* connection, Kind kind, int lost) {
   const Peer& peer = peers_[static_cast<size_t>(connection->peer)];
-  const Message message{kMagic, kind, rank_, peer.rank, lost, peer.address.token};
-  return connection->stream.Send(&message, sizeof(message));
+  const std::string bytes =
+      MakeFrame(FrameKind::kConnection, Message{kind, rank_, peer.rank, lost, peer.address.token});
+  return connection->stream.Send(bytes.data(), bytes.size());
 }
 
-void PeerConnections::SayToAll(Kind kind, int lost) {
-  for (size_t i = 0; i < most_; ++i) {
+void PeerConnections::SendToAll(Kind kind, int lost) {
+  for (size_t i = 0; i < max_connections_; ++i) {
     Connection& connection = connections_[i];
-    // For the other side one that has been answered may stand already.
-    if (connection.stage == Stage::kStanding || connection.stage == Stage::kAnswering) {
-      (void)Say(&connection, kind, lost);
+    // An answered connection may be established already for the other side.
+    if (connection.stage == Stage::kEstablished || connection.stage == Stage::kAnswering) {
+      (void)Send(&connection, kind, lost);
     }
   }
 }
@@ -346,55 +348,56 @@ void PeerConnections::SayToAll(Kind kind, int lost) {
 
 void PeerConnections::AnnounceClose() {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (said_goodbye_) return;
-  said_goodbye_ = true;
-  SayToAll(Kind::kGoodbye);
+  if (close_announced_) return;
+  close_announced_ = true;
+  SendToAll(Kind::kClose);
 }
 
 void PeerConnections::AnnounceLoss(int rank) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (said_goodbye_ || said_lost_) return;
-  said_lost_ = true;
-  SayToAll(Kind::kLost, rank);
+  if (close_announced_ || loss_announced_) return;
+  loss_announced_ = true;
+  SendToAll(Kind::kLoss, rank);
 }
 
 void PeerConnections::CloseInForkedChild() {
   port_->stream.CloseInForkedChild();
-  for (size_t i = 0; i < most_; ++i) connections_[i].stream.CloseInForkedChild();
+  for (size_t i = 0; i < max_connections_; ++i) connections_[i].stream.CloseInForkedChild();
 }
 
-// ---- SpinPolicy
-// ------------------------------------------------------------------------------------
+// ---- Looking -----------------------------------------------------------------------------------
 
-std::vector<int> PeerConnections::CollectLost(Instant now) {
+std::vector<int> PeerConnections::TakeLost(Instant now) {
   std::vector<int> lost;
   for (size_t i = 0; i < peers_.size(); ++i) {
-    if (!peers_[i].was_lost || now < peers_[i].lost_at) continue;
-    peers_[i].was_lost = false;
+    if (!peers_[i].is_to_be_reported || now < peers_[i].report_at) continue;
+    peers_[i].is_to_be_reported = false;
     lost.push_back(static_cast<int>(i));
   }
   return lost;
 }
 
 Instant PeerConnections::NextEvent(Instant until) const {
-  Instant next = has_settled_ ? until : std::min(until, patience_);
+  Instant next = has_settled_ ? until : std::min(until, start_deadline_);
   for (const Peer& peer : peers_) {
-    if (peer.was_lost) next = std::min(next, peer.lost_at);
-    const bool may_call = peer.is_called && !peer.is_settled && peer.next_way < peer.ways.size();
+    if (peer.is_to_be_reported) next = std::min(next, peer.report_at);
+    const bool may_call =
+        peer.is_called && !peer.is_settled && peer.next_address < peer.addresses.size();
     if (may_call) next = std::min(next, peer.next_call);
   }
-  for (size_t i = 0; i < most_; ++i) {
+  for (size_t i = 0; i < max_connections_; ++i) {
     const Connection& connection = connections_[i];
-    if (connection.stage == Stage::kFree || connection.stage == Stage::kStanding) continue;
+    if (connection.stage == Stage::kFree || connection.stage == Stage::kEstablished) continue;
     next = std::min(next, connection.until);
   }
   return next;
 }
 
-std::vector<Awaited> PeerConnections::Watched() const {
+std::vector<Awaited> PeerConnections::WatchedStreams() const {
   std::vector<Awaited> all;
-  if (port_->stream.is_open()) all.push_back({most_, port_->stream.descriptor(), false, false});
-  for (size_t i = 0; i < most_; ++i) {
+  if (port_->stream.is_open())
+    all.push_back({max_connections_, port_->stream.descriptor(), false, false});
+  for (size_t i = 0; i < max_connections_; ++i) {
     const Connection& connection = connections_[i];
     if (connection.stage == Stage::kFree) continue;
     const bool is_connecting = connection.stage == Stage::kConnecting;
@@ -404,13 +407,13 @@ std::vector<Awaited> PeerConnections::Watched() const {
 }
 
 PeerConnections::Connection* PeerConnections::FreeConnection() const {
-  for (size_t i = 0; i < most_; ++i) {
+  for (size_t i = 0; i < max_connections_; ++i) {
     if (connections_[i].stage == Stage::kFree) return &connections_[i];
   }
   return nullptr;
 }
 
-int PeerConnections::PeerOf(int rank) const {
+int PeerConnections::IndexOf(int rank) const {
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i].rank == rank) return static_cast<int>(i);
   }
@@ -418,19 +421,21 @@ int PeerConnections::PeerOf(int rank) const {
 }
 
 bool PeerConnections::HasEnded(int rank) const {
-  const int index = PeerOf(rank);
+  const int index = IndexOf(rank);
   if (index < 0) return false;
   const Peer& peer = peers_[static_cast<size_t>(index)];
   if (peer.has_ended.load()) return true;
-  // The thread that attends may not have run since.
+  // The attending thread may not have run since.
   const std::lock_guard<std::mutex> guard(mutex_);
-  return peer.standing >= 0 && connections_[static_cast<size_t>(peer.standing)].stream.HasEnded();
+  return peer.connection >= 0 &&
+         connections_[static_cast<size_t>(peer.connection)].stream.HasEnded();
 }
 
-int PeerConnections::standing() const {
+int PeerConnections::num_established() const {
   const std::lock_guard<std::mutex> guard(mutex_);
   int count = 0;
-  for (size_t i = 0; i < most_; ++i) count += connections_[i].stage == Stage::kStanding ? 1 : 0;
+  for (size_t i = 0; i < max_connections_; ++i)
+    count += connections_[i].stage == Stage::kEstablished ? 1 : 0;
   return count;
 }
 

@@ -1,20 +1,20 @@
-// PeerConnections: TCP connections between ranks of different nodes, whose end tells at once that a
-// rank has died. On its own node a rank's death is seen by other means (NodeGroup::IsAlive).
+// PeerConnections: TCP connections between ranks of different nodes, whose end reveals at once that
+// a rank has died. On a rank's own node, presence marks reveal that (PeerStatus::IsAlive).
 //
 // The kernel closes the connections of a process that ends, however it ends, and the other side
-// learns of it within a fraction of a millisecond. So a connection that ends means death, unless
-// the rank has said goodbye: it does so when the session is over for it, and what its process does
-// then is its own affair. One whose caller has been told that another rank is lost says so, since
-// it may end at once: who still waits for it gets to know why it went. A connection that breaks in
-// another way, or cannot be had at all, means nothing: then as before peer_timeout has to pass
-// (FailureDetector), as it has when a cable is cut, which ends no connection.
+// learns of it within a fraction of a millisecond. So the end of a connection means death, unless
+// the rank has announced the end of its session: what its process does then does not matter. A rank
+// whose caller has been told of a loss announces that too, since it may end at once; ranks that
+// wait for it then know the cause. A connection that breaks in another way, or is never
+// established, means nothing: peer_timeout has to pass (FailureDetector), as when a cable is cut,
+// which ends no connection.
 //
-// Both sides know each other's address and token from the start of the session, over MPI. The one
-// that connects shows the token of the other; that one answers with the token of the first, and is
-// told that the answer has come. Only then does the connection count. Others that come to the port
-// are closed, at the first wrong byte or after a while.
+// Both sides know each other's address and token from the start of the session, over MPI. The
+// caller sends the token of the other side, which answers with the caller's, and the caller
+// confirms the answer. Only then is the connection established. Strangers at the port are
+// disconnected at the first wrong byte or after a timeout.
 //
-// The thread of Heartbeat, which sleeps anyway, sleeps here; nothing else does.
+// The thread of Heartbeat attends to the connections; they have no thread of their own.
 #ifndef MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
 #define MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
 
@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/frame.h"
 #include "base/status.h"
 #include "liveness/connection_plan.h"
 #include "liveness/stream.h"
@@ -35,24 +36,24 @@
 
 namespace multiverso {
 
-// The port of a rank that has not met the others yet.
+// The port of a rank before the others know its address.
 struct ConnectionPort {
   Stream stream;
   ConnectionAddress address;
 };
 
 struct ConnectionLimits {
-  // How long the start of a session waits for lifelines.
+  // How long the start of a session waits for connections.
   std::chrono::milliseconds start{5000};
-  // How long somebody who has come to the port may take to show who it is.
+  // How long a stranger at the port may take to identify itself.
   std::chrono::milliseconds introduction{10000};
 };
 
 // Thread-safe; Attend is called by one thread.
 class PeerConnections {
  public:
-  // Who died, and how that is known, in words that follow its name. `after`: the rank of whose loss
-  // its caller had been told before, or -1.
+  // The rank that died, and how that is known, as a predicate. `after`: the rank whose loss its
+  // caller had been told before, or -1.
   using Lost = std::function<void(int rank, const std::string& how, int after)>;
 
   static Result<std::unique_ptr<ConnectionPort>> OpenPort();
@@ -61,106 +62,103 @@ class PeerConnections {
       std::unique_ptr<ConnectionPort> port, const Membership& members,
       const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits = {});
 
-  // Sleeps until that instant or Wake, and does meanwhile what is to be done. Calls `lost` for each
-  // death.
+  // Handles events until that instant or Wake, sleeping in between. Calls `lost` for each death.
   void Attend(Instant until, const Lost& lost);
   void Wake() const { bell_.Ring(); }
 
-  // Ok when each lifeline stands or will not; pending at the end of the slice. At the end of
-  // patience those that do not stand are done without.
+  // Ok when each connection is established, has failed, or has taken too long; pending at the end
+  // of the slice.
   Status AwaitSettled(const WaitLimit& limit);
 
-  // The session is over for this rank, and the end of its process means nothing to the others.
+  // Tells the others that the session is over for this rank: the end of its process means nothing.
   void AnnounceClose();
 
-  // The caller has been told that that rank is lost, and may end the process at once.
+  // Tells the others that this rank's caller knows of that loss, and may end the process at once.
   void AnnounceLoss(int rank);
 
-  // Whether the connection with that rank has ended as those of dead processes do, at this moment:
-  // before that is told to anybody. False if there was none.
+  // Whether the connection with that rank has ended as those of dead processes do, even if no
+  // thread has handled that yet. False if there was none.
   bool HasEnded(int rank) const;
 
-  // In a forked child, for which nobody else can do anything. Async-signal-safe.
+  // Called in a forked child, which has only the calling thread. Async-signal-safe.
   void CloseInForkedChild();
 
-  // How many stand.
-  int standing() const;
+  int num_established() const;
 
  private:
   enum class Stage {
     kFree,
-    kConnecting,  // this rank calls, and the network has not answered
-    kCalling,     // it has shown the other's token
-    kNameless,    // somebody has come to the port
-    kAnswering,   // it has shown the token, and been shown its own
-    kStanding,
+    kConnecting,  // this rank calls, and TCP has not connected
+    kCalling,     // this rank has sent the other's token
+    kUnknown,     // a stranger at the port
+    kAnswering,   // the other has sent this rank's token, and got its own
+    kEstablished,
   };
-  enum class Kind : uint32_t { kCall = 1, kAnswer, kStands, kGoodbye, kLost };
+  enum class Kind : uint32_t { kCall = 1, kAnswer, kConfirm, kClose, kLoss };
 
   struct Message {
-    uint32_t magic;
     Kind kind;
     int32_t from;
     int32_t to;
-    int32_t lost;           // of kLost: which rank
+    int32_t lost;           // of kLoss: the lost rank
     ConnectionToken token;  // of the receiver
   };
+  static constexpr size_t kMessageBytes = FrameBytes<Message>();
 
   struct Peer {
     int rank = 0;
     bool is_called = false;
-    bool is_settled = false;  // its lifeline stands, has stood, or will not
-    bool has_stood = false;
+    bool is_settled = false;  // was established, or has failed
+    bool was_established = false;
     bool is_alone = false;  // on its node
-    int standing = -1;      // the place of its lifeline
-    int has_lost = -1;      // of whose loss its caller knows
+    int connection = -1;    // the index of its established connection
+    int has_lost = -1;      // the rank whose loss its caller knows of
     std::string name;
     ConnectionAddress address;
-    std::vector<NetworkAddress> ways;
-    size_t next_way = 0;
+    std::vector<NetworkAddress> addresses;
+    size_t next_address = 0;
     Instant next_call{};
-    std::string trouble;  // what came of the last call
+    std::string failure;  // of the last call
     std::atomic<bool> has_ended{false};
-    bool was_lost = false;
-    Instant lost_at{};
+    bool is_to_be_reported = false;  // as lost
+    Instant report_at{};
   };
 
   struct Connection {
     Stream stream;
     Stage stage = Stage::kFree;
     int peer = -1;
-    Instant until{};    // when it has to stand
-    std::string place;  // whom this rank calls
-    char bytes[sizeof(Message)];
-    size_t got = 0;
+    Instant until{};     // when it has to be established
+    std::string target;  // the address that this rank calls
+    std::string bytes;   // of an incomplete message
   };
 
   PeerConnections(std::unique_ptr<ConnectionPort> port, const Membership& members,
                   const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits);
 
-  // All of these with the mutex held.
-  void Call(Instant now);
-  void CallBy(size_t peer, const NetworkAddress& way);
-  void Handle();
-  // Closes what should stand by now, or have been named.
-  void Expire(Instant now);
+  // All of these are called with the mutex held.
+  void CallPeers(Instant now);
+  void Call(size_t peer, const NetworkAddress& address);
+  void AcceptStrangers();
+  void ExpireConnections(Instant now);
+  // Notices when no connection is pending any more.
   void Settle(Instant now);
-  // Something has come for it, or it is connected, or neither.
+  // Handles what a connection is ready for.
   void Advance(Connection* connection);
-  // False if the message is none of a rank of this session at this point.
-  bool Understand(Connection* connection, const Message& message);
-  void Stand(Connection* connection);
-  // It is no lifeline any more. `has_ended`: in the way in which those of dead processes do.
-  void Broke(Connection* connection, bool has_ended);
-  void End(Connection* connection, const std::string& why);
-  bool Say(Connection* connection, Kind kind, int lost = -1);
-  // To all for whom a lifeline stands, or may.
-  void SayToAll(Kind kind, int lost = -1);
-  std::vector<int> CollectLost(Instant now);
+  // False if this is not a message of a rank of this session at this stage.
+  bool Handle(Connection* connection, const Message& message);
+  void Establish(Connection* connection);
+  // The connection broke. `has_ended`: in the way in which those of dead processes do.
+  void HandleBreak(Connection* connection, bool has_ended);
+  void Close(Connection* connection, const std::string& why);
+  bool Send(Connection* connection, Kind kind, int lost = -1);
+  // To all peers to which a connection is or may be established.
+  void SendToAll(Kind kind, int lost = -1);
+  std::vector<int> TakeLost(Instant now);
   Instant NextEvent(Instant until) const;
-  std::vector<Awaited> Watched() const;
+  std::vector<Awaited> WatchedStreams() const;
   Connection* FreeConnection() const;
-  int PeerOf(int rank) const;
+  int IndexOf(int rank) const;
 
   const int rank_;
   const double peer_timeout_;
@@ -170,13 +168,13 @@ class PeerConnections {
   std::condition_variable settled_;
   std::vector<Peer> peers_;
   // Never moved, so that a forked child can close them whatever another thread was doing.
-  const size_t most_;
+  const size_t max_connections_;
   const std::unique_ptr<Connection[]> connections_;
   const std::chrono::milliseconds introduction_;
-  const Instant patience_;  // when the start waits no longer
+  const Instant start_deadline_;  // the start waits no longer than this
   bool has_settled_ = false;
-  bool said_goodbye_ = false;
-  bool said_lost_ = false;
+  bool close_announced_ = false;
+  bool loss_announced_ = false;
 };
 
 }  // namespace multiverso

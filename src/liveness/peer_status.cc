@@ -12,39 +12,31 @@
 namespace multiverso {
 namespace {
 
-// Of a lost rank's last calls, how many are logged.
-constexpr int kCallsTold = 8;
-
-void RaiseTo(uint64_t number, std::atomic<uint64_t>* known) {
-  uint64_t before = known->load(std::memory_order_relaxed);
-  while (before < number &&
-         !known->compare_exchange_weak(before, number, std::memory_order_release)) {
-  }
-}
+// How many of a lost rank's last calls are logged.
+constexpr int kCallsLogged = 8;
 
 }  // namespace
 
-PeerStatus::PeerStatus(const Segment* control, const Membership* members,
+PeerStatus::PeerStatus(const NodeMemory* memory, const Membership* members,
                        const FailureDetector* failure_detector)
-    : segment_(control),
-      members_(members),
-      failure_detector_(failure_detector),
-      control_(reinterpret_cast<NodeControl*>(control->data())) {}
+    : memory_(memory), members_(members), failure_detector_(failure_detector) {}
 
 bool PeerStatus::IsAlive(int local_rank) const {
   const std::vector<int>& here = members_->node_ranks();
   if (local_rank < 0 || local_rank >= static_cast<int>(here.size())) return false;
-  const RankSlot& peer = slot(here[static_cast<size_t>(local_rank)]);
-  // A rank that has not joined yet has no mark; one that is a thread of this process lives as long
-  // as the process.
-  if (peer.state.load(std::memory_order_acquire) == RankSlot::kAbsent) return true;
-  if (segment_->fd() < 0 || local_rank == members_->local_rank() || peer.pid == ProcessId())
+  const RankSlot& peer = memory_->slot(here[static_cast<size_t>(local_rank)]);
+  // A rank that has not joined yet has no presence mark; one that is a thread of this process lives
+  // as long as the process.
+  const int fd = memory_->segment().fd();
+  if (peer.state.load(std::memory_order_acquire) == RankSlot::kAbsent || fd < 0 ||
+      local_rank == members_->local_rank() || peer.pid == ProcessId()) {
     return true;
-  return IsPresent(segment_->fd(), local_rank);
+  }
+  return IsPresent(fd, local_rank);
 }
 
 std::string PeerStatus::ExitReason(int rank) const {
-  const RankSlot& peer = slot(rank);
+  const RankSlot& peer = memory_->slot(rank);
   const uint32_t state = peer.state.load(std::memory_order_acquire);
   if (state == RankSlot::kLeft) return StrCat("left (", peer.reason, ")");
   if (state == RankSlot::kDied) {
@@ -52,11 +44,18 @@ std::string PeerStatus::ExitReason(int rank) const {
                                     : std::string(peer.reason);
   }
   if (!members_->is_local(rank)) {
-    if (!failure_detector_->IsSilent(rank)) return "";
-    return StrCat("has not been heard of for ", failure_detector_->SilentFor(rank),
-                  " s, like all of its node: it died, or cannot be reached");
+    if (!IsSilent(rank)) return "";
+    return StrCat("has sent no heartbeat for ", SilentFor(rank),
+                  " s, nor has any rank of its node: it died, or cannot be reached");
   }
   return IsAlive(members_->local_rank_of(rank)) ? "" : StrCat("(process ", peer.pid, ") died");
+}
+
+bool PeerStatus::AnyLost() const {
+  for (int rank = 0; rank < members_->size(); ++rank) {
+    if (rank != members_->rank() && !ExitReason(rank).empty()) return true;
+  }
+  return false;
 }
 
 int PeerStatus::FirstRankOfLostNode(int node) const {
@@ -71,28 +70,27 @@ int PeerStatus::FirstRankOfLostNode(int node) const {
 
 bool PeerStatus::IsExcluded(int rank) const {
   if (!members_->survives_losses()) return false;
-  const uint32_t state = slot(rank).state.load(std::memory_order_acquire);
+  const uint32_t state = memory_->slot(rank).state.load(std::memory_order_acquire);
   return state == RankSlot::kLeft || state == RankSlot::kDied;
 }
 
-void PeerStatus::Exclude(int rank, const std::string& gone) const {
-  control_->some_lost.store(1);
-  uint32_t expected = RankSlot::kHere;
-  // Of all who notice, one says so. A rank that left has said so itself, and is counted out by
-  // that.
-  if (!slot(rank).state.compare_exchange_strong(expected, RankSlot::kDied)) return;
-  LogWarning(StrCat(members_->NameRank(rank), " ", gone, "; the others go on without it"));
+void PeerStatus::Exclude(int rank, const std::string& reason) const {
+  memory_->control()->some_lost.store(1);
+  uint32_t expected = RankSlot::kAlive;
+  // Only the first rank to notice logs it. A rank that left is excluded by that already.
+  if (!memory_->slot(rank).state.compare_exchange_strong(expected, RankSlot::kDied)) return;
+  LogWarning(StrCat(members_->NameRank(rank), " ", reason, "; the others continue without it"));
   LogLastCalls(rank);
 }
 
 std::vector<int> PeerStatus::LostRanks() const {
   std::vector<int> lost;
   for (int i = 0; i < members_->size() && members_->survives_losses(); ++i) {
-    // Who is counted out needs no look, and who closed has not been lost.
-    const uint32_t state = slot(i).state.load(std::memory_order_acquire);
-    if (state == RankSlot::kHere && i != members_->rank()) {
-      const std::string gone = ExitReason(i);
-      if (!gone.empty()) Exclude(i, gone);
+    // Excluded ranks need no look, and closed ranks are not lost.
+    const uint32_t state = memory_->slot(i).state.load(std::memory_order_acquire);
+    if (state == RankSlot::kAlive && i != members_->rank()) {
+      const std::string reason = ExitReason(i);
+      if (!reason.empty()) Exclude(i, reason);
     }
     if (IsExcluded(i)) lost.push_back(i);
   }
@@ -101,11 +99,11 @@ std::vector<int> PeerStatus::LostRanks() const {
 
 int PeerStatus::CurrentMaster() const {
   const std::vector<int> lost = LostRanks();
-  std::vector<int> there;
+  std::vector<int> remaining;
   for (int i = 0; i < members_->size(); ++i) {
-    if (!std::binary_search(lost.begin(), lost.end(), i)) there.push_back(i);
+    if (!std::binary_search(lost.begin(), lost.end(), i)) remaining.push_back(i);
   }
-  return MasterOf(there);
+  return MasterOf(remaining);
 }
 
 int PeerStatus::MasterOf(const std::vector<int>& ranks) const {
@@ -115,40 +113,51 @@ int PeerStatus::MasterOf(const std::vector<int>& ranks) const {
 }
 
 void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& reason,
-                            const uint64_t (&arrivals)[kGroups]) const {
-  RankSlot& peer = slot(rank);
-  // All service threads of the node get the news, and one of them writes it down.
+                            const uint64_t (&sequences)[kGroups]) const {
+  RankSlot& peer = memory_->slot(rank);
+  // Every service thread of the node receives the report; the first one records it.
   uint32_t expected = RankSlot::kAbsent;
-  if (!peer.state.compare_exchange_strong(expected, RankSlot::kWritingNews)) return;
+  if (!peer.state.compare_exchange_strong(expected, RankSlot::kUpdating)) return;
   CopyText(peer.reason, reason);
-  for (int i = 0; i < kGroups; ++i) RaiseTo(arrivals[i], &peer.circle[i].arrivals);
-  control_->some_lost.store(1);
+  for (int i = 0; i < kGroups; ++i) peer.group[i].RaiseSequence(sequences[i]);
+  memory_->control()->some_lost.store(1);
   peer.state.store(state, std::memory_order_release);
 }
 
-void PeerStatus::RecordWaiting(int rank, int circle, CollectiveKind kind,
-                               const uint64_t (&arrivals)[kGroups]) const {
-  RankSlot& peer = slot(rank);
-  // It had been at these before it went there.
+void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
+                               const uint64_t (&sequences)[kGroups]) const {
+  RankSlot& peer = memory_->slot(rank);
+  // The rank had begun these before it began to wait.
   for (int i = 0; i < kGroups; ++i) {
-    if (i != circle) RaiseTo(arrivals[i], &peer.circle[i].arrivals);
+    if (i != group) peer.group[i].RaiseSequence(sequences[i]);
   }
-  const uint64_t number = arrivals[circle];
-  if (peer.circle[circle].arrivals.load(std::memory_order_relaxed) >= number) return;
-  peer.circle[circle].SlotFor(number).WriteKind(kind);
-  RaiseTo(number, &peer.circle[circle].arrivals);
+  RankSlot::InGroup& waiting = peer.group[group];
+  if (waiting.sequence.load(std::memory_order_relaxed) >= sequences[group]) return;
+  waiting.SlotFor(sequences[group]).WriteKind(kind);
+  waiting.RaiseSequence(sequences[group]);
+}
+
+const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
+  // Servers take no part in the collectives of the workers, which are group 1.
+  for (int i = 0; i < (members_->is_worker() ? kSpanningGroups : 1); ++i) {
+    const RankSlot::InGroup& theirs = memory_->slot(rank).group[i];
+    const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
+    const uint64_t mine = memory_->own_slot().group[i].sequence.load(std::memory_order_relaxed);
+    if (number > mine) return NameOf(theirs.SlotFor(number).kind());
+  }
+  return nullptr;
 }
 
 Status PeerStatus::About(int rank, const Status& error) const {
   PeerFault peer;
   peer.rank = rank;
-  const double silent_for = failure_detector_->SilentFor(rank);
+  const double silent_for = SilentFor(rank);
   if (silent_for > 0) peer.silent_for = silent_for;
   peer.host = members_->host_of(rank);
   peer.last_call = LastCallOf(rank);
-  const auto view = NodeSnapshot::Of(segment_->data(), segment_->bytes());
-  if (view.ok()) peer.table = view.value().LastTable(members_->rank());
-  peer.checkpoint = Saved();
+  const auto snapshot = NodeSnapshot::Of(memory_->segment().data(), memory_->segment().bytes());
+  if (snapshot.ok()) peer.table = snapshot.value().LastTable(members_->rank());
+  peer.checkpoint = LastCheckpoint();
   return error.About(std::move(peer));
 }
 
@@ -156,28 +165,29 @@ std::string PeerStatus::Facts(int rank) const {
   std::string text = StrCat("on ", members_->host_of(rank));
   const std::string last = LastCallOf(rank);
   if (!last.empty()) text += StrCat("; its last call: ", last);
-  const double silent_for = failure_detector_->SilentFor(rank);
+  const double silent_for = SilentFor(rank);
   if (silent_for > 0) text += StrCat("; last heard of ", silent_for, " s ago");
-  const std::string saved = Saved();
-  return saved.empty() ? text : StrCat(text, "; last checkpoint: ", saved);
+  const std::string checkpoint = LastCheckpoint();
+  return checkpoint.empty() ? text : StrCat(text, "; last checkpoint: ", checkpoint);
 }
 
 std::string PeerStatus::Trace(int rank) const { return StrCat(" (", Facts(rank), ")"); }
 
 void PeerStatus::LogLastCalls(int rank) const {
-  if (!members_->is_local(rank) || slot(rank).was_told.exchange(1) != 0) return;
-  const auto view = NodeSnapshot::Of(segment_->data(), segment_->bytes());
-  const std::string calls = view.ok() ? view.value().LastCalls(rank, kCallsTold) : "";
+  if (!members_->is_local(rank) || memory_->slot(rank).calls_logged.exchange(1) != 0) return;
+  const auto snapshot = NodeSnapshot::Of(memory_->segment().data(), memory_->segment().bytes());
+  const std::string calls = snapshot.ok() ? snapshot.value().LastCalls(rank, kCallsLogged) : "";
   if (!calls.empty()) LogWarning(StrCat("the last calls of rank ", rank, ":\n", calls));
 }
 
 std::string PeerStatus::LastCallOf(int rank) const {
-  const auto view = NodeSnapshot::Of(segment_->data(), segment_->bytes());
-  return view.ok() && members_->is_local(rank) ? view.value().LastCall(rank) : "";
+  const auto snapshot = NodeSnapshot::Of(memory_->segment().data(), memory_->segment().bytes());
+  return snapshot.ok() && members_->is_local(rank) ? snapshot.value().LastCall(rank) : "";
 }
 
-std::string PeerStatus::Saved() const {
-  return control_->has_saved.load(std::memory_order_acquire) == 0 ? "" : control_->saved;
+std::string PeerStatus::LastCheckpoint() const {
+  const NodeControl& control = *memory_->control();
+  return control.has_checkpoint.load(std::memory_order_acquire) == 0 ? "" : control.checkpoint;
 }
 
 }  // namespace multiverso

@@ -1,5 +1,5 @@
-// NodeControl: the words that the ranks of a node share besides their tables. Its layout is the
-// protocol between them; NodeGroup is the code that follows it.
+// NodeControl: the words that the ranks of a node share besides their tables. This layout is the
+// protocol between them; NodeMemory finds the parts, Group and LeaderExchange follow the protocol.
 #ifndef MULTIVERSO_NODE_CONTROL_SEGMENT_H_
 #define MULTIVERSO_NODE_CONTROL_SEGMENT_H_
 
@@ -12,51 +12,60 @@
 
 namespace multiverso {
 
-// The sets of ranks that meet: all of them, those that are workers, and the workers of a node. If
-// all are workers the second is the first. The others span all nodes of the session.
+// The groups of ranks, by number: 0 is the world, 1 the workers of the session, 2 the workers of
+// one node. Where every rank is a worker, group 0 serves as group 1. The first two span all nodes.
 constexpr int kGroups = 3;
-constexpr int kSpanningCircles = 2;
+constexpr int kSpanningGroups = 2;
 
-// Of one rank of the session. The rank writes it, all others read it. That of a rank of another
-// node is written by those who bring its news: the leader of a circle (Bridge) and the service
-// threads (ControlChannel).
+// The state of one rank of the session. The rank writes it, all others read it. The slot of a rank
+// of another node is written by the leaders of groups (LeaderExchange) and by the service threads
+// (ControlChannel) of this node.
 struct alignas(64) RankSlot {
   enum State : uint32_t {
-    kAbsent = 0,
-    kHere = 1,
-    kClosed = 2,
-    kLeft = 3,
-    // Of ranks of other nodes only, which are absent otherwise.
-    kWritingNews = 4,
-    // Of those, and of ranks of this node that a session goes on without.
+    kAbsent = 0,  // has not joined; also an alive or closed rank of another node
+    kAlive = 1,
+    kClosed = 2,    // ended in order
+    kLeft = 3,      // ended without shutdown
+    kUpdating = 4,  // of ranks of other nodes: a service thread is writing the reason
+    // Of ranks of other nodes, and, in a session that survives losses, of this node: the process
+    // ended, or the rank was excluded.
     kDied = 5,
   };
 
   std::atomic<uint32_t> state;
   int32_t rank;
-  int64_t pid;                         // 0 of ranks of other nodes
-  int32_t worker_id;                   // or -1
-  std::atomic<uint32_t> was_told;      // its last calls have been logged
-  std::atomic<uint32_t> was_late;      // that it has been silent has been logged
-  std::atomic<uint32_t> was_excluded;  // the others wait for it no longer, since it was silent
-  std::atomic<int64_t> heard;          // when of its last sign of life, in nanoseconds; 0 for never
-  char reason[256];  // why it left; written before state becomes kLeft (or how it died)
+  int64_t pid;                           // 0 for ranks of other nodes
+  int32_t worker_id;                     // or -1
+  std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
+  std::atomic<uint32_t> silence_logged;  // whether its silence has been logged
+  std::atomic<uint32_t> was_excluded;    // whether the others stopped waiting for it
+  std::atomic<int64_t> last_heartbeat;   // in nanoseconds; 0 for never
+  char reason[256];                      // why it left or died; written before the state changes
 
   struct alignas(64) InGroup {
-    std::atomic<uint64_t> arrivals;  // at how many meetings of the circle it has arrived
-    // Of the first rank of another node, where sessions go on without lost ranks: the last meeting
-    // for which all that this node brought is in the slots of its ranks (Muster).
-    std::atomic<uint64_t> mustered;
-    // What it brought to meeting n, in n % 2: a rank can be one meeting ahead of a slow reader, but
-    // not two, since it would have to meet the reader in the one between.
-    ExchangeSlot deposit[2];
+    // The number, from 1, of the latest collective of the group that the rank has begun.
+    std::atomic<uint64_t> sequence;
+    // Only in the slot of the first rank of another node: the latest collective for which the slots
+    // of all members on that node are filled in (LeaderExchange).
+    std::atomic<uint64_t> received;
+    // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
+    // reader, but not two: the one between needs the reader.
+    ExchangeSlot slots[2];
 
-    ExchangeSlot& SlotFor(uint64_t meeting) { return deposit[meeting % 2]; }
-    const ExchangeSlot& SlotFor(uint64_t meeting) const { return deposit[meeting % 2]; }
-  } circle[kGroups];
+    ExchangeSlot& SlotFor(uint64_t number) { return slots[number % 2]; }
+    const ExchangeSlot& SlotFor(uint64_t number) const { return slots[number % 2]; }
+
+    // Says that the rank has begun this collective, unless a later one is known.
+    void RaiseSequence(uint64_t number) {
+      uint64_t before = sequence.load(std::memory_order_relaxed);
+      while (before < number &&
+             !sequence.compare_exchange_weak(before, number, std::memory_order_release)) {
+      }
+    }
+  } group[kGroups];
 };
 
-// What a table is, for those who look from outside.
+// A table as readers from outside see it.
 struct TableLabel {
   std::atomic<uint32_t> is_set;
   int32_t dtype;
@@ -66,12 +75,11 @@ struct TableLabel {
 };
 
 struct alignas(64) NodeControl {
-  // What it is, for who finds it without having been told: it has to be checked before anything
-  // else is believed.
+  // Readers from outside check this and the sizes before they trust anything else.
   static constexpr uint64_t kMagic = 0x3145444f4e2d564d;  // "MV-NODE1"
   std::atomic<uint64_t> magic;                            // written last
   uint32_t bytes_of_slot;
-  uint32_t bytes_of_log;
+  uint32_t bytes_of_recorder;
   char version[32];  // of the library
   int32_t ranks;     // of the session
   int32_t nodes;
@@ -81,46 +89,49 @@ struct alignas(64) NodeControl {
   int32_t unused;
   int64_t started;  // seconds since 1970 UTC
 
-  // Of the first tables, by number.
+  // By number of the table; later tables have no label.
   TableLabel labels[FlightRecorder::kTables];
-  // The checkpoint that was completed last, if any.
-  std::atomic<uint32_t> has_saved;
-  char saved[252];
+  // The checkpoint that was completed last.
+  std::atomic<uint32_t> has_checkpoint;
+  char checkpoint[252];
 
   struct alignas(64) GroupWords {
-    std::atomic<uint64_t> total_arrivals;  // of all its members on this node
-    // The number of the last meeting at which all have arrived, modulo 2^32. Sleepers sleep here.
+    std::atomic<uint64_t> total_begun;  // the sum of `sequence` over the members on this node
+    // The latest collective that all members have begun, modulo 2^32. Members sleep on it.
     alignas(64) std::atomic<uint32_t> completed;
     std::atomic<uint32_t> sleepers;
-    // The same for the members on this node alone, in a circle that spans nodes. Its leader sleeps
-    // here.
+    // The latest collective that all members on this node have begun, modulo 2^32. In a group that
+    // spans nodes, the node's leader sleeps on it.
     alignas(64) std::atomic<uint32_t> gathered;
     std::atomic<uint32_t> sleeping_leaders;
-  } circle[kGroups];
+  } group[kGroups];
 
-  // Rung for the service thread of the node's leader, which sleeps here.
+  // The service thread of the node's leader sleeps on it; ranks of the node change it to wake it.
   alignas(64) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> bell_sleepers;
 
-  // Whether the session goes on without somebody: set before that rank's state.
+  // Whether any rank has been lost: set before that rank's state.
   alignas(64) std::atomic<uint32_t> some_lost;
 
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
   alignas(64) std::atomic<uint32_t> abort;
   int32_t aborted_by;
-  int32_t abort_code;   // why: a Code
-  int32_t abort_about;  // the rank that the error was about, or -1
+  int32_t abort_code;   // a Code
+  int32_t abort_about;  // the rank that the error is about, or -1
   char abort_reason[512];
 
+  // The arrays behind this struct, each with one entry per rank of the session, by rank.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
-  // Of a session of that many ranks. Those of ranks of other nodes stay empty.
-  FlightRecorder* logs(int of) { return reinterpret_cast<FlightRecorder*>(slots() + of); }
-  const FlightRecorder* logs(int of) const {
-    return reinterpret_cast<const FlightRecorder*>(slots() + of);
+  FlightRecorder* recorders(int num_ranks) {
+    return reinterpret_cast<FlightRecorder*>(slots() + num_ranks);
   }
-  // Of the requests that ranks of other nodes sent to this one.
-  RequestLog* request_logs(int of) { return reinterpret_cast<RequestLog*>(logs(of) + of); }
+  const FlightRecorder* recorders(int num_ranks) const {
+    return reinterpret_cast<const FlightRecorder*>(slots() + num_ranks);
+  }
+  RequestLog* request_logs(int num_ranks) {
+    return reinterpret_cast<RequestLog*>(recorders(num_ranks) + num_ranks);
+  }
 
   static int64_t BytesFor(int64_t ranks) {
     return static_cast<int64_t>(sizeof(NodeControl)) +

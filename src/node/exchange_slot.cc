@@ -31,8 +31,8 @@ const char* NameOf(CollectiveKind kind) {
   return "an unknown call";
 }
 
-void ExchangeSlot::Write(uint64_t meeting, CollectiveKind kind, const void* data, size_t bytes) {
-  meeting_.store(meeting, std::memory_order_relaxed);
+void ExchangeSlot::Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes) {
+  sequence_.store(sequence, std::memory_order_relaxed);
   kind_.store(kind, std::memory_order_release);
   bytes_.store(static_cast<uint32_t>(bytes), std::memory_order_release);
   const auto* const from = static_cast<const char*>(data);
@@ -43,9 +43,9 @@ void ExchangeSlot::Write(uint64_t meeting, CollectiveKind kind, const void* data
   }
 }
 
-void ExchangeSlot::CopyTo(void* to, size_t offset, size_t most) const {
-  const size_t brought = bytes_.load(std::memory_order_acquire);
-  const size_t end = std::min(brought, offset + most);
+void ExchangeSlot::CopyTo(void* to, size_t offset, size_t max_bytes) const {
+  const size_t written = bytes_.load(std::memory_order_acquire);
+  const size_t end = std::min(written, offset + max_bytes);
   for (size_t at = offset; at < end;) {
     const size_t within = at % sizeof(uint64_t);
     const uint64_t word = words_[at / sizeof(word)].load(std::memory_order_acquire);
@@ -62,10 +62,10 @@ std::string ExchangeSlot::Bytes() const {
   return data;
 }
 
-bool ExchangeSlot::ReadOf(uint64_t meeting, CollectiveKind* kind, std::string* data) const {
+bool ExchangeSlot::ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const {
   *kind = this->kind();
   *data = Bytes();
-  return meeting_.load(std::memory_order_relaxed) == meeting;
+  return sequence_.load(std::memory_order_relaxed) == sequence;
 }
 
 }  // namespace multiverso

@@ -1,13 +1,13 @@
-// ExchangeSlot: what a rank brings to a meeting, in memory that the ranks of its node share: which
-// call it makes, and some bytes.
+// ExchangeSlot: the payload of one rank in one collective, in memory that the ranks of its node
+// share: which call it made, and some bytes.
 //
-// Whoever meets the rank reads it without a lock: the rank writes the next but one into the same
-// place only when all have met in the one between. But a service thread may be asked for a meeting
-// that is long over (Muster). So the deposit says of which meeting it is, and says so before
-// anything else changes: every word is written with release and read with acquire, so that a reader
-// who has got one word of another meeting finds the number of that one, or a later one, when it
-// looks at it afterwards. Who finds the number it expects has copied that meeting's words alone,
-// provided that it knew beforehand that they had been written (RankSlot::InGroup::arrivals).
+// Members of the group read it without a lock: a rank writes collective n + 2 into the same slot
+// only after all members have begun n + 1. A service thread, however, may be asked for a collective
+// that ended long ago (LeaderExchange). So the slot stores the collective's number first, and every
+// word after it is written with release and read with acquire. A reader that has got one word of a
+// later collective therefore finds a later number when it looks at the number last. A reader that
+// finds the number it expects has copied that collective's words only, provided that it knew before
+// that they had been written (RankSlot::InGroup::sequence).
 #ifndef MULTIVERSO_NODE_EXCHANGE_SLOT_H_
 #define MULTIVERSO_NODE_EXCHANGE_SLOT_H_
 
@@ -19,7 +19,8 @@
 
 namespace multiverso {
 
-// The collective calls. Ranks that meet in one with different kinds have made different calls.
+// The collective calls. Members that begin the same collective with different kinds have made
+// different calls.
 enum class CollectiveKind : uint32_t {
   kJoin = 1,
   kBarrier,
@@ -39,16 +40,16 @@ const char* NameOf(CollectiveKind kind);
 // Written by one thread at a time, read by any. Valid when filled with zeros.
 class ExchangeSlot {
  public:
-  static constexpr int64_t kMostBytes = 512;
+  static constexpr int64_t kMaxBytes = 512;
 
-  // That the rank is about to come to a meeting (from 1) is to be told after this, with release.
-  void Write(uint64_t meeting, CollectiveKind kind, const void* data, size_t bytes);
-  // Of a rank of another node of which no more is known.
+  // The caller announces the collective, with release, after this.
+  void Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes);
+  // For a rank of another node of which only the kind is known.
   void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
 
   CollectiveKind kind() const { return kind_.load(std::memory_order_acquire); }
   std::string Bytes() const;
-  // The bytes from `offset` on as a value; what was not brought of it is as in T{}.
+  // The payload from `offset` as a T; bytes beyond the end of the payload are as in T{}.
   template <class T>
   T Read(size_t offset = 0) const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -57,17 +58,17 @@ class ExchangeSlot {
     return value;
   }
 
-  // What was brought to that meeting, which has been told. False if the rank has begun to write
-  // what it brings to a later one: then there is nothing in the results that could be used.
-  bool ReadOf(uint64_t meeting, CollectiveKind* kind, std::string* data) const;
+  // Reads the payload of that collective, which has been announced. False if the rank has begun to
+  // write a later one; the results are then invalid.
+  bool ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const;
 
  private:
-  void CopyTo(void* to, size_t offset, size_t most) const;
+  void CopyTo(void* to, size_t offset, size_t max_bytes) const;
 
-  std::atomic<uint64_t> meeting_;
+  std::atomic<uint64_t> sequence_;
   std::atomic<CollectiveKind> kind_;
   std::atomic<uint32_t> bytes_;
-  std::atomic<uint64_t> words_[kMostBytes / sizeof(uint64_t)];
+  std::atomic<uint64_t> words_[kMaxBytes / sizeof(uint64_t)];
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&

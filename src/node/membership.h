@@ -70,7 +70,9 @@ class Membership {
   // The ranks of this rank's node, in order, and this rank's place among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
-  // That of another rank of the node.
+  int num_ranks_here() const { return static_cast<int>(node_ranks_.size()); }
+  // The session's number of a rank of this node, and the inverse.
+  int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
   // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
   // has none; all of its ranks in a session that goes on without lost ones. In rank order, never
@@ -79,6 +81,7 @@ class Membership {
   // The rank that speaks for that node in what the nodes do together: its first worker, or its
   // first rank if it has none.
   int leader_of(int node) const;
+  bool is_leader() const { return leader_of(node()) == rank_; }
   // The leaders of the nodes that have workers, in the order of the workers.
   std::vector<int> worker_leaders() const;
   // How many workers this rank's node has.

@@ -12,7 +12,7 @@ namespace {
 
 const char* NameOfState(uint32_t state) {
   switch (state) {
-    case RankSlot::kHere:
+    case RankSlot::kAlive:
       return "here";
     case RankSlot::kClosed:
       return "closed";
@@ -62,7 +62,7 @@ double SecondsFrom(int64_t from, int64_t to) {
 }
 
 // Seconds since a moment, which may be 0 for none.
-std::string HeardAgo(int64_t heard, int64_t now) {
+std::string SilentFor(int64_t heard, int64_t now) {
   return heard == 0 ? "null" : Rounded(SecondsFrom(heard, now));
 }
 
@@ -122,7 +122,7 @@ Result<NodeSnapshot> NodeSnapshot::Of(const char* data, int64_t bytes) {
     return Status(Code::kUnsupported, "this is no control segment of Multiverso");
   }
   if (control->bytes_of_slot != sizeof(RankSlot) ||
-      control->bytes_of_log != sizeof(FlightRecorder) || control->ranks < 1 ||
+      control->bytes_of_recorder != sizeof(FlightRecorder) || control->ranks < 1 ||
       control->ranks > kMostRanks || bytes < NodeControl::BytesFor(control->ranks)) {
     return Status(Code::kUnsupported, StrCat("this is the control segment of another version: ",
                                              TextOf(control->version)));
@@ -142,7 +142,7 @@ std::string NodeSnapshot::NameOfTable(int64_t table) const {
 }
 
 std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int most) const {
-  const FlightRecorder& log = control_->logs(ranks_)[rank];
+  const FlightRecorder& log = control_->recorders(ranks_)[rank];
   const int64_t now = NanosecondsNow();
   std::vector<Call> calls;
   for (const FlightRecorder::Entry& entry : log.entries) {
@@ -200,18 +200,18 @@ std::vector<int> NodeSnapshot::Awaited(int rank) const {
   if (calls.empty() || !calls[0].is_under_way()) return awaited;
   const auto is_other = [&](int other) {
     const RankSlot& slot = control_->slots()[other];
-    return other != rank && slot.pid != 0 && slot.state.load() == RankSlot::kHere;
+    return other != rank && slot.pid != 0 && slot.state.load() == RankSlot::kAlive;
   };
-  for (int circle = 0; circle < kGroups; ++circle) {
-    const auto arrivals = [&](int of) {
-      return control_->slots()[of].circle[circle].arrivals.load(std::memory_order_acquire);
+  for (int group = 0; group < kGroups; ++group) {
+    const auto sequence = [&](int of) {
+      return control_->slots()[of].group[group].sequence.load(std::memory_order_acquire);
     };
-    const uint64_t mine = arrivals(rank);
-    const uint32_t completed = control_->circle[circle].completed.load();
+    const uint64_t mine = sequence(rank);
+    const uint32_t completed = control_->group[group].completed.load();
     if (static_cast<int32_t>(completed - static_cast<uint32_t>(mine)) >= 0) continue;
     for (int other = 0; other < ranks_; ++other) {
-      const bool is_member = circle == 0 || control_->slots()[other].worker_id >= 0;
-      if (is_other(other) && is_member && arrivals(other) < mine) awaited.push_back(other);
+      const bool is_member = group == 0 || control_->slots()[other].worker_id >= 0;
+      if (is_other(other) && is_member && sequence(other) < mine) awaited.push_back(other);
     }
   }
   const int64_t table = calls[0].table;
@@ -219,7 +219,9 @@ std::vector<int> NodeSnapshot::Awaited(int rank) const {
     return awaited;
   }
   // In rounds: those who have made fewer.
-  const auto adds = [&](int of) { return control_->logs(ranks_)[of].traffic[table].adds.load(); };
+  const auto adds = [&](int of) {
+    return control_->recorders(ranks_)[of].traffic[table].adds.load();
+  };
   for (int other = 0; other < ranks_; ++other) {
     if (is_other(other) && adds(other) < adds(rank)) awaited.push_back(other);
   }
@@ -238,9 +240,9 @@ std::string NodeSnapshot::Json() const {
     const bool is_in = !calls.empty() && calls[0].is_under_way();
     return StrCat("{\"rank\":", rank, ",\"pid\":", slot.pid, ",\"worker_id\":", slot.worker_id,
                   ",\"state\":\"", NameOfState(slot.state.load()),
-                  "\",\"calls\":", control_->logs(ranks_)[rank].calls.load(),
+                  "\",\"calls\":", control_->recorders(ranks_)[rank].calls.load(),
                   ",\"in_call\":", is_in ? "true" : "false",
-                  ",\"silent_for\":", HeardAgo(slot.heard.load(), now),
+                  ",\"silent_for\":", SilentFor(slot.last_heartbeat.load(), now),
                   ",\"call\":", calls.empty() ? "null" : Quoted(Describe(calls[0])),
                   ",\"waits_for\":", List(Awaited(rank), [](int other) { return StrCat(other); }),
                   "}");
@@ -255,7 +257,7 @@ std::string NodeSnapshot::Json() const {
     const TableLabel& label = control_->labels[number];
     const auto counts = [&](std::atomic<uint64_t> FlightRecorder::Traffic::* count) {
       return List(here, [&](int rank) {
-        return StrCat((control_->logs(ranks_)[rank].traffic[number].*count).load());
+        return StrCat((control_->recorders(ranks_)[rank].traffic[number].*count).load());
       });
     };
     return StrCat("{\"id\":", number, ",\"name\":", Quoted(TextOf(label.name)),
@@ -265,13 +267,14 @@ std::string NodeSnapshot::Json() const {
                   ",\"bytes_got\":", counts(&FlightRecorder::Traffic::bytes_got),
                   ",\"bytes_added\":", counts(&FlightRecorder::Traffic::bytes_added), "}");
   };
-  return StrCat(
-      "{\"version\":", Quoted(TextOf(control_->version)), ",\"ranks\":", control_->ranks,
-      ",\"nodes\":", control_->nodes, ",\"node\":", control_->node, ",\"mode\":", control_->mode,
-      ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
-      ",\"started\":", control_->started, ",\"nanoseconds\":", now, ",\"saved\":",
-      control_->has_saved.load() != 0 ? Quoted(TextOf(control_->saved)) : std::string("null"),
-      ",\"members\":", List(here, member), ",\"tables\":", List(tables, table), "}");
+  return StrCat("{\"version\":", Quoted(TextOf(control_->version)), ",\"ranks\":", control_->ranks,
+                ",\"nodes\":", control_->nodes, ",\"node\":", control_->node,
+                ",\"mode\":", control_->mode,
+                ",\"continues\":", control_->survives_losses != 0 ? "true" : "false",
+                ",\"started\":", control_->started, ",\"nanoseconds\":", now, ",\"saved\":",
+                control_->has_checkpoint.load() != 0 ? Quoted(TextOf(control_->checkpoint))
+                                                     : std::string("null"),
+                ",\"members\":", List(here, member), ",\"tables\":", List(tables, table), "}");
 }
 
 }  // namespace multiverso

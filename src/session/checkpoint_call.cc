@@ -8,7 +8,7 @@ Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit
       Negotiate(group(), kind_, request_, std::move(tables), num_created, limit);
   if (!covered.ok()) return covered.status();
   tables_ = std::move(covered.value());
-  master_ = group()->peers()->MasterOf(world()->present());
+  master_ = group()->peers()->MasterOf(world()->participants());
   for (const auto& table : tables_) MV_RETURN_IF_NOT_OK(table->consistency()->Settle(limit));
   return Status::Ok();
 }
@@ -16,7 +16,7 @@ Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit
 Status CheckpointCall::Vote(const Status& mine, const WaitLimit& limit,
                             const LeaderMessage& from_leader) {
   CastVote(world(), kind_, mine, request_.folder, from_leader);
-  return world()->Meet(limit);
+  return world()->Wait(limit);
 }
 
 Status CheckpointCall::CheckVotes(const std::vector<int>& ranks, const std::string& task) const {

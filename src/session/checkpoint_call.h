@@ -26,7 +26,7 @@ class CheckpointCall {
   Status Begin(Tables tables, int64_t num_created, const WaitLimit& limit);
 
   Checkpointing* state() const { return state_; }
-  NodeGroup* group() const { return state_->group; }
+  RankContext* group() const { return state_->group; }
   Group* world() const { return group()->world(); }
   const Membership& members() const { return group()->members(); }
   const CheckpointRequest& request() const { return request_; }

@@ -21,10 +21,11 @@ Status ResultOf(const Checkpointing& state) {
 }
 
 // Whether this rank is the first of its node among those that came to the last meeting.
-bool IsFirstHere(NodeGroup* group) {
-  const std::vector<int> present = group->world()->present();
-  return *std::find_if(present.begin(), present.end(),
-                       [&](int rank) { return group->is_local(rank); }) == group->rank();
+bool IsFirstHere(RankContext* group) {
+  const std::vector<int> present = group->world()->participants();
+  return *std::find_if(present.begin(), present.end(), [&](int rank) {
+    return group->members().is_local(rank);
+  }) == group->members().rank();
 }
 
 }  // namespace
@@ -38,19 +39,20 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   if (job == nullptr) return Status::Ok();
   Group* const world = state->group->world();
   CastVote(world, CollectiveKind::kSaveWait, job->AwaitWritten(limit), job->folder());
-  MV_RETURN_IF_NOT_OK(world->Meet(limit));
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
   Status status = ResultOf(*state);
   if (status.ok()) {
     job->NoteAllWritten();
     const Status committed = job->commits() ? job->AwaitCommitted(limit) : Status::Ok();
     CastVote(world, CollectiveKind::kSaveWait, committed, job->folder());
-    MV_RETURN_IF_NOT_OK(world->Meet(limit));
+    MV_RETURN_IF_NOT_OK(world->Wait(limit));
     status = ResultOf(*state);
   }
   const std::string saving = job->saving();
   const std::string folder = job->folder();
   const bool cleans = job->commits() && !status.ok();
-  if (status.ok() && IsFirstHere(state->group)) state->group->RecordSaved(job->path());
+  if (status.ok() && IsFirstHere(state->group))
+    state->group->memory()->RecordCheckpoint(job->path());
   state->job.reset();  // waits for its thread
   if (cleans) CheckpointFolder(state->files, folder).Abandon(saving);
   return status;

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "checkpoint/file_system.h"
 #include "checkpoint/save_job.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "memory/segment.h"
 #include "table/table.h"
 
@@ -20,7 +20,7 @@ namespace multiverso {
 // Used by the thread that makes the session's collective calls.
 struct Checkpointing {
   FileSystem* files = nullptr;
-  NodeGroup* group = nullptr;
+  RankContext* group = nullptr;
   // Copies of this rank's rows. Kept for the next save, since copying to memory that has been used
   // before is twice as fast. Outlives the job.
   Segment copy;

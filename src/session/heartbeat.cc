@@ -7,7 +7,7 @@
 
 namespace multiverso {
 
-Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(NodeGroup* group) {
+Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(RankContext* group) {
   std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(group));
   // The first heartbeat, before any rank expects one.
   group->failure_detector()->Beat();
@@ -46,7 +46,7 @@ bool Heartbeat::SleepUntil(Instant next) {
   while (!stop_ && Clock::now() < next) {
     guard.unlock();
     connections->Attend(next, [&](int rank, const std::string& how, int after) {
-      group_->RecordDeath(rank, how, after);
+      group_->state()->RecordDeath(rank, how, after);
     });
     guard.lock();
   }

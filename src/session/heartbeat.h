@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -18,17 +18,17 @@ namespace multiverso {
 class Heartbeat {
  public:
   // `group` outlives it. MemoryError if the thread cannot be started.
-  static Result<std::unique_ptr<Heartbeat>> Start(NodeGroup* group);
+  static Result<std::unique_ptr<Heartbeat>> Start(RankContext* group);
   ~Heartbeat();
 
  private:
-  explicit Heartbeat(NodeGroup* group) : group_(group) {}
+  explicit Heartbeat(RankContext* group) : group_(group) {}
 
   void Run();
   // True if the thread has to stop.
   bool SleepUntil(Instant next);
 
-  NodeGroup* group_;
+  RankContext* group_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;

@@ -48,7 +48,7 @@ Status Loading::Find(const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(Vote(status, limit, message));
   MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "found the checkpoint"));
-  loaders_ = world()->present();
+  loaders_ = world()->participants();
   message = LeaderMessageOf(*world(), master());
   if (message.value[3] == 0) return Status::Ok();
   std::memcpy(&id_, &message.value[0], sizeof(id_));
@@ -124,7 +124,7 @@ RowRange Loading::MyRows(const Table& table) const {
   const RowRange rows = table.partition().node_rows();
   std::vector<int> loaders_here;
   for (const int rank : loaders_) {
-    if (group()->is_local(rank)) loaders_here.push_back(rank);
+    if (group()->members().is_local(rank)) loaders_here.push_back(rank);
   }
   const auto here = static_cast<int64_t>(loaders_here.size());
   const int64_t place = PlaceAmong(loaders_here);

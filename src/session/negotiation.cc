@@ -22,9 +22,9 @@ struct Proposal {
   unsigned char has[kTablesAtOnce / 8] = {};
 };
 
-static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
 
-Proposal Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Proposal>(); }
+Proposal Read(const Group& circle, int rank) { return circle.payload(rank).Read<Proposal>(); }
 
 bool Has(const Proposal& proposal, int64_t place) {
   return (proposal.has[place / 8] >> (place % 8) & 1) != 0;
@@ -57,7 +57,7 @@ Proposal ProposalOf(const CheckpointRequest& request) {
 }
 
 Status Compare(const Group& world, CollectiveKind kind) {
-  const std::vector<int> present = world.present();
+  const std::vector<int> present = world.participants();
   const int first = present.front();
   const Proposal one = Read(world, first);
   for (const int rank : present) {
@@ -77,7 +77,7 @@ void RemoveIf(Tables* tables, Predicate predicate) {
 
 }  // namespace
 
-Result<Tables> Negotiate(NodeGroup* group, CollectiveKind kind, const CheckpointRequest& request,
+Result<Tables> Negotiate(RankContext* group, CollectiveKind kind, const CheckpointRequest& request,
                          Tables tables, int64_t num_created, const WaitLimit& limit) {
   Group* const world = group->world();
   Proposal proposal = ProposalOf(request);
@@ -92,10 +92,10 @@ Result<Tables> Negotiate(NodeGroup* group, CollectiveKind kind, const Checkpoint
       const int64_t place = place_of(table);
       if (place >= 0) proposal.has[place / 8] |= static_cast<unsigned char>(1U << (place % 8));
     }
-    world->Arrive(kind, &proposal, sizeof(proposal));
-    MV_RETURN_IF_NOT_OK(world->Meet(limit));
+    world->BeginAllgather(kind, &proposal, sizeof(proposal));
+    MV_RETURN_IF_NOT_OK(world->Wait(limit));
     MV_RETURN_IF_NOT_OK(Compare(*world, kind));
-    for (const int rank : world->present()) {
+    for (const int rank : world->participants()) {
       const Proposal other = Read(*world, rank);
       RemoveIf(&tables, [&](const std::shared_ptr<Table>& table) {
         const int64_t place = place_of(table);

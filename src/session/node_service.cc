@@ -20,7 +20,7 @@ constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 
 }  // namespace
 
-Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
+Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* group) {
   long longest = kMaxSleepMs;  // NOLINT
   if (const char* setting = std::getenv("MULTIVERSO_SERVICE_MAX_SLEEP_MS")) {
     char* end = nullptr;
@@ -36,7 +36,7 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
   const Membership& members = group->members();
   const std::vector<int> serving = members.service_ranks(members.node());
   const bool serves = std::find(serving.begin(), serving.end(), members.rank()) != serving.end();
-  if (!serves && !group->is_leader()) return service;
+  if (!serves && !group->members().is_leader()) return service;
   const WithoutSignals without_signals;
   try {
     service->thread_ =
@@ -47,11 +47,11 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(NodeGroup* group) {
   return service;
 }
 
-NodeService::NodeService(NodeGroup* group)
+NodeService::NodeService(RankContext* group)
     : group_(group), shards_(group), rounds_(group), bell_(&own_bell_), sleepers_(&own_sleepers_) {
-  if (!group->is_leader()) return;
-  bell_ = &group->control()->bell;
-  sleepers_ = &group->control()->bell_sleepers;
+  if (!group->members().is_leader()) return;
+  bell_ = &group->memory()->control()->bell;
+  sleepers_ = &group->memory()->control()->bell_sleepers;
 }
 
 NodeService::~NodeService() {

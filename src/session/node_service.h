@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "consistency/round_service.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "table/shard_service.h"
 
 namespace multiverso {
@@ -23,7 +23,7 @@ namespace multiverso {
 class NodeService {
  public:
   // `group` outlives it. ValueError if the variable is not a number > 0.
-  static Result<std::unique_ptr<NodeService>> Start(NodeGroup* group);
+  static Result<std::unique_ptr<NodeService>> Start(RankContext* group);
   // Stops the thread and its work in flight.
   ~NodeService();
 
@@ -31,11 +31,11 @@ class NodeService {
   RoundService* rounds() { return &rounds_; }
 
  private:
-  explicit NodeService(NodeGroup* group);
+  explicit NodeService(RankContext* group);
 
   void Serve(std::chrono::microseconds longest_sleep);
 
-  NodeGroup* group_;
+  RankContext* group_;
   ShardService shards_;
   RoundService rounds_;
   // The thread sleeps on it: the node's, if this rank leads the node.

@@ -91,7 +91,7 @@ Status Saving::Prepare(const WaitLimit& limit) {
   }
   MV_RETURN_IF_NOT_OK(Vote(status, limit, message));
   MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "made the folder"));
-  savers_ = world()->present();
+  savers_ = world()->participants();
   message = LeaderMessageOf(*world(), master());
   std::memcpy(&id_, &message.value[0], sizeof(id_));
   name_ = CheckpointName{message.value[1], message.value[2]};
@@ -137,7 +137,7 @@ Status Saving::MakeRoomForCopy() {
 Status Saving::Copy(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
   return TableSnapshot(tables(), sections_, state()->copy.data())
-      .Copy(TableSnapshot::ThreadsFor(group()->size()), limit);
+      .Copy(TableSnapshot::ThreadsFor(group()->members().num_ranks_here()), limit);
 }
 
 Status Saving::StartJob(Instant deadline) {
@@ -161,7 +161,7 @@ Status Saving::StartJob(Instant deadline) {
   const auto mine = std::find(writers.begin(), writers.end(), members().rank());
   if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());
   plan.num_files = static_cast<uint32_t>(writers.size());
-  NodeGroup* const group = this->group();
+  RankContext* const group = this->group();
   plan.why_never = [group, writers](uint32_t file) {
     const std::string gone = group->peers()->ExitReason(writers[file]);
     if (gone.empty()) return Status::Ok();

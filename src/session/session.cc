@@ -19,7 +19,7 @@ constexpr auto kLinger = std::chrono::seconds(1);
 }  // namespace
 
 Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
-                 Membership members, std::unique_ptr<NodeGroup> group,
+                 Membership members, std::unique_ptr<RankContext> group,
                  std::unique_ptr<NodeService> service, std::unique_ptr<Heartbeat> heartbeat)
     : options_(options),
       transport_(std::move(transport)),
@@ -35,7 +35,7 @@ Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
   if (interrupt != nullptr) {
-    interrupt->OnGivingUp([this](const Status& reason) { group_->Abort(reason); });
+    interrupt->OnGivingUp([this](const Status& reason) { group_->state()->Abort(reason); });
   }
   return WaitLimit::Until(deadline, interrupt);
 }
@@ -43,10 +43,10 @@ WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
 Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
   SyncPointCheck fence = ComeToFence(call);
   Group* const world = group_->world();
-  world->Arrive(call, &fence.mine(), sizeof(SyncPointArrival));
+  world->BeginAllgather(call, &fence.mine(), sizeof(SyncPointArrival));
   const bool closes = call == CollectiveKind::kClose && group_->control_channel() != nullptr;
   if (closes) group_->control_channel()->AnnounceClose();
-  MV_RETURN_IF_NOT_OK(world->Meet(limit));
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return fence.Check(*world, 0, limit);
 }
 
@@ -89,15 +89,15 @@ Instant Session::NextDiskDeadline() {
 }
 
 Status Session::Close(Interrupt* interrupt) {
-  const bool was_over = group_->AbortIsKnown();
+  const bool was_over = group_->state()->IsAbortKnown();
   const WaitLimit limit =
       LimitOf(checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline(), interrupt);
   bool save_failed = false;
   const Status status = SettleAll(&save_failed, limit);
   if (status.ok() || save_failed) {
-    group_->Close();
+    group_->state()->Close();
   } else {
-    group_->Leave("shut down after an error");
+    group_->state()->Leave("shut down after an error");
   }
   // A rank that knows that the session was aborted has no other ranks to wait for.
   return was_over && !save_failed ? Status::Ok() : status;
@@ -120,11 +120,11 @@ void Session::Linger(const WaitLimit& limit) {
   // and messages that another node still needs for the last allgather could be lost with it. So a
   // rank stays until all nodes have confirmed that one, or for a moment.
   Group* const world = group_->world();
-  const bool some_lost = world->present().size() < world->members().size();
+  const bool some_lost = world->participants().size() < world->members().size();
   if (!some_lost || !group_->members().spans_nodes()) return;
-  world->Arrive(CollectiveKind::kClose);
+  world->BeginAllgather(CollectiveKind::kClose);
   // A rank that no longer answers has finished, too.
-  (void)world->Meet(WaitLimit{Instant::max(), Clock::now() + kLinger, limit.interrupt});
+  (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kLinger, limit.interrupt});
 }
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,

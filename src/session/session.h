@@ -13,7 +13,7 @@
 #include "consistency/aggregation.h"
 #include "consistency/chain_link.h"
 #include "consistency/sync_point_check.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "node/membership.h"
 #include "session/checkpointing.h"
 #include "session/heartbeat.h"
@@ -38,12 +38,12 @@ class Session {
  public:
   // `service` is null unless the session spans nodes, `heartbeat` if it has one rank.
   Session(const SessionOptions& options, std::unique_ptr<Transport> transport, Membership members,
-          std::unique_ptr<NodeGroup> group, std::unique_ptr<NodeService> service,
+          std::unique_ptr<RankContext> group, std::unique_ptr<NodeService> service,
           std::unique_ptr<Heartbeat> heartbeat = nullptr);
   ~Session();
 
   const Membership& members() const { return members_; }
-  NodeGroup* group() const { return group_.get(); }
+  RankContext* group() const { return group_.get(); }
   TableContext table_context() const {
     return TableContext{&members_, group_.get(), options_.mode,
                         service_ == nullptr ? nullptr : service_->shards(),
@@ -77,7 +77,7 @@ class Session {
     if (group_->connections() != nullptr) group_->connections()->CloseInForkedChild();
   }
   // Leaves without waiting for other ranks.
-  void Leave(const std::string& reason) { group_->Leave(reason); }
+  void Leave(const std::string& reason) { group_->state()->Leave(reason); }
 
   // Keeps the table until ReleaseTable or the end of the session.
   Table* KeepTable(std::shared_ptr<Table> table);
@@ -102,7 +102,7 @@ class Session {
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
   Membership members_;
-  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<RankContext> group_;
   std::unique_ptr<NodeService> service_;  // destroyed before the group
   std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;

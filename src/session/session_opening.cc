@@ -54,7 +54,7 @@ class Opening {
   Membership members_;
   Segment control_;
   std::unique_ptr<ConnectionPort> port_;
-  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<RankContext> group_;
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<Heartbeat> heartbeat_;
 };
@@ -64,13 +64,13 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
   if (interrupt != nullptr) {
     // The ranks that have joined would wait for this one.
-    interrupt->OnGivingUp([this](const Status& reason) { group_->Abort(reason); });
+    interrupt->OnGivingUp([this](const Status& reason) { group_->state()->Abort(reason); });
   }
   if (group_->connections() != nullptr) {
     MV_RETURN_IF_NOT_OK(group_->connections()->AwaitSettled(limit));
   }
-  group_->world()->Arrive(CollectiveKind::kJoin);
-  MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit).In("init"));
+  group_->world()->BeginAllgather(CollectiveKind::kJoin);
+  MV_RETURN_IF_NOT_OK(group_->world()->Wait(limit).In("init"));
   if (interrupt != nullptr) interrupt->OnGivingUp(nullptr);
   return std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
                                    std::move(group_), std::move(service_), std::move(heartbeat_));
@@ -141,8 +141,8 @@ Status Opening::MakeControl() {
   if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->CheckCanConnect());
   if (members_.local_rank() != 0) return Status::Ok();
   const auto ranks = static_cast<int>(members_.node_ranks().size());
-  const int64_t bytes = NodeGroup::ControlBytes(members_.size());
-  const int64_t scratch = NodeGroup::ScratchBytes(ranks);
+  const int64_t bytes = NodeMemory::ControlBytes(members_.size());
+  const int64_t scratch = NodeMemory::ScratchBytes(ranks);
   // With one rank, the segment is shared only with observers.
   const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
   Result<Segment> made =
@@ -183,8 +183,8 @@ Status Opening::MakeGroup(const std::vector<Message>& messages,
     if (!opened.ok()) return opened.status();
     connections = std::move(opened.value());
   }
-  auto group =
-      NodeGroup::Join(std::move(control_), members_, std::move(messenger), std::move(connections));
+  auto group = RankContext::Join(std::move(control_), members_, std::move(messenger),
+                                 std::move(connections));
   if (!group.ok()) return group.status();
   group_ = std::move(group.value());
   if (members_.spans_nodes()) {

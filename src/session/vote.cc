@@ -17,7 +17,7 @@ struct Message {
   char path[160] = {};
 };
 
-static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
 
 // Replaces the folder at the beginning of a text. No error's text contains it.
 constexpr char kHere = '\x01';
@@ -31,7 +31,7 @@ std::string WithFolder(const std::string& text, const std::string& folder) {
   return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
 }
 
-Message Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Message>(); }
+Message Read(const Group& circle, int rank) { return circle.payload(rank).Read<Message>(); }
 
 }  // namespace
 
@@ -45,11 +45,11 @@ void CastVote(Group* circle, CollectiveKind kind, const Status& status, const st
     message.position = fault->position;
     CopyText(message.path, WithoutFolder(fault->path, folder));
   }
-  circle->Arrive(kind, &message, sizeof(message));
+  circle->BeginAllgather(kind, &message, sizeof(message));
 }
 
 Status FirstFailure(const Group& circle, const std::string& folder) {
-  for (const int rank : circle.present()) {
+  for (const int rank : circle.participants()) {
     const Message message = Read(circle, rank);
     if (message.vote.code == 0) continue;
     return Status(
@@ -60,9 +60,9 @@ Status FirstFailure(const Group& circle, const std::string& folder) {
   return Status::Ok();
 }
 
-Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& group, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task) {
-  const std::vector<int> present = circle.present();
+  const std::vector<int> present = circle.participants();
   for (const int rank : ranks) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
     return group.peers()->About(

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "group/group.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 
 namespace multiverso {
 
@@ -27,7 +27,7 @@ void CastVote(Group* circle, CollectiveKind kind, const Status& status, const st
 Status FirstFailure(const Group& circle, const std::string& folder);
 // PeerLost, the same on all ranks, if one of `ranks` did not vote. `task` says what it had not done
 // by then.
-Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& group, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task);
 LeaderMessage LeaderMessageOf(const Group& circle, int rank);
 

@@ -9,19 +9,20 @@ namespace {
 Status AwaitWorkers(Table* table, const WaitLimit& limit) {
   const int64_t id = table->id();
   Group* const workers = table->group()->workers();
-  workers->Arrive(CollectiveKind::kCollectiveGet, &id, sizeof(id));
-  return workers->Meet(limit);
+  workers->BeginAllgather(CollectiveKind::kCollectiveGet, &id, sizeof(id));
+  return workers->Wait(limit);
 }
 
 Status CheckSameTable(Table* table) {
-  const NodeGroup* const group = table->group();
+  const RankContext* const group = table->group();
   const Group* const workers = table->group()->workers();
-  for (const int member : workers->present()) {
-    const auto id = workers->deposit(member).Read<int64_t>();
+  for (const int member : workers->participants()) {
+    const auto id = workers->payload(member).Read<int64_t>();
     if (id == table->id()) continue;
-    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
-                                          group->rank(), " called get(sync=True) of table number ",
-                                          table->id(), ", rank ", member, " of table number ", id));
+    return Status(Code::kMismatch,
+                  StrCat("the ranks did not make the same call: rank ", group->members().rank(),
+                         " called get(sync=True) of table number ", table->id(), ", rank ", member,
+                         " of table number ", id));
   }
   return Status::Ok();
 }

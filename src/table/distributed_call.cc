@@ -26,7 +26,7 @@ constexpr auto kKnownWithin = std::chrono::seconds(2);
 
 }  // namespace
 
-DistributedCall::DistributedCall(TableShard* here, ShardService* service, NodeGroup* group,
+DistributedCall::DistributedCall(TableShard* here, ShardService* service, RankContext* group,
                                  const Request& request)
     : here_(here),
       service_(service),
@@ -76,7 +76,7 @@ void DistributedCall::OpenPipelines() {
   const TableSpec& spec = here_->spec();
   const Partition& partition = here_->partition();
   if (request_.kind == RequestKind::kSetHyper) {
-    for (int node = 0; node < group_->num_nodes(); ++node) {
+    for (int node = 0; node < group_->members().num_nodes(); ++node) {
       if (node == group_->members().node()) continue;
       const int leader = group_->members().leader_of(node);
       // A node without workers has no replica.
@@ -93,7 +93,7 @@ void DistributedCall::OpenPipelines() {
   for (size_t place = 0; place < partition.servers().size(); ++place) {
     const int server = partition.servers()[place];
     const RowRange rows = of_rows ? partition.RowsOf(place) : RowsAskedOf(place);
-    if (group_->is_local(server)) continue;
+    if (group_->members().is_local(server)) continue;
     if (of_rows && !by_owner[place].empty()) {
       AddPipeline(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);
     } else if (!of_rows && rows.count() > 0) {
@@ -239,7 +239,7 @@ Status DistributedCall::CheckServers() {
       if (!replaced.pending()) return replaced;
     }
     const RowRange rows = pipeline->rows();
-    return group_->Lost(
+    return group_->state()->ReportLost(
         server, StrCat(group_->members().NameRank(server), " ", reason, " with rows ", rows.first,
                        " to ", rows.end - 1, group_->peers()->Trace(server)));
   }

@@ -13,7 +13,7 @@
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "table/chunk_source.h"
 #include "table/server_pipeline.h"
 #include "table/shard_service.h"
@@ -25,7 +25,7 @@ namespace multiverso {
 class DistributedCall {
  public:
   // The arguments have been checked and outlive the call.
-  DistributedCall(TableShard* here, ShardService* service, NodeGroup* group,
+  DistributedCall(TableShard* here, ShardService* service, RankContext* group,
                   const Request& request);
   ~DistributedCall();
   DistributedCall(const DistributedCall&) = delete;
@@ -56,7 +56,7 @@ class DistributedCall {
 
   TableShard* here_;
   ShardService* service_;
-  NodeGroup* group_;
+  RankContext* group_;
   Request request_;
   Messenger* messenger_;
   int tag_;

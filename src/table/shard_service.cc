@@ -17,7 +17,7 @@ constexpr auto kCleanUp = std::chrono::milliseconds(200);
 
 }  // namespace
 
-ShardService::ShardService(NodeGroup* group)
+ShardService::ShardService(RankContext* group)
     : group_(group), messenger_(group->control_channel()->messenger()) {}
 
 ShardService::~ShardService() {
@@ -48,13 +48,13 @@ void ShardService::Forget(int64_t table) {
 void ShardService::Release(const TableShard& table) {
   if (table.shard()->holders()->ranks.fetch_sub(1) != 1) return;
   // At the end of the session, no rank listens any more.
-  if (group_->slot(group_->rank()).state.load() != RankSlot::kHere) return;
+  if (group_->memory()->own_slot().state.load() != RankSlot::kAlive) return;
   // The last rank of this node to release the table tells the other nodes.
   RequestHeader header;
   header.kind = RequestKind::kReleased;
-  header.sender = group_->rank();
+  header.sender = group_->members().rank();
   header.table = table.id();
-  for (int node = 0; node < group_->num_nodes(); ++node) {
+  for (int node = 0; node < group_->members().num_nodes(); ++node) {
     if (node == group_->members().node()) continue;
     (void)messenger_->Post(group_->control_channel()->ServiceRankOf(node), kRequestTag,
                            EncodeRequest(header));
@@ -94,7 +94,7 @@ bool ShardService::Poll() {
   }
   // Without its transport this rank can serve no one, so it aborts the session.
   const bool is_loss = group_->members().survives_losses() && MayMeanLoss(status);
-  if (!status.ok() && !is_loss && !group_->IsAborted()) group_->Abort(status);
+  if (!status.ok() && !is_loss && !group_->state()->IsAborted()) group_->state()->Abort(status);
   CleanUp();
   busy_.store(!jobs_.empty(), std::memory_order_relaxed);
   return any;
@@ -109,8 +109,9 @@ Status ShardService::TakeRequests(bool* any) {
     if (!got) return Status::Ok();
     *any = true;
     RequestHeader header;
-    if (!DecodeRequest(bytes, messenger_->size(), &header) || group_->is_local(header.sender)) {
-      group_->control_channel()->Drop("a request", -1);
+    if (!DecodeRequest(bytes, messenger_->size(), &header) ||
+        group_->members().is_local(header.sender)) {
+      group_->control_channel()->ReportInvalid("request", -1);
       continue;
     }
     MV_RETURN_IF_NOT_OK(Begin(header));
@@ -128,8 +129,8 @@ Status ShardService::Begin(const RequestHeader& header) {
   job.header = header;
   job.table = std::move(table);
   if (job.table == nullptr) {
-    job.failure = Status(Code::kTransport,
-                         StrCat("rank ", group_->rank(), " has no table number ", header.table));
+    job.failure = Status(Code::kTransport, StrCat("rank ", group_->members().rank(),
+                                                  " has no table number ", header.table));
   } else {
     job.failure = job.table->CheckRequest(header);
   }
@@ -243,14 +244,15 @@ Status ShardService::Claim(Job* job, bool* done) {
   const bool is_numbered = header.slot >= 0 && group_->members().survives_losses();
   if (!is_numbered || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
   // After the exclusion of this rank, others serve in its place.
-  MV_RETURN_IF_NOT_OK(group_->CheckNotExcluded());
+  MV_RETURN_IF_NOT_OK(group_->state()->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
     return group_->peers()->IsAlive(local_rank) &&
-           group_->slot(group_->rank_of(local_rank)).was_excluded.load() == 0;
+           group_->memory()->slot(group_->members().rank_of(local_rank)).was_excluded.load() == 0;
   };
-  const auto claim =
-      group_->request_record(header.sender, header.slot)
-          ->Take(header.number, group_->local_rank(), IsIdempotent(header.kind), is_alive);
+  const auto claim = group_->memory()
+                         ->request_record(header.sender, header.slot)
+                         ->Take(header.number, group_->members().local_rank(),
+                                IsIdempotent(header.kind), is_alive);
   switch (claim) {
     case RequestRecord::Claim::kMine:
       job->is_claimed = true;
@@ -263,7 +265,8 @@ Status ShardService::Claim(Job* job, bool* done) {
     case RequestRecord::Claim::kBroken:
       break;
   }
-  const int owner = group_->rank_of(group_->request_record(header.sender, header.slot)->owner());
+  const int owner = group_->members().rank_of(
+      group_->memory()->request_record(header.sender, header.slot)->owner());
   const Status broken(
       Code::kPeerLost,
       StrCat(group_->members().NameRank(owner), " ", group_->peers()->ExitReason(owner),
@@ -284,7 +287,7 @@ Status ShardService::Work(Job* job) {
   }
   const Status status = Run(job);
   if (status.ok() && job->is_claimed) {
-    group_->request_record(header.sender, header.slot)->Finish(header.number);
+    group_->memory()->request_record(header.sender, header.slot)->Finish(header.number);
   }
   return status;
 }
@@ -354,7 +357,7 @@ void ShardService::CleanUp() {
     const Holders* const holders = kept->second->shard()->holders();
     const bool unused =
         holders->ranks.load() == 0 &&
-        holders->nodes_done.load() >= static_cast<uint32_t>(group_->num_nodes() - 1);
+        holders->nodes_done.load() >= static_cast<uint32_t>(group_->members().num_nodes() - 1);
     kept = unused ? tables_.erase(kept) : std::next(kept);
   }
 }

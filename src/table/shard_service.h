@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "shard/shard.h"
 #include "table/request_message.h"
 #include "table/table_shard.h"
@@ -27,7 +27,7 @@ namespace multiverso {
 class ShardService {
  public:
   // The group outlives the service.
-  explicit ShardService(NodeGroup* group);
+  explicit ShardService(RankContext* group);
   ~ShardService();
 
   // Serves the table until all ranks of all nodes have released it.
@@ -95,7 +95,7 @@ class ShardService {
   // Releases the buffer of a job that will not be answered.
   void Abandon(Job* job);
 
-  NodeGroup* group_;
+  RankContext* group_;
   Messenger* messenger_;
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;

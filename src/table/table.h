@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "consistency/round_service.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
 #include "table/shard_service.h"
@@ -24,7 +24,7 @@ namespace multiverso {
 // What a table needs of its session; outlives the table.
 struct TableContext {
   const Membership* members = nullptr;
-  NodeGroup* group = nullptr;
+  RankContext* group = nullptr;
   ModeOptions mode;
   ShardService* service = nullptr;  // if the session spans nodes
   RoundService* rounds = nullptr;   // likewise
@@ -38,7 +38,7 @@ class Table {
 
   const TableSpec& spec() const { return here_->spec(); }
   int64_t id() const { return here_->id(); }
-  NodeGroup* group() const { return context_.group; }
+  RankContext* group() const { return context_.group; }
   // This node's part of the table.
   TableShard* here() const { return here_.get(); }
   Shard* shard() const { return here_->shard(); }

@@ -25,28 +25,28 @@ struct Message {
   SegmentLocator locator;  // from makers
 };
 
-static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
-static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
+static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
 
 }  // namespace
 
 Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
   Group* const meeting = context_.group->world();
   ArriveWithSpec(fence.mine());
-  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
   MV_RETURN_IF_NOT_OK(fence.Check(*meeting, offsetof(Proposal, attendance), limit));
   MV_RETURN_IF_NOT_OK(CompareSpecs());
   ArriveWithSegment();
-  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
   MV_RETURN_IF_NOT_OK(MapAndArrive());
-  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
   MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
   if (!master_fills_) return Status::Ok();
   if (context_.members->rank() == master_) {
     MV_RETURN_IF_NOT_OK(table_->RunPastMode(Request::Store(init_value_), limit));
   }
-  meeting->Arrive(CollectiveKind::kFillTable);
-  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  meeting->BeginAllgather(CollectiveKind::kFillTable);
+  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
   return CheckCame(master_, "stored the initial value");
 }
 
@@ -57,19 +57,20 @@ void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
   proposal.attendance = arrival;
-  context_.group->world()->Arrive(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
+  context_.group->world()->BeginAllgather(CollectiveKind::kCreateTable, &proposal,
+                                          sizeof(proposal));
 }
 
 Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
   Group* const meeting = context_.group->world();
   // The first pair that differs, in rank order, so that all ranks say the same.
-  const std::vector<int> present = meeting->present();
+  const std::vector<int> present = meeting->participants();
   master_ = context_.group->peers()->MasterOf(present);
-  const auto first = meeting->deposit(present.front()).Read<Proposal>();
+  const auto first = meeting->payload(present.front()).Read<Proposal>();
   for (const int i : present) {
-    const auto other = meeting->deposit(i).Read<Proposal>();
-    if (maker_ < 0 && context_.group->is_local(i)) maker_ = i;
+    const auto other = meeting->payload(i).Read<Proposal>();
+    if (maker_ < 0 && context_.group->members().is_local(i)) maker_ = i;
     const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
     if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
     if (i == master_) master_fills_ = other.has_init_value != 0;
@@ -85,7 +86,7 @@ Status TableCreation::CompareSpecs() {
 }
 
 Status TableCreation::CheckCame(int rank, const char* task) const {
-  const std::vector<int> present = context_.group->world()->present();
+  const std::vector<int> present = context_.group->world()->participants();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
   return context_.group->peers()->About(
       rank,
@@ -95,7 +96,7 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
 }
 
 void TableCreation::ArriveWithSegment() {
-  NodeGroup* const group = context_.group;
+  RankContext* const group = context_.group;
   Group* const meeting = group->world();
   Message message;
   if (is_maker()) {
@@ -104,25 +105,26 @@ void TableCreation::ArriveWithSegment() {
       failure_ = bytes.status();
     } else {
       // Alone on the node, memory of its own is faster to get and as good.
-      const auto create = group->size() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
+      const auto create =
+          group->members().num_ranks_here() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
       Result<Segment> made = create(bytes.value().shard, bytes.value().consistency);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }
     message.vote = Vote::Of(failure_);
-    group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
+    group->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
     if (failure_.ok()) message.locator = segment_.locator();
   }
-  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
+  meeting->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
 Status TableCreation::MapAndArrive() {
-  NodeGroup* const group = context_.group;
+  RankContext* const group = context_.group;
   Group* const meeting = group->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
   MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Message>().locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->payload(maker_).Read<Message>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
@@ -147,14 +149,14 @@ Status TableCreation::MapAndArrive() {
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
   const Message message{Vote::Of(failure_), SegmentLocator()};
-  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
+  meeting->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
   return Status::Ok();
 }
 
 Status TableCreation::FirstFailure() const {
   const Group& meeting = *context_.group->world();
-  for (const int i : meeting.present()) {
-    const Vote vote = meeting.deposit(i).Read<Message>().vote;
+  for (const int i : meeting.participants()) {
+    const Vote vote = meeting.payload(i).Read<Message>().vote;
     MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));
   }
   return Status::Ok();

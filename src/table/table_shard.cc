@@ -45,7 +45,7 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
 }
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
-                                                       Segment segment, NodeGroup* group,
+                                                       Segment segment, RankContext* group,
                                                        const ModeOptions& mode) {
   const Membership& members = group->members();
   const Partition partition = PartitionOf(spec, members, mode);
@@ -58,7 +58,7 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   storage->Attach(part->segment_.data());
   part->shard_ = std::make_unique<Shard>(
       shape.layout, spec.num_col, storage.value(), std::move(updater.value()),
-      ShardUser{group->local_rank(), group->peers(), members.worker_id()},
+      ShardUser{group->members().local_rank(), group->peers(), members.worker_id()},
       partition.node_rows().first);
   char* const beside = part->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = part->shard_.get();

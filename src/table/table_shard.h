@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "consistency/consistency.h"
 #include "consistency/node_rounds.h"
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
 #include "table/partition.h"
@@ -34,7 +34,7 @@ class TableShard {
                                     const ModeOptions& mode);
   // Over a segment of the size that BytesOf says. The group outlives the part.
   static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
-                                                    Segment segment, NodeGroup* group,
+                                                    Segment segment, RankContext* group,
                                                     const ModeOptions& mode);
 
   const TableSpec& spec() const { return spec_; }

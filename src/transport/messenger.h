@@ -17,15 +17,15 @@
 
 namespace multiverso {
 
-// What a message is about. Calls take one of the tags from kFirstCallTag on, which they hold until
-// their last message has been received (CallTags).
+// The purpose of a message. A call takes one of the tags from kFirstCallTag on and holds it until
+// its last message has been received (CallTags).
 enum MessageTag : int {
-  kNewsTag = 1,     // to a service thread: ControlChannel
-  kMeetingTag = 2,  // between leaders, plus the number of the circle: Bridge
-  kAnswerTag = 4,   // to who asked for late ranks
-  kRequestTag = 5,  // to a service thread: ShardService
-  kErrorTag = 6,    // why a reply is empty
-  kClockTag = 7,    // between leaders: ClockExchange
+  kControlTag = 1,   // to a service thread: ControlChannel
+  kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
+  kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
+  kRequestTag = 5,   // to a service thread: ShardService
+  kErrorTag = 6,     // why a reply is empty
+  kClockTag = 7,     // between leaders: ClockExchange
   kFirstCallTag = 16,
   kLastCallTag = 12287,
   // Between the leaders of neighbouring nodes: ChainLink. Above the tags of values.

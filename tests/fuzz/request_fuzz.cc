@@ -73,13 +73,15 @@ class Job {
     const bool is_request = bytes.size() >= size &&
                             DecodeRequest(bytes.substr(0, size), 2, &header) && header.sender == 0;
     if (!is_request) {
-      const int64_t dropped = control_channel(1)->dropped();
+      const int64_t dropped = control_channel(1)->invalid_messages();
       Post(kRequestTag, bytes);
-      Until([&] { return control_channel(1)->dropped() > dropped; }, "the message to be dropped");
+      Until([&] { return control_channel(1)->invalid_messages() > dropped; },
+            "the message to be dropped");
     } else if (header.kind != RequestKind::kReleased) {  // it may release the table
       Ask(header, bytes.substr(0, size), bytes.substr(size));
     }
-    Require(!sessions_[0]->group()->IsAborted() && !sessions_[1]->group()->IsAborted(),
+    Require(!sessions_[0]->group()->state()->IsAborted() &&
+                !sessions_[1]->group()->state()->IsAborted(),
             "the session to continue", "an abort");
     CheckModel(array_);
     CheckModel(matrix_);

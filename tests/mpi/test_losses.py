@@ -86,12 +86,12 @@ def test_suspended_rank_is_excluded_and_learns_of_it():
             job.wait_for_report(rank)
         job.signal(1, signal.SIGCONT)
         result = job.finish().check_clean()
-    assert "rank 1 has given no sign of life" in result.output
+    assert "rank 1 has sent no heartbeat" in result.output
     for rank in (0, 2):
         kind, message = result.reports[rank]["error"]
         assert kind in ("OperationTimeout", "AbortedError")
         assert "rank 1" in message
-        assert "no sign of life" in message
+        assert "no heartbeat" in message
     assert result.reports[1]["error"][0] == "StateError"
 
 
@@ -161,5 +161,5 @@ def test_silent_single_rank_node_is_named_after_peer_timeout():
     kind, message = result.reports[0]["call"]
     assert kind == "PeerLostError", message
     assert "rank 1 on " in message
-    assert "has not been heard of for" in message
+    assert "has sent no heartbeat for" in message
     assert "with rows 5 to 9" in message

@@ -66,7 +66,8 @@ TEST(Pending, EveryCallThatCanWaitReturnsPending) {
 TEST(Pending, CallBlocksOtherCallsOfItsThread) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -120,16 +121,18 @@ TEST(Pending, CancelledCallEndsTheCallsOfTheOtherRanksWithItsReason) {
       EXPECT_EQ(WaitToEnd(MV_SessionClose(session)), MV_OK) << MV_LastError();
       return;
     }
-    EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+    EXPECT_TRUE(
+        Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("rank 0 gave the session up: KeyboardInterrupt")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: KeyboardInterrupt")) << MV_LastError();
   });
 }
 
 TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
   RunApiJob(2, kSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -141,7 +144,8 @@ TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
 TEST(Blocking, CallNeverReturnsPending) {
   RunApiJob(2, kNoSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_TIMEOUT);
@@ -188,7 +192,8 @@ TEST(Pending, LeavingCancelsTheCall) {
       EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
       return;
     }
-    EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+    EXPECT_TRUE(
+        Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
     EXPECT_TRUE(LastErrorHas("ValueError")) << MV_LastError();
   });
@@ -237,9 +242,10 @@ TEST(Interrupted, CallEndsTheCallsOfTheOtherRanksWithItsReason) {
         EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
         return;
       }
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
-      EXPECT_TRUE(LastErrorHas("rank 0 gave the session up: enough")) << MV_LastError();
+      EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: enough")) << MV_LastError();
     });
   }
 }
@@ -250,7 +256,8 @@ TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
     float data[3] = {};
     const GivesUpAfter never(rank == 0 ? 1 : 1 << 30);
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
     }
     EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_ABORTED);
     EXPECT_TRUE(LastErrorHas("enough")) << MV_LastError();
@@ -285,7 +292,8 @@ TEST(Interrupted, CallThatDoesNotWaitDoesNotAsk) {
 TEST(Interrupted, PendingCallAsksOnceTheFunctionIsSet) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -311,7 +319,8 @@ const char* CallBack(void* argument) {
 TEST(Interrupted, FunctionCannotMakeCallsItself) {
   RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) {
-      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_TRUE(Eventually(
+          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
       return;
     }
     Nested nested{session, {}};

@@ -50,7 +50,7 @@ std::vector<T> SumOfParts(int workers, size_t count) {
 
 template <class T>
 void CheckSizes(int ranks) {
-  const size_t area = static_cast<size_t>(NodeGroup::kScratchAreaBytes) / sizeof(T);
+  const size_t area = static_cast<size_t>(NodeMemory::kScratchAreaBytes) / sizeof(T);
   RunJob(AllOf(ranks), [&](Session* session, int rank) {
     for (const size_t count : {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097},
                                size_t{10000}, area - 1, area, area + 1, 3 * area + 5, size_t{3}}) {
@@ -150,7 +150,7 @@ TEST(Aggregation, ThatIsCancelledEndsTheSessionForAll) {
       return;
     }
     // Coming earlier, it could complete the sum before the other gives it up.
-    EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
+    EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
     const Status status = Aggregate(session, &values);
     EXPECT_EQ(status.code(), Code::kAborted);
     EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();

@@ -23,8 +23,8 @@ TEST(MakeConsistency, NeedsNoMemoryInAsyncMode) {
 }
 
 TEST(MakeConsistency, GivesServersAsyncModeInEveryMode) {
-  const testing::NodeGroups groups({Role::kServer, Role::kAll});
-  const auto made = MakeConsistency(kSync, ShapeOf(1), nullptr, nullptr, groups[0], "w");
+  const testing::RankContexts ranks({Role::kServer, Role::kAll});
+  const auto made = MakeConsistency(kSync, ShapeOf(1), nullptr, nullptr, ranks[0], "w");
   EXPECT_FALSE(made->HasRounds());
 }
 

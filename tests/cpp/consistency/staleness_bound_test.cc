@@ -98,7 +98,7 @@ TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
   const auto worker = table.For(0);
   worker->Add(OneFor(0, 2));
-  table.groups()[1]->Leave("out of data");
+  table.ranks()[1]->state()->Leave("out of data");
   Progress progress;
   const Counts delta(2, 1);
   const Status status = worker->calls()->Run(Request::Add(delta.data()), &progress, Patiently());

@@ -252,7 +252,7 @@ TEST(SyncRounds, NameAWorkerThatLeavesInTheMiddle) {
     const std::vector<float> ones(100000, 1);
     for (int round = 0; round < 5; ++round) worker->AddGet(ones);
     if (rank == 1) {
-      table.groups()[1]->Leave("bad batch");
+      table.ranks()[1]->state()->Leave("bad batch");
       return;
     }
     std::vector<float> out(100000);

@@ -9,7 +9,7 @@
 #include "consistency/consistency.h"
 #include "memory/segment.h"
 #include "support/limits.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 #include "support/threads.h"
 
 namespace multiverso {
@@ -17,9 +17,9 @@ namespace {
 
 using testing::AllOf;
 using testing::kPatience;
-using testing::NodeGroups;
 using testing::OnThreads;
 using testing::Patiently;
+using testing::RankContexts;
 using testing::Roles;
 using testing::Shortly;
 using testing::WithoutWaiting;
@@ -31,23 +31,23 @@ bool Contains(const Status& status, const std::string& part) {
 // The clocks of one table, as each rank of a node sees them.
 class Clocks {
  public:
-  explicit Clocks(const Roles& roles) : groups_(roles) {
+  explicit Clocks(const Roles& roles) : ranks_(roles) {
     memory_ = std::move(
         Segment::CreatePrivate(WorkerClocks::BytesFor(static_cast<int>(roles.size()))).value());
     for (int rank = 0; rank < static_cast<int>(roles.size()); ++rank) {
       if (roles[static_cast<size_t>(rank)] == Role::kServer) {
         clocks_.emplace_back();
       } else {
-        clocks_.emplace_back(WorkerClocks(memory_.data(), groups_[rank], "w"));
+        clocks_.emplace_back(WorkerClocks(memory_.data(), ranks_[rank], "w"));
       }
     }
   }
 
   WorkerClocks& operator[](int rank) { return *clocks_[static_cast<size_t>(rank)]; }
-  NodeGroups& groups() { return groups_; }
+  RankContexts& ranks() { return ranks_; }
 
  private:
-  NodeGroups groups_;
+  RankContexts ranks_;
   Segment memory_;
   std::vector<std::optional<WorkerClocks>> clocks_;
 };
@@ -106,9 +106,9 @@ TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   other.latest = ++other.turns;
   clocks[0].Merge(1, other);
   // The service thread detected it, so a shutdown must not end as if the caller had been told.
-  EXPECT_FALSE(clocks.groups()[0]->AbortIsKnown());
+  EXPECT_FALSE(clocks.ranks()[0]->state()->IsAbortKnown());
   const Status status = clocks[0].CheckAborted();
-  EXPECT_TRUE(clocks.groups()[0]->AbortIsKnown());
+  EXPECT_TRUE(clocks.ranks()[0]->state()->IsAbortKnown());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Contains(status, "round 3 of table 'w': rank 0 called add, rank 1 called get"))
       << status.text();
@@ -201,7 +201,7 @@ TEST(WorkerClocks, ReturnPendingAtTheEndOfASlice) {
 
 TEST(WorkerClocks, NameAWorkerThatHasLeft) {
   Clocks clocks(AllOf(3));
-  clocks.groups()[2]->Leave("ValueError in train.py, line 7");
+  clocks.ranks()[2]->state()->Leave("ValueError in train.py, line 7");
   const Status status = WaitForOthers(&clocks[0], 0, Patiently());
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_TRUE(Contains(status,
@@ -215,24 +215,24 @@ TEST(WorkerClocks, NameAWorkerThatHasLeft) {
 TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Add(&clocks[1]).ok());
-  clocks.groups()[1]->Leave("done");
+  clocks.ranks()[1]->state()->Leave("done");
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
 }
 
 TEST(WorkerClocks, DetectAWorkerThatWaitsInAnotherCall) {
   Clocks clocks(AllOf(2));
-  clocks.groups()[1]->world()->Arrive(CollectiveKind::kBarrier);
+  clocks.ranks()[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
   const Status status = WaitForOthers(&clocks[0], 0, Patiently());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Contains(status, "round 0 of table 'w': rank 0 called get, rank 1 called barrier"))
       << status.text();
   // That worker gets the same error.
-  EXPECT_EQ(clocks.groups()[1]->world()->Meet(Patiently()).text(), status.text());
+  EXPECT_EQ(clocks.ranks()[1]->world()->Wait(Patiently()).text(), status.text());
 }
 
 TEST(WorkerClocks, DetectAWorkerInACollectiveOfTheWorkers) {
   Clocks clocks({Role::kServer, Role::kAll, Role::kAll});
-  clocks.groups()[1]->workers()->Arrive(CollectiveKind::kAggregate);
+  clocks.ranks()[1]->workers()->BeginAllgather(CollectiveKind::kAggregate);
   const Status status = WaitForOthers(&clocks[2], 0, Patiently());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Contains(status, "rank 1 called aggregate, rank 2 called get")) << status.text();
@@ -249,7 +249,7 @@ TEST(WorkerClocksAtASyncPoint, AgreeForEqualCalls) {
     ASSERT_TRUE(Add(&clocks[rank]).ok());
     clocks[rank].ReachSyncPoint(kBarrier);
   }
-  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+  EXPECT_FALSE(clocks.ranks()[0]->state()->IsAborted());
 }
 
 TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
@@ -259,7 +259,7 @@ TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
       for (const int rank : {0, 1}) ASSERT_TRUE(Add(&clocks[rank]).ok());
       ASSERT_TRUE(Add(&clocks[0]).ok());
       clocks[in_order ? 0 : 1].ReachSyncPoint(fence);
-      EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+      EXPECT_FALSE(clocks.ranks()[0]->state()->IsAborted());
       clocks[in_order ? 1 : 0].ReachSyncPoint(fence);
       const Status status = Get(&clocks[0]);
       EXPECT_EQ(status.code(), Code::kMismatch);
@@ -275,10 +275,10 @@ TEST(WorkerClocksAtASyncPoint, IgnoreWorkersThatHaveNotReachedIt) {
   Clocks clocks(AllOf(2));
   clocks[0].ReachSyncPoint(kBarrier);
   ASSERT_TRUE(Add(&clocks[1]).ok());
-  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+  EXPECT_FALSE(clocks.ranks()[0]->state()->IsAborted());
   clocks[0].ReachSyncPoint(SyncPoint{2, "barrier", false});
   clocks[1].ReachSyncPoint(kBarrier);
-  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+  EXPECT_FALSE(clocks.ranks()[0]->state()->IsAborted());
 }
 
 TEST(WorkerClocksAtASyncPoint, AllowAFinishedWorkerToDiffer) {
@@ -288,7 +288,7 @@ TEST(WorkerClocksAtASyncPoint, AllowAFinishedWorkerToDiffer) {
     clocks[1].Finish();
     clocks[0].ReachSyncPoint(fence);
     clocks[1].ReachSyncPoint(fence);
-    EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+    EXPECT_FALSE(clocks.ranks()[0]->state()->IsAborted());
   }
 }
 
@@ -298,7 +298,7 @@ TEST(WorkerClocksAtTheLastSyncPoint, RejectAnAddWithoutTheOthers) {
   clocks[0].Finish();
   clocks[0].ReachSyncPoint(kShutdown);
   clocks[1].ReachSyncPoint(kShutdown);
-  EXPECT_TRUE(clocks.groups()[0]->IsAborted());
+  EXPECT_TRUE(clocks.ranks()[0]->state()->IsAborted());
 }
 
 TEST(WorkerClocksAtTheLastSyncPoint, AllowATrailingGet) {
@@ -306,7 +306,7 @@ TEST(WorkerClocksAtTheLastSyncPoint, AllowATrailingGet) {
   ASSERT_TRUE(Get(&clocks[0]).ok());
   clocks[0].ReachSyncPoint(kShutdown);
   clocks[1].ReachSyncPoint(kShutdown);
-  EXPECT_FALSE(clocks.groups()[0]->IsAborted());
+  EXPECT_FALSE(clocks.ranks()[0]->state()->IsAborted());
 }
 
 TEST(WorkerClocksAtASyncPoint, AreComparedByAtLeastOneOfTwoWorkers) {
@@ -314,7 +314,7 @@ TEST(WorkerClocksAtASyncPoint, AreComparedByAtLeastOneOfTwoWorkers) {
     Clocks clocks(AllOf(2));
     ASSERT_TRUE(Add(&clocks[0]).ok());
     OnThreads(2, [&](int rank) { clocks[rank].ReachSyncPoint(kBarrier); });
-    ASSERT_TRUE(clocks.groups()[0]->IsAborted());
+    ASSERT_TRUE(clocks.ranks()[0]->state()->IsAborted());
   }
 }
 

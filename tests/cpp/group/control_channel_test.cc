@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "group/node_group.h"
+#include "group/rank_context.h"
 #include "support/limits.h"
 #include "support/spanning_members.h"
 
@@ -48,13 +48,13 @@ class StandingMessenger final : public Messenger {
 };
 
 // Rank 0 of two, each alone on its node; it may be silent for 50 ms, a third of it unmentioned.
-std::unique_ptr<NodeGroup> Alone(std::unique_ptr<Messenger> messenger) {
+std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
   Hello hello;
   hello.peer_timeout_ms = 50;
   Result<Segment> control =
-      Segment::CreateShared(NodeGroup::ControlBytes(2) + NodeGroup::ScratchBytes(1));
+      Segment::CreateShared(NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1));
   EXPECT_TRUE(control.ok()) << control.status().text();
-  Result<std::unique_ptr<NodeGroup>> group = NodeGroup::Join(
+  Result<std::unique_ptr<RankContext>> group = RankContext::Join(
       std::move(control.value()), SpanningMembers({1, 1}, 0, hello), std::move(messenger));
   EXPECT_TRUE(group.ok()) << group.status().text();
   return std::move(group.value());
@@ -97,11 +97,11 @@ class StuckRank {
 
  private:
   std::promise<void> let_;
-  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<RankContext> group_;
   std::thread polls_;
 };
 
-TEST(ControlChannel, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
+TEST(ControlChannel, WarnsOnceThatACallOfMpiHangs) {
   StuckRank rank;
   const std::string logged = rank.LoggedInTheEnd();
   EXPECT_NE(logged.find("rank 0 on host0 has been in a call of MPI for"), std::string::npos)
@@ -109,7 +109,7 @@ TEST(ControlChannel, SaysOnceThatACallOfTheNetworkDoesNotComeBack) {
   EXPECT_EQ(rank.Logged(), "");
 }
 
-TEST(ControlChannel, DoesNotTakeForTheNetworkThatItsRankWasStopped) {
+TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
   EXPECT_TRUE(Eventually([] {
     StuckRank rank;
     const int64_t limit = rank.failure_detector()->warns_after().count();
@@ -126,7 +126,7 @@ TEST(ControlChannel, DoesNotTakeForTheNetworkThatItsRankWasStopped) {
   }));
 }
 
-TEST(ControlChannel, SaysNothingOfCallsThatComeBack) {
+TEST(ControlChannel, IsQuietWhenCallsReturn) {
   std::promise<void> let;
   let.set_value();
   const auto group = Alone(std::make_unique<StandingMessenger>(let.get_future().share()));

@@ -23,17 +23,17 @@ std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
 // Ranks of a node, of which two are no small job any more.
 constexpr int kMany = 17;
 
-// The nodes with whose ranks the first rank of that node has lifelines.
+// The nodes with whose ranks the first rank of that node has connections.
 std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
   std::set<int> nodes;
   int rank = 0;
   for (int i = 0; i < node; ++i) rank += sizes[static_cast<size_t>(i)];
   const Membership members = SpanningMembers(sizes, rank);
-  for (const int peer : RanksOf(PlanLifelines(members))) nodes.insert(members.node_of(peer));
+  for (const int peer : RanksOf(PlanConnections(members))) nodes.insert(members.node_of(peer));
   return nodes;
 }
 
-TEST(LifelinePlan, IsAgreedUponByBothSides) {
+TEST(ConnectionPlan, IsTheSameOnBothSides) {
   for (const auto& sizes : {std::vector<int>{1, 1},
                             {2, 1},
                             {1, 3, 2},
@@ -45,11 +45,11 @@ TEST(LifelinePlan, IsAgreedUponByBothSides) {
     for (const int size : sizes) ranks += size;
     for (int rank = 0; rank < ranks; ++rank) {
       const Membership members = SpanningMembers(sizes, rank);
-      const auto plan = PlanLifelines(members);
+      const auto plan = PlanConnections(members);
       EXPECT_FALSE(plan.empty());
       for (const ConnectionPeer& peer : plan) {
         EXPECT_NE(members.node_of(peer.rank), members.node());
-        const auto theirs = PlanLifelines(SpanningMembers(sizes, peer.rank));
+        const auto theirs = PlanConnections(SpanningMembers(sizes, peer.rank));
         const auto back = std::find_if(theirs.begin(), theirs.end(),
                                        [&](const ConnectionPeer& one) { return one.rank == rank; });
         ASSERT_NE(back, theirs.end()) << rank << " and " << peer.rank;
@@ -59,14 +59,14 @@ TEST(LifelinePlan, IsAgreedUponByBothSides) {
   }
 }
 
-TEST(LifelinePlan, IsOfEachWithEachOfAFewRanks) {
-  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({2, 1, 3}, 2))),
+TEST(ConnectionPlan, ConnectsAllRanksOfASmallJob) {
+  EXPECT_EQ(RanksOf(PlanConnections(SpanningMembers({2, 1, 3}, 2))),
             (std::vector<int>{0, 1, 3, 4, 5}));
-  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({2, 1, 3}, 4))), (std::vector<int>{0, 1, 2}));
-  EXPECT_EQ(PlanLifelines(SpanningMembers(std::vector<int>(32, 1), 7)).size(), 31U);
+  EXPECT_EQ(RanksOf(PlanConnections(SpanningMembers({2, 1, 3}, 4))), (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(PlanConnections(SpanningMembers(std::vector<int>(32, 1), 7)).size(), 31U);
 }
 
-TEST(LifelinePlan, IsOfAllOthersOfAFewNodesAndOfAFewOfMany) {
+TEST(ConnectionPlan, ConnectsAllOfAFewNodesAndAFewOfMany) {
   for (int nodes = 2; nodes <= 7; ++nodes) {
     EXPECT_EQ(NodesSeen(std::vector<int>(static_cast<size_t>(nodes), kMany), 0).size(),
               static_cast<size_t>(nodes - 1));
@@ -78,7 +78,7 @@ TEST(LifelinePlan, IsOfAllOthersOfAFewNodesAndOfAFewOfMany) {
   }
 }
 
-TEST(LifelinePlan, LeavesEachLostNodeSomebodyWhoHasSeenIt) {
+TEST(ConnectionPlan, LeavesAWitnessForEachLostNode) {
   std::mt19937 draw(7);
   for (const int nodes : {8, 9, 12, 31}) {
     const std::vector<int> sizes(static_cast<size_t>(nodes), kMany);
@@ -103,35 +103,35 @@ TEST(LifelinePlan, LeavesEachLostNodeSomebodyWhoHasSeenIt) {
   }
 }
 
-TEST(LifelinePlan, SpreadsTheRanksOfALargeNodeOverASmallOne) {
+TEST(ConnectionPlan, SpreadsTheRanksOfALargeNodeOverASmallOne) {
   for (int rank = 0; rank < 36; ++rank) {
-    const auto plan = PlanLifelines(SpanningMembers({36, 12}, rank));
+    const auto plan = PlanConnections(SpanningMembers({36, 12}, rank));
     ASSERT_EQ(plan.size(), 1U);
     EXPECT_EQ(plan[0].rank, 36 + rank % 12);
     EXPECT_TRUE(plan[0].is_called);
   }
-  EXPECT_EQ(RanksOf(PlanLifelines(SpanningMembers({36, 12}, 37))), (std::vector<int>{1, 13, 25}));
+  EXPECT_EQ(RanksOf(PlanConnections(SpanningMembers({36, 12}, 37))), (std::vector<int>{1, 13, 25}));
 }
 
-TEST(LifelinePlan, GoesOverLoopbackFirstWithinANetwork) {
+TEST(ConnectionPlan, PrefersLoopbackWithinANetwork) {
   ConnectionAddress mine;
   ConnectionAddress other;
   std::strcpy(mine.network, "here");
   std::strcpy(other.network, "there");
   other.count = 1;
   other.addresses[0].family = NetworkAddress::kIpV4;
-  EXPECT_TRUE(WaysTo(mine, other).empty()) << "it has no port";
+  EXPECT_TRUE(AddressesOf(mine, other).empty()) << "it has no port";
   other.port = 4711;
-  ASSERT_EQ(WaysTo(mine, other).size(), 1U);
-  EXPECT_EQ(NameOf(WaysTo(mine, other)[0]), "0.0.0.0");
+  ASSERT_EQ(AddressesOf(mine, other).size(), 1U);
+  EXPECT_EQ(NameOf(AddressesOf(mine, other)[0]), "0.0.0.0");
   std::strcpy(other.network, "here");
-  ASSERT_EQ(WaysTo(mine, other).size(), 2U);
-  EXPECT_EQ(NameOf(WaysTo(mine, other)[0]), "127.0.0.1");
+  ASSERT_EQ(AddressesOf(mine, other).size(), 2U);
+  EXPECT_EQ(NameOf(AddressesOf(mine, other)[0]), "127.0.0.1");
 }
 
-TEST(LifelinePlan, GivesEachRankAToken) {
-  const auto one = DescribeLifeline(1);
-  const auto other = DescribeLifeline(1);
+TEST(ConnectionPlan, GivesEachRankAToken) {
+  const auto one = DescribeAddress(1);
+  const auto other = DescribeAddress(1);
   ASSERT_TRUE(one.ok() && other.ok());
   EXPECT_NE(std::memcmp(one.value().token.bytes, other.value().token.bytes, 16), 0);
 }

@@ -5,13 +5,13 @@
 #include <thread>
 
 #include "support/limits.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 
 namespace multiverso {
 namespace {
 
 using testing::AllOf;
-using testing::NodeGroups;
+using testing::RankContexts;
 
 // A rank may be silent for this long: ten beats of 5 ms.
 Hello Impatient() {
@@ -21,57 +21,57 @@ Hello Impatient() {
 }
 
 // Waits in the meeting at which the rank has arrived, and moves meanwhile.
-Status MeetMoving(const NodeGroups& groups, int rank) {
+Status MeetMoving(const RankContexts& ranks, int rank) {
   Status status = Status::Pending();
   const Instant until = Clock::now() + testing::kPatience;
   while (status.pending() && Clock::now() < until) {
-    groups[rank]->failure_detector()->Beat();
-    status = groups[rank]->world()->Meet(testing::WithoutWaiting());
+    ranks[rank]->failure_detector()->Beat();
+    status = ranks[rank]->world()->Wait(testing::WithoutWaiting());
   }
   return status;
 }
 
-TEST(FailureDetector, OfWhoNeverGaveASignTellsNothing) {
-  const NodeGroups groups(AllOf(2), 0, Impatient());
-  groups[0]->failure_detector()->Beat();
-  EXPECT_EQ(groups[0]->failure_detector()->SilentFor(1), 0);
-  EXPECT_FALSE(groups[0]->failure_detector()->IsSilent(1));
+TEST(FailureDetector, NeverSuspectsARankWithoutHeartbeats) {
+  const RankContexts ranks(AllOf(2), 0, Impatient());
+  ranks[0]->failure_detector()->Beat();
+  EXPECT_EQ(ranks[0]->failure_detector()->SilentFor(1), 0);
+  EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
 }
 
-TEST(FailureDetector, EndsTheWaitForARankThatDoesNotMove) {
-  const NodeGroups groups(AllOf(2), 0, Impatient());
-  for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
-  groups[0]->world()->Arrive(CollectiveKind::kBarrier);
-  const Status status = MeetMoving(groups, 0);
+TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
+  const RankContexts ranks(AllOf(2), 0, Impatient());
+  for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
+  ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  const Status status = MeetMoving(ranks, 0);
   EXPECT_EQ(status.code(), Code::kTimeout) << status.text();
   EXPECT_NE(status.text().find("rank 1"), std::string::npos) << status.text();
-  EXPECT_NE(status.text().find("no sign of life"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find("no heartbeat"), std::string::npos) << status.text();
   // When it goes on, it learns of it, and does not wait for anybody.
-  groups[1]->failure_detector()->Beat();
-  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
-  EXPECT_EQ(groups[1]->world()->Meet(testing::Patiently()).code(), Code::kState);
+  ranks[1]->failure_detector()->Beat();
+  ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_EQ(ranks[1]->world()->Wait(testing::Patiently()).code(), Code::kState);
 }
 
-TEST(FailureDetector, LetsASessionThatSurvivesGoOnWithoutARankThatDoesNotMove) {
+TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
   Hello hello = Impatient();
   hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
-  const NodeGroups groups(AllOf(2), 0, hello);
-  for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
-  groups[0]->world()->Arrive(CollectiveKind::kBarrier);
-  EXPECT_TRUE(MeetMoving(groups, 0).ok());
-  EXPECT_EQ(groups[0]->peers()->LostRanks(), std::vector<int>{1});
-  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
-  EXPECT_EQ(groups[1]->world()->Meet(testing::Patiently()).code(), Code::kState);
+  const RankContexts ranks(AllOf(2), 0, hello);
+  for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
+  ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_TRUE(MeetMoving(ranks, 0).ok());
+  EXPECT_EQ(ranks[0]->peers()->LostRanks(), std::vector<int>{1});
+  ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_EQ(ranks[1]->world()->Wait(testing::Patiently()).code(), Code::kState);
 }
 
-TEST(FailureDetector, OfWhoWasStoppedItselfTellsNothing) {
-  const NodeGroups groups(AllOf(2), 0, Impatient());
-  for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
+TEST(FailureDetector, SuspectsNoRankAfterItsOwnSuspension) {
+  const RankContexts ranks(AllOf(2), 0, Impatient());
+  for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   // Both were: rank 0 looks before and after its own first beat.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(groups[0]->failure_detector()->IsSilent(1));
-  groups[0]->failure_detector()->Beat();
-  EXPECT_FALSE(groups[0]->failure_detector()->IsSilent(1));
+  EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
+  ranks[0]->failure_detector()->Beat();
+  EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using testing::SpanningMembers;
 
 constexpr auto kBriefly = std::chrono::milliseconds(1);
 
-// The lifelines of ranks of one process; a test attends to them in turn.
+// The connections of ranks of one process; a test attends to them in turn.
 class Job {
  public:
   explicit Job(const std::vector<int>& sizes, const ConnectionLimits& limits = {}) {
@@ -99,16 +99,16 @@ class Stranger {
   Stream stream_;
 };
 
-TEST(PeerConnections, StandBetweenTheNodesAndNotWithinThem) {
+TEST(PeerConnections, AreEstablishedBetweenNodesOnly) {
   Job job({2, 1, 2});
   ASSERT_TRUE(job.Stand());
-  EXPECT_EQ(job[0]->standing(), 3);
-  EXPECT_EQ(job[2]->standing(), 4);
+  EXPECT_EQ(job[0]->num_established(), 3);
+  EXPECT_EQ(job[2]->num_established(), 4);
   job.Attend();
   EXPECT_TRUE(job.deaths.empty());
 }
 
-TEST(PeerConnections, TellOfADeathToAllWhoHeldOne) {
+TEST(PeerConnections, ReportADeathToEachConnectedRank) {
   Job job({1, 1, 2});
   ASSERT_TRUE(job.Stand());
   const int64_t process = job.address(1).process;
@@ -122,27 +122,28 @@ TEST(PeerConnections, TellOfADeathToAllWhoHeldOne) {
   }
 }
 
-TEST(PeerConnections, TellOfEveryRankOfANodeThatDiesAsAWhole) {
+TEST(PeerConnections, ReportEveryRankOfALostNode) {
   Job job({1, 3, 1});
   ASSERT_TRUE(job.Stand());
   for (const int rank : {1, 2, 3}) job.Drop(rank);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].size() + job.deaths[4].size() == 6; }));
 }
 
-TEST(PeerConnections, TellNothingOfWhoHasSaidGoodbye) {
+TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
   Job job({1, 1, 1});
   ASSERT_TRUE(job.Stand());
   job[1]->AnnounceClose();
   job[1]->AnnounceClose();
   job.Drop(1);
-  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() + job[2]->standing() == 2; }));
+  ASSERT_TRUE(
+      job.AttendUntil([&] { return job[0]->num_established() + job[2]->num_established() == 2; }));
   // A death that happens later is told of, so the goodbye has been taken in before.
   job.Drop(2);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
   EXPECT_EQ(job.deaths[0].count(1), 0U);
 }
 
-TEST(PeerConnections, TellNothingToWhoHasSaidGoodbye) {
+TEST(PeerConnections, ReportNothingToARankThatAnnouncedItsClose) {
   Job job({1, 1, 1});
   ASSERT_TRUE(job.Stand());
   job[0]->AnnounceClose();
@@ -151,7 +152,7 @@ TEST(PeerConnections, TellNothingToWhoHasSaidGoodbye) {
   EXPECT_EQ(job.deaths[0].size(), 0U);
 }
 
-TEST(PeerConnections, TellAfterWhoseLossARankHasEnded) {
+TEST(PeerConnections, ReportTheLossThatARankEndedAfter) {
   Job job({2, 1, 1});
   ASSERT_TRUE(job.Stand());
   const int64_t process = job.address(2).process;
@@ -168,7 +169,7 @@ TEST(PeerConnections, TellAfterWhoseLossARankHasEnded) {
 }
 
 // A process that ends with something unread resets its connections instead of ending them.
-TEST(PeerConnections, TellOfTheEndOfARankToOthersThatWereToldOfTheSameLoss) {
+TEST(PeerConnections, ReportAnEndToRanksThatKnowOfTheSameLoss) {
   Job job({1, 1});
   ASSERT_TRUE(job.Stand());
   job[0]->AnnounceLoss(7);
@@ -178,19 +179,20 @@ TEST(PeerConnections, TellOfTheEndOfARankToOthersThatWereToldOfTheSameLoss) {
   EXPECT_EQ(job.losses[0][1], 7);
 }
 
-TEST(PeerConnections, TellNothingOfWhoGoesOnAfterALossToAGoodEnd) {
+TEST(PeerConnections, DoNotReportARankThatClosesInOrderAfterALoss) {
   Job job({1, 1, 1});
   ASSERT_TRUE(job.Stand());
   job[1]->AnnounceLoss(5);
   job[1]->AnnounceClose();
   job.Drop(1);
-  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() + job[2]->standing() == 2; }));
+  ASSERT_TRUE(
+      job.AttendUntil([&] { return job[0]->num_established() + job[2]->num_established() == 2; }));
   job.Drop(2);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
   EXPECT_EQ(job.deaths[0].count(1), 0U);
 }
 
-TEST(PeerConnections, AreSeenToHaveEndedBeforeAnybodyAttends) {
+TEST(PeerConnections, HaveEndedBeforeAnyThreadAttends) {
   Job job({1, 1});
   ASSERT_TRUE(job.Stand());
   EXPECT_FALSE(job[0]->HasEnded(1));
@@ -199,17 +201,17 @@ TEST(PeerConnections, AreSeenToHaveEndedBeforeAnybodyAttends) {
   EXPECT_TRUE(job.deaths.empty());
 }
 
-TEST(PeerConnections, HaveNotEndedAsThoseOfTheDeadAfterAGoodbye) {
+TEST(PeerConnections, HaveNotEndedAfterAnAnnouncedClose) {
   Job job({1, 1});
   ASSERT_TRUE(job.Stand());
   job[1]->AnnounceClose();
   job.Drop(1);
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(job[0]->HasEnded(1));
-  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->standing() == 0; }));
+  ASSERT_TRUE(job.AttendUntil([&] { return job[0]->num_established() == 0; }));
   EXPECT_FALSE(job[0]->HasEnded(1));
 }
 
-TEST(PeerConnections, AreNotMistakenWhenARankSaysGoodbyeBeforeTheyStand) {
+TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {
   for (int attended = 0; attended < 6; ++attended) {
     for (const int leaves : {0, 1}) {
       Job job({1, 1});
@@ -217,14 +219,14 @@ TEST(PeerConnections, AreNotMistakenWhenARankSaysGoodbyeBeforeTheyStand) {
       job[leaves]->AnnounceClose();
       job[leaves]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
       job.Drop(leaves);
-      ASSERT_TRUE(job.AttendUntil([&] { return job[1 - leaves]->standing() == 0; }));
+      ASSERT_TRUE(job.AttendUntil([&] { return job[1 - leaves]->num_established() == 0; }));
       for (int i = 0; i < 100; ++i) job.Attend();
       EXPECT_TRUE(job.deaths.empty()) << attended;
     }
   }
 }
 
-TEST(PeerConnections, HangUpOnWhoDoesNotShowTheToken) {
+TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
   // Rank 1 listens on after the first has stood, since the last is still to call.
   ConnectionLimits limits;
   limits.start = kPatience;
@@ -244,10 +246,10 @@ TEST(PeerConnections, HangUpOnWhoDoesNotShowTheToken) {
   }
   // Who belongs there is let in all the same.
   ASSERT_TRUE(job.Stand());
-  EXPECT_EQ(job[1]->standing(), 1);
+  EXPECT_EQ(job[1]->num_established(), 1);
 }
 
-TEST(PeerConnections, HangUpOnWhoSaysNothing) {
+TEST(PeerConnections, DisconnectASilentStranger) {
   ConnectionLimits limits;
   limits.introduction = std::chrono::milliseconds(1);
   limits.start = kPatience;
@@ -259,7 +261,7 @@ TEST(PeerConnections, HangUpOnWhoSaysNothing) {
   }));
 }
 
-TEST(PeerConnections, AreDoneWithoutWhereNobodyAnswers) {
+TEST(PeerConnections, AreOptionalWhereNoRankAnswers) {
   ConnectionLimits limits;
   limits.start = std::chrono::milliseconds(1);
   Job job({1, 1, 1}, limits);
@@ -276,7 +278,7 @@ TEST(PeerConnections, AreDoneWithoutWhereNobodyAnswers) {
   EXPECT_TRUE(job.deaths.empty());
 }
 
-TEST(PeerConnections, LeaveNoDescriptorOpen) {
+TEST(PeerConnections, LeaveNoOpenDescriptor) {
   const int before = testing::OpenDescriptors();
   for (int times = 0; times < 5; ++times) {
     Job job({1, 2, 1});
@@ -287,8 +289,8 @@ TEST(PeerConnections, LeaveNoDescriptorOpen) {
   EXPECT_EQ(testing::OpenDescriptors(), before);
 }
 
-// A process that holds the lifeline of rank 1 is killed; what it has forked lives on.
-TEST(PeerConnections, EndWithTheProcessAlsoIfAForkedChildLives) {
+// A process that holds the connection of rank 1 is killed; what it has forked lives on.
+TEST(PeerConnections, EndWithTheProcessEvenIfAForkedChildLives) {
   auto port = PeerConnections::OpenPort();
   auto their_port = PeerConnections::OpenPort();
   ASSERT_TRUE(port.ok() && their_port.ok());
@@ -300,7 +302,7 @@ TEST(PeerConnections, EndWithTheProcessAlsoIfAForkedChildLives) {
     auto theirs =
         PeerConnections::Open(std::move(their_port.value()), SpanningMembers({1, 1}, 1), addresses);
     if (!theirs.ok()) return 1;
-    while (theirs.value()->standing() == 0) {
+    while (theirs.value()->num_established() == 0) {
       theirs.value()->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) {});
     }
     const pid_t forked = fork();
@@ -323,7 +325,7 @@ TEST(PeerConnections, EndWithTheProcessAlsoIfAForkedChildLives) {
   };
   ASSERT_TRUE(Eventually([&] {
     attend();
-    return mine.value()->standing() == 1 && grandchild->load() != 0;
+    return mine.value()->num_established() == 1 && grandchild->load() != 0;
   }));
   EXPECT_FALSE(died);
   (void)child.Kill();

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "support/node_groups.h"
 #include "support/processes.h"
+#include "support/rank_contexts.h"
 
 namespace multiverso {
 namespace {
@@ -11,26 +11,27 @@ namespace {
 using testing::AllOf;
 using testing::Child;
 using testing::Eventually;
-using testing::NodeGroups;
+using testing::RankContexts;
 using testing::SleepForGood;
 using testing::Surviving;
 
-TEST(PeerStatus, KnowNobodyBeyondTheRanksOfTheNode) {
-  const NodeGroups groups(AllOf(2));
-  for (const int rank : {0, 1}) EXPECT_TRUE(groups[0]->peers()->IsAlive(rank));
-  for (const int rank : {-1, 2}) EXPECT_FALSE(groups[0]->peers()->IsAlive(rank));
+TEST(PeerStatus, KnowsTheProcessesOfItsNodeOnly) {
+  const RankContexts ranks(AllOf(2));
+  for (const int rank : {0, 1}) EXPECT_TRUE(ranks[0]->peers()->IsAlive(rank));
+  for (const int rank : {-1, 2}) EXPECT_FALSE(ranks[0]->peers()->IsAlive(rank));
 }
 
-TEST(PeerStatus, TakeARankForAliveBeforeItJoinsAndUntilItIsKilled) {
-  const NodeGroups groups(AllOf(2), /*outside=*/1);
-  const PeerStatus& peers = *groups[0]->peers();
+TEST(PeerStatus, RegardsARankAsAliveFromBeforeItJoinsUntilItIsKilled) {
+  const RankContexts ranks(AllOf(2), /*outside=*/1);
+  const PeerStatus& peers = *ranks[0]->peers();
   EXPECT_TRUE(peers.IsAlive(1));
   EXPECT_EQ(peers.ExitReason(1), "");
   Child child([&] {
-    const auto group = groups.Join(1);
+    const auto group = ranks.Join(1);
     return SleepForGood();
   });
-  ASSERT_TRUE(Eventually([&] { return groups[0]->slot(1).state.load() == RankSlot::kHere; }));
+  ASSERT_TRUE(
+      Eventually([&] { return ranks[0]->memory()->slot(1).state.load() == RankSlot::kAlive; }));
   EXPECT_TRUE(peers.IsAlive(1));
   EXPECT_EQ(peers.ExitReason(1), "");
   const std::string died = StrCat("(process ", child.pid(), ") died");
@@ -39,11 +40,11 @@ TEST(PeerStatus, TakeARankForAliveBeforeItJoinsAndUntilItIsKilled) {
   EXPECT_EQ(peers.ExitReason(1), died);
 }
 
-TEST(PeerStatus, AreCountedOutOnlyWhereTheSessionGoesOnWithoutThem) {
+TEST(PeerStatus, ExcludesRanksOnlyIfLossesAreSurvived) {
   for (const bool survives : {false, true}) {
-    NodeGroups groups(AllOf(3), /*outside=*/0, survives ? Surviving() : Hello());
-    groups.Drop(0);
-    const PeerStatus& peers = *groups[1]->peers();
+    RankContexts ranks(AllOf(3), /*outside=*/0, survives ? Surviving() : Hello());
+    ranks.Drop(0);
+    const PeerStatus& peers = *ranks[1]->peers();
     EXPECT_EQ(peers.ExitReason(0), "left (left without calling shutdown)");
     EXPECT_EQ(peers.IsExcluded(0), survives);
     EXPECT_EQ(peers.LostRanks(), survives ? std::vector<int>{0} : std::vector<int>());
@@ -52,27 +53,27 @@ TEST(PeerStatus, AreCountedOutOnlyWhereTheSessionGoesOnWithoutThem) {
   }
 }
 
-TEST(PeerStatus, KeepTheFirstNewsOfARankOfAnotherNode) {
-  const NodeGroups groups(AllOf(2), /*outside=*/1);  // whose slot nobody else writes
-  const PeerStatus& peers = *groups[0]->peers();
+TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
+  const RankContexts ranks(AllOf(2), /*outside=*/1);  // whose slot nobody else writes
+  const PeerStatus& peers = *ranks[0]->peers();
   peers.RecordExit(1, RankSlot::kLeft, "first", {3, 2, 0});
   peers.RecordExit(1, RankSlot::kDied, "second", {9, 9, 9});
   EXPECT_EQ(peers.ExitReason(1), "left (first)");
   EXPECT_TRUE(peers.AnyExcluded());
-  EXPECT_EQ(groups[0]->slot(1).circle[0].arrivals.load(), 3U);
-  EXPECT_EQ(groups[0]->slot(1).circle[1].arrivals.load(), 2U);
+  EXPECT_EQ(ranks[0]->memory()->slot(1).group[0].sequence.load(), 3U);
+  EXPECT_EQ(ranks[0]->memory()->slot(1).group[1].sequence.load(), 2U);
 }
 
-TEST(PeerStatus, StandWhereTheLatestNewsFoundThem) {
-  const NodeGroups groups(AllOf(2), /*outside=*/1);
-  const PeerStatus& peers = *groups[0]->peers();
-  const RankSlot& slot = groups[0]->slot(1);
-  peers.RecordWaiting(1, /*circle=*/0, CollectiveKind::kSave, {4, 2, 0});
-  peers.RecordWaiting(1, /*circle=*/0, CollectiveKind::kBarrier, {3, 1, 0});  // came late
-  EXPECT_EQ(slot.circle[0].arrivals.load(), 4U);
-  EXPECT_EQ(slot.circle[0].SlotFor(4).kind(), CollectiveKind::kSave);
-  EXPECT_EQ(slot.circle[1].arrivals.load(), 2U);
-  EXPECT_STREQ(groups[0]->CollectiveAwaitedBy(1), "save");
+TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
+  const RankContexts ranks(AllOf(2), /*outside=*/1);
+  const PeerStatus& peers = *ranks[0]->peers();
+  const RankSlot& slot = ranks[0]->memory()->slot(1);
+  peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kSave, {4, 2, 0});
+  peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kBarrier, {3, 1, 0});  // came late
+  EXPECT_EQ(slot.group[0].sequence.load(), 4U);
+  EXPECT_EQ(slot.group[0].SlotFor(4).kind(), CollectiveKind::kSave);
+  EXPECT_EQ(slot.group[1].sequence.load(), 2U);
+  EXPECT_STREQ(ranks[0]->peers()->CollectiveAwaitedBy(1), "save");
 }
 
 }  // namespace

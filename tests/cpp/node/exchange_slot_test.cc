@@ -22,55 +22,55 @@ struct Pair {
   int32_t second = 7;
 };
 
-// As in a segment: filled with zeros.
+// Filled with zeros, as a new segment is.
 std::unique_ptr<ExchangeSlot> Empty() { return std::make_unique<ExchangeSlot>(); }
 
-TEST(ExchangeSlot, GivesBackWhatWasWrittenOfAnyLength) {
-  const auto deposit = Empty();
-  std::string brought;
-  for (uint64_t meeting = 1; brought.size() <= ExchangeSlot::kMostBytes; ++meeting) {
-    deposit->Write(meeting, CollectiveKind::kSave, brought.data(), brought.size());
-    EXPECT_EQ(deposit->kind(), CollectiveKind::kSave);
-    ASSERT_EQ(deposit->Bytes(), brought);
-    brought += static_cast<char>('a' + meeting % 26);
+TEST(ExchangeSlot, ReturnsPayloadsOfAnyLength) {
+  const auto slot = Empty();
+  std::string written;
+  for (uint64_t sequence = 1; written.size() <= ExchangeSlot::kMaxBytes; ++sequence) {
+    slot->Write(sequence, CollectiveKind::kSave, written.data(), written.size());
+    EXPECT_EQ(slot->kind(), CollectiveKind::kSave);
+    ASSERT_EQ(slot->Bytes(), written);
+    written += static_cast<char>('a' + sequence % 26);
   }
 }
 
-TEST(ExchangeSlot, IsReadAsAValueFromAnyByteOn) {
-  const auto deposit = Empty();
-  const std::string brought = "abcdefghijklmnopqrstuvwxyz";
-  deposit->Write(1, CollectiveKind::kBarrier, brought.data(), brought.size());
+TEST(ExchangeSlot, ReadsAValueAtAnyOffset) {
+  const auto slot = Empty();
+  const std::string written = "abcdefghijklmnopqrstuvwxyz";
+  slot->Write(1, CollectiveKind::kBarrier, written.data(), written.size());
   struct Text {
     char text[9] = {};
   };
-  for (size_t offset = 0; offset + sizeof(Text) <= brought.size(); ++offset) {
-    const auto read = deposit->Read<Text>(offset);
-    EXPECT_EQ(std::string(read.text, sizeof(read.text)), brought.substr(offset, sizeof(Text)));
+  for (size_t offset = 0; offset + sizeof(Text) <= written.size(); ++offset) {
+    const auto read = slot->Read<Text>(offset);
+    EXPECT_EQ(std::string(read.text, sizeof(read.text)), written.substr(offset, sizeof(Text)));
   }
 }
 
-TEST(ExchangeSlot, LeavesWhatWasNotBroughtAsInANewValue) {
-  const auto deposit = Empty();
-  const Pair brought{1, 2};
-  deposit->Write(1, CollectiveKind::kBarrier, &brought, sizeof(brought));
-  deposit->Write(3, CollectiveKind::kBarrier, &brought, sizeof(brought.first));
-  EXPECT_EQ(deposit->Read<Pair>().first, 1);
-  EXPECT_EQ(deposit->Read<Pair>().second, 7);
-  EXPECT_EQ(deposit->Read<Pair>(sizeof(brought.first)).first, 7);
-  EXPECT_EQ(deposit->Read<Pair>(ExchangeSlot::kMostBytes).first, 7);
+TEST(ExchangeSlot, ReadsBytesBeyondThePayloadAsDefaults) {
+  const auto slot = Empty();
+  const Pair written{1, 2};
+  slot->Write(1, CollectiveKind::kBarrier, &written, sizeof(written));
+  slot->Write(3, CollectiveKind::kBarrier, &written, sizeof(written.first));
+  EXPECT_EQ(slot->Read<Pair>().first, 1);
+  EXPECT_EQ(slot->Read<Pair>().second, 7);
+  EXPECT_EQ(slot->Read<Pair>(sizeof(written.first)).first, 7);
+  EXPECT_EQ(slot->Read<Pair>(ExchangeSlot::kMaxBytes).first, 7);
 }
 
-TEST(ExchangeSlot, OfAMeetingIsReadUntilALaterOneIsWritten) {
-  const auto deposit = Empty();
+TEST(ExchangeSlot, IsReadableUntilALaterCollectiveIsWritten) {
+  const auto slot = Empty();
   CollectiveKind kind{};
   std::string data;
-  deposit->Write(2, CollectiveKind::kLoad, "two", 3);
-  ASSERT_TRUE(deposit->ReadOf(2, &kind, &data));
+  slot->Write(2, CollectiveKind::kLoad, "two", 3);
+  ASSERT_TRUE(slot->ReadIfCurrent(2, &kind, &data));
   EXPECT_EQ(kind, CollectiveKind::kLoad);
   EXPECT_EQ(data, "two");
-  deposit->Write(4, CollectiveKind::kLoad, "four", 4);
-  EXPECT_FALSE(deposit->ReadOf(2, &kind, &data));
-  EXPECT_TRUE(deposit->ReadOf(4, &kind, &data));
+  slot->Write(4, CollectiveKind::kLoad, "four", 4);
+  EXPECT_FALSE(slot->ReadIfCurrent(2, &kind, &data));
+  EXPECT_TRUE(slot->ReadIfCurrent(4, &kind, &data));
 }
 
 }  // namespace

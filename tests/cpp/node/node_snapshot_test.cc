@@ -8,20 +8,20 @@
 #include <vector>
 
 #include "support/limits.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 
 namespace multiverso {
 namespace {
 
 using testing::AllOf;
-using testing::NodeGroups;
+using testing::RankContexts;
 
 bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-NodeSnapshot ViewOf(const NodeGroup& group) {
-  auto view = NodeSnapshot::Of(reinterpret_cast<const char*>(group.control()),
+NodeSnapshot ViewOf(const RankContext& group) {
+  auto view = NodeSnapshot::Of(reinterpret_cast<const char*>(group.memory()->control()),
                                NodeControl::BytesFor(group.size()));
   EXPECT_TRUE(view.ok()) << view.status().text();
   return view.value();
@@ -44,41 +44,42 @@ class Unnamed {
 };
 
 TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
-  const NodeGroups groups(AllOf(2));
-  groups[1]->Label(0, "w", 0, 10, 1);
-  EXPECT_EQ(ViewOf(*groups[0]).LastCall(1), "");
-  FlightRecorder* const log = groups[1]->log();
+  const RankContexts ranks(AllOf(2));
+  ranks[1]->memory()->RecordTable(0, "w", 0, 10, 1);
+  EXPECT_EQ(ViewOf(*ranks[0]).LastCall(1), "");
+  FlightRecorder* const log = ranks[1]->memory()->recorder();
   log->Begin(CallOf(RequestKind::kGet), 0, 40)->EndAtOnce(Code::kOk);
   log->Begin(CallOf(RequestKind::kAdd), 0, 1 << 20)->EndAtOnce(Code::kIndex);
-  EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "add of table 'w' (1048576 bytes)"));
-  EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "failed with code -3"));
+  EXPECT_TRUE(Contains(ViewOf(*ranks[0]).LastCall(1), "add of table 'w' (1048576 bytes)"));
+  EXPECT_TRUE(Contains(ViewOf(*ranks[0]).LastCall(1), "failed with code -3"));
   log->Begin(CallKind::kBarrier, -1, 0);
-  EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "barrier, in it for "));
-  const std::string calls = ViewOf(*groups[0]).LastCalls(1, 2);
+  EXPECT_TRUE(Contains(ViewOf(*ranks[0]).LastCall(1), "barrier, in it for "));
+  const std::string calls = ViewOf(*ranks[0]).LastCalls(1, 2);
   EXPECT_TRUE(Contains(calls, "call 3: barrier"));
   EXPECT_TRUE(Contains(calls, "call 2: add"));
   EXPECT_FALSE(Contains(calls, "call 1:"));
-  EXPECT_EQ(ViewOf(*groups[1]).LastCall(0), "");
+  EXPECT_EQ(ViewOf(*ranks[1]).LastCall(0), "");
 }
 
 TEST(NodeSnapshot, KeepsTheLastCallsOfMany) {
-  const NodeGroups groups(AllOf(1));
-  for (int i = 1; i <= 1000; ++i) groups[0]->log()->Begin(CallOf(RequestKind::kGet), 0, i);
-  const std::string calls = ViewOf(*groups[0]).LastCalls(0, 1000);
+  const RankContexts ranks(AllOf(1));
+  for (int i = 1; i <= 1000; ++i)
+    ranks[0]->memory()->recorder()->Begin(CallOf(RequestKind::kGet), 0, i);
+  const std::string calls = ViewOf(*ranks[0]).LastCalls(0, 1000);
   EXPECT_TRUE(Contains(calls, "call 1000: get of table number 0 (1000 bytes)"));
   EXPECT_TRUE(Contains(calls, "call 969:"));
   EXPECT_FALSE(Contains(calls, "call 968:"));
 }
 
 TEST(NodeSnapshot, ListsRanksAndTables) {
-  const NodeGroups groups({Role::kServer, Role::kAll});
-  groups[0]->Label(1, "a \"name\"\n\xc3", 0, 7, 3);
-  groups[1]->log()->CountGet(1, 84);
-  groups[1]->log()->CountAdd(1, 12);
-  groups[1]->log()->CountAdd(1, 12);
-  groups[1]->world()->Arrive(CollectiveKind::kBarrier);
-  groups[1]->log()->Begin(CallKind::kBarrier, -1, 0);
-  const std::string json = ViewOf(*groups[0]).Json();
+  const RankContexts ranks({Role::kServer, Role::kAll});
+  ranks[0]->memory()->RecordTable(1, "a \"name\"\n\xc3", 0, 7, 3);
+  ranks[1]->memory()->recorder()->CountGet(1, 84);
+  ranks[1]->memory()->recorder()->CountAdd(1, 12);
+  ranks[1]->memory()->recorder()->CountAdd(1, 12);
+  ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  ranks[1]->memory()->recorder()->Begin(CallKind::kBarrier, -1, 0);
+  const std::string json = ViewOf(*ranks[0]).Json();
   for (const char* part :
        {"\"ranks\":2", "\"worker_id\":-1", "\"waits_for\":[0]", "\"waits_for\":[]",
         "\"in_call\":true", "\"name\":\"a \\\"name\\\"\\u000a\\u00c3\"", "\"num_row\":7",
@@ -89,18 +90,18 @@ TEST(NodeSnapshot, ListsRanksAndTables) {
 }
 
 TEST(NodeSnapshot, ReadsAFileWithoutMappingIt) {
-  const NodeGroups groups(AllOf(3));
-  groups[2]->log()->Begin(CallKind::kSave, -1, 0);
-  const Unnamed file(groups[0]->control(), static_cast<size_t>(NodeControl::BytesFor(3)));
+  const RankContexts ranks(AllOf(3));
+  ranks[2]->memory()->recorder()->Begin(CallKind::kSave, -1, 0);
+  const Unnamed file(ranks[0]->memory()->control(), static_cast<size_t>(NodeControl::BytesFor(3)));
   const auto view = NodeSnapshot::OfFile(file.path());
   ASSERT_TRUE(view.ok()) << view.status().text();
   EXPECT_TRUE(Contains(view.value().LastCall(2), "save"));
 }
 
 TEST(NodeSnapshot, RefusesWhatIsNoNodeOfThisVersion) {
-  const NodeGroups groups(AllOf(2));
+  const RankContexts ranks(AllOf(2));
   const auto all = static_cast<size_t>(NodeControl::BytesFor(2));
-  const auto* const bytes = reinterpret_cast<const char*>(groups[0]->control());
+  const auto* const bytes = reinterpret_cast<const char*>(ranks[0]->memory()->control());
   for (const size_t size :
        {size_t{0}, size_t{1}, sizeof(NodeControl) - 1, sizeof(NodeControl), all - 1}) {
     EXPECT_EQ(NodeSnapshot::OfFile(Unnamed(bytes, size).path()).status().code(),
@@ -116,7 +117,7 @@ TEST(NodeSnapshot, RefusesWhatIsNoNodeOfThisVersion) {
   EXPECT_FALSE(refuses([](NodeControl*) {}));
   EXPECT_TRUE(refuses([](NodeControl* control) { control->magic.store(1); }));
   EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_slot += 64; }));
-  EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_log -= 64; }));
+  EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_recorder -= 64; }));
   for (const int32_t ranks : {-1, 0, 3, 65536, 65537, INT32_MAX, INT32_MIN}) {
     EXPECT_TRUE(refuses([ranks](NodeControl* control) { control->ranks = ranks; })) << ranks;
   }

@@ -5,12 +5,12 @@
 #include <thread>
 
 #include "support/limits.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 
 namespace multiverso {
 namespace {
 
-using testing::NodeGroups;
+using testing::RankContexts;
 
 Hello Quick() {
   Hello hello;
@@ -19,21 +19,21 @@ Hello Quick() {
 }
 
 TEST(Heartbeat, BeatsUntilItIsDestroyed) {
-  const NodeGroups groups(testing::AllOf(2), 0, Quick());
-  const auto& heard = groups[0]->slot(0).heard;
-  EXPECT_EQ(heard.load(), 0);
+  const RankContexts ranks(testing::AllOf(2), 0, Quick());
+  const auto& last_heartbeat = ranks[0]->memory()->slot(0).last_heartbeat;
+  EXPECT_EQ(last_heartbeat.load(), 0);
   {
-    auto heartbeat = Heartbeat::Start(groups[0]);
+    auto heartbeat = Heartbeat::Start(ranks[0]);
     ASSERT_TRUE(heartbeat.ok()) << heartbeat.status().text();
-    const int64_t first = heard.load();
+    const int64_t first = last_heartbeat.load();
     EXPECT_GT(first, 0);
     const Instant until = Clock::now() + testing::kPatience;
-    while (heard.load() == first && Clock::now() < until) std::this_thread::yield();
-    EXPECT_GT(heard.load(), first);
+    while (last_heartbeat.load() == first && Clock::now() < until) std::this_thread::yield();
+    EXPECT_GT(last_heartbeat.load(), first);
   }
-  const int64_t last = heard.load();
+  const int64_t last = last_heartbeat.load();
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  EXPECT_EQ(heard.load(), last);
+  EXPECT_EQ(last_heartbeat.load(), last);
 }
 
 }  // namespace

@@ -87,10 +87,10 @@ TEST(Close, AfterAnAbortFailsOnlyOnRanksThatDidNotKnow) {
       EXPECT_TRUE(session->Close().ok());
       return;
     }
-    EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
+    EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
     const Status first = session->Close();
     EXPECT_EQ(first.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(first, "rank 0 gave the session up: KeyboardInterrupt"));
+    EXPECT_TRUE(Contains(first, "rank 0 aborted the session: KeyboardInterrupt"));
   });
 }
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "group/muster.h"
+#include "group/node_contribution.h"
 #include "support/jobs.h"
 #include "table/distributed_call.h"
 
@@ -121,22 +121,23 @@ TEST(Survival, LosingAWholeNodeEndsTheSession) {
   });
 }
 
-TEST(Muster, DropsMalformedMessages) {
+TEST(LeaderExchange, DropsMalformedMessages) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
     Messenger* const messenger = session->group()->control_channel()->messenger();
     std::string sound;
-    ASSERT_TRUE(PackMuster(*session->group(), 0, 1, &sound));
+    ASSERT_TRUE(PackContribution(*session->group()->memory(), session->members(),
+                                 *session->group()->peers(), 0, 1, &sound));
     if (rank == 3) {
       for (size_t length = 0; length < sound.size(); length += 7) {
-        ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound.substr(0, length)).ok());
+        ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound.substr(0, length)).ok());
       }
-      ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound + "c").ok());
+      ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound + "c").ok());
       // A message of an earlier allgather.
-      ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound).ok());
+      ASSERT_TRUE(messenger->Post(0, kExchangeTag, sound).ok());
     }
     ASSERT_TRUE(testing::Barrier(session).ok());
     ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(session->group()->control_channel()->dropped() > 0, rank == 0);
+    EXPECT_EQ(session->group()->control_channel()->invalid_messages() > 0, rank == 0);
     Close(session);
   });
 }

@@ -12,7 +12,7 @@
 #include "session/session.h"
 #include "session/session_opening.h"
 #include "support/limits.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 #include "support/threads.h"
 #include "transport/thread_transport.h"
 

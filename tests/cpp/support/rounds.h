@@ -13,7 +13,7 @@
 #include "consistency/make_consistency.h"
 #include "support/limits.h"
 #include "support/memory_shard.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 #include "support/threads.h"
 
 namespace multiverso::testing {
@@ -83,7 +83,7 @@ class RoundsTable {
   RoundsTable(const Roles& roles, const ModeOptions& mode, int64_t rows, int64_t columns = 1,
               UpdaterKind kind = UpdaterKind::kAdd)
       : mode_(mode),
-        groups_(roles),
+        ranks_(roles),
         shard_(rows, columns, kind),
         shape_{shard_.layout(), columns, DTypeOf<T>()} {
     const auto is_worker = [](Role role) { return role != Role::kServer; };
@@ -97,17 +97,17 @@ class RoundsTable {
   std::unique_ptr<RoundsWorker<T>> For(int rank, bool waits = true) {
     auto worker = std::make_unique<RoundsWorker<T>>(shard_.For(rank), waits);
     worker->Have(
-        MakeConsistency(mode_, shape_, segment_.data(), worker->shard(), groups_[rank], "w"));
+        MakeConsistency(mode_, shape_, segment_.data(), worker->shard(), ranks_[rank], "w"));
     return worker;
   }
 
-  NodeGroups& groups() { return groups_; }
+  RankContexts& ranks() { return ranks_; }
   const StagedShape& shape() const { return shape_; }
   Hyper* hyper() const { return shard_.hyper(); }
 
  private:
   ModeOptions mode_;
-  NodeGroups groups_;
+  RankContexts ranks_;
   MemoryShard<T> shard_;
   StagedShape shape_;
   Segment segment_;

@@ -88,7 +88,7 @@ TEST(CollectiveGet, ThatAWorkerDoesNotComeToNamesIt) {
     const Result<Table*> table = testing::Create(session, ArrayOf(3));
     ASSERT_TRUE(table.ok());
     if (rank == 1) {
-      EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
+      EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
       return;
     }
     std::vector<float> out(3);

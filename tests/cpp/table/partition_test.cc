@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/text.h"
-#include "support/node_groups.h"
+#include "support/rank_contexts.h"
 
 namespace multiverso {
 namespace {

@@ -213,10 +213,10 @@ TEST(TableCreation, InterruptedEndsTheSessionForAll) {
                 "KeyboardInterrupt");
       return;
     }
-    EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
+    EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
     const Status status = Create(session, ArrayOf(5)).status();
     EXPECT_EQ(status.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(status, "rank 0 gave the session up: KeyboardInterrupt"));
+    EXPECT_TRUE(Contains(status, "rank 0 aborted the session: KeyboardInterrupt"));
   });
 }
 

@@ -71,13 +71,13 @@ TEST(ThreadMessenger, DropsWhatIsTooLongToTakeAndWithdrawsReceives) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
   ThreadMessenger zero(room, 0);
   ThreadMessenger one(room, 1);
-  ASSERT_TRUE(zero.Post(1, kNewsTag, std::string(100, 'n')).ok());
+  ASSERT_TRUE(zero.Post(1, kControlTag, std::string(100, 'n')).ok());
   std::string bytes;
   bool got = true;
-  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kNewsTag, 99, &bytes, &got).ok());
+  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kControlTag, 99, &bytes, &got).ok());
   EXPECT_TRUE(got);
   EXPECT_TRUE(bytes.empty());
-  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kNewsTag, 1000, &bytes, &got).ok());
+  ASSERT_TRUE(one.Take(Messenger::kAnyRank, kControlTag, 1000, &bytes, &got).ok());
   EXPECT_FALSE(got);
   EXPECT_TRUE(zero.Advance());
   char buffer[4] = {};

@@ -1,0 +1,75 @@
+// Frame: the format of every message between ranks of one job: a magic number, the kind of message,
+// a header, and what follows it. Values lie as in memory, since all machines of a job are alike.
+// A reader never trusts a message: it checks the frame, and every read is bounds-checked.
+#ifndef MULTIVERSO_BASE_FRAME_H_
+#define MULTIVERSO_BASE_FRAME_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/raw_bytes.h"
+
+namespace multiverso {
+
+enum class FrameKind : uint32_t {
+  kStartup = 1,   // MpiTransport
+  kConnection,    // PeerConnections
+  kControl,       // ControlChannel: a control message
+  kLateRanks,     // ControlChannel: the answer to a question
+  kContribution,  // LeaderExchange
+};
+
+constexpr uint32_t kFrameMagic = 0x4d56464d;  // "MVFM"
+
+// The size of a frame with that header and nothing after it.
+template <class Header>
+constexpr int64_t FrameBytes() {
+  return static_cast<int64_t>(sizeof(kFrameMagic) + sizeof(FrameKind) + sizeof(Header));
+}
+
+// A frame to which the caller may append (AppendRaw).
+template <class Header>
+std::string MakeFrame(FrameKind kind, const Header& header) {
+  std::string bytes;
+  AppendRaw(kFrameMagic, &bytes);
+  AppendRaw(kind, &bytes);
+  AppendRaw(header, &bytes);
+  return bytes;
+}
+
+// Reads a frame from its beginning. `bytes` outlives it.
+class FrameReader {
+ public:
+  explicit FrameReader(const std::string& bytes) : bytes_(bytes) {}
+
+  // False unless it is a frame of that kind with a whole header.
+  template <class Header>
+  bool ReadHeader(FrameKind kind, Header* header) {
+    uint32_t magic = 0;
+    FrameKind its_kind{};
+    return Read(&magic) && magic == kFrameMagic && Read(&its_kind) && its_kind == kind &&
+           Read(header);
+  }
+  // The next value. False if the rest is too short.
+  template <class T>
+  bool Read(T* value) {
+    return ReadRaw(bytes_, &at_, value);
+  }
+  // The next `count` bytes. False if the rest is too short.
+  bool ReadText(size_t count, std::string* text) {
+    if (remaining() < count) return false;
+    text->assign(bytes_, at_, count);
+    at_ += count;
+    return true;
+  }
+  size_t remaining() const { return bytes_.size() - at_; }
+
+ private:
+  const std::string& bytes_;
+  size_t at_ = 0;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_FRAME_H_

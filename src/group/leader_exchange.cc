@@ -1,0 +1,118 @@
+#include "group/leader_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace multiverso {
+namespace {
+
+// How often a leader asks again for what may have been lost with its predecessor.
+constexpr auto kAskInterval = std::chrono::milliseconds(100);
+
+}  // namespace
+
+LeaderExchange::LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
+                               const NodeMemory* memory, const PeerStatus* peers,
+                               ControlChannel* channel)
+    : group_(group),
+      members_(members),
+      memory_(memory),
+      peers_(peers),
+      channel_(channel),
+      first_ranks_(static_cast<size_t>(members->num_nodes()), -1),
+      ranks_(static_cast<size_t>(members->num_nodes())),
+      early_(static_cast<size_t>(members->num_nodes())) {
+  for (int rank = members->size() - 1; rank >= 0; --rank) {
+    first_ranks_[static_cast<size_t>(members->node_of(rank))] = rank;
+  }
+  for (const int rank : ranks) {
+    ranks_[static_cast<size_t>(members->node_of(rank))].push_back(rank);
+  }
+}
+
+int LeaderExchange::LeaderOf(int node) const {
+  for (const int rank : ranks_[static_cast<size_t>(node)]) {
+    if (!peers_->IsExcluded(rank)) return rank;
+  }
+  return -1;
+}
+
+std::vector<int> LeaderExchange::MissingNodes(uint64_t sequence) const {
+  std::vector<int> missing;
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    if (node == members_->node() || ranks_[static_cast<size_t>(node)].empty()) continue;
+    if (received(node).load(std::memory_order_acquire) < sequence) missing.push_back(node);
+  }
+  return missing;
+}
+
+Status LeaderExchange::SendContribution(uint64_t sequence) {
+  std::string mine;
+  if (!PackContribution(*memory_, *members_, *peers_, group_, sequence, &mine)) {
+    return Status::Pending();
+  }
+  sent_ = sequence;
+  for (int node = 0; node < members_->num_nodes(); ++node) {
+    const int leader = LeaderOf(node);
+    if (leader < 0 || node == members_->node()) continue;
+    const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, mine);
+    // If that leader has died, the next one asks for it.
+    if (!posted.ok() && !MayMeanLoss(posted)) return posted;
+  }
+  return Status::Ok();
+}
+
+Status LeaderExchange::Exchange(uint64_t sequence) {
+  if (sent_ != sequence) MV_RETURN_IF_NOT_OK(SendContribution(sequence));
+  for (std::string& early : early_) {
+    if (!early.empty()) (void)Accept(std::exchange(early, std::string()), sequence);
+  }
+  Messenger* const messenger = channel_->messenger();
+  messenger->Advance();
+  for (bool got = true; got;) {
+    std::string bytes;
+    const Status taken = messenger->Take(Messenger::kAnyRank, kExchangeTag + group_,
+                                         MaxContributionBytes(*members_), &bytes, &got);
+    if (!taken.ok() && !MayMeanLoss(taken)) return taken;
+    if (!taken.ok() || !got) break;
+    if (!Accept(bytes, sequence)) channel_->ReportInvalid("collective", -1);
+  }
+  const std::vector<int> missing = MissingNodes(sequence);
+  if (missing.empty()) return Status::Ok();
+  const Instant now = Clock::now();
+  if (peers_->AnyExcluded() && now >= asked_ + kAskInterval) {
+    asked_ = now;
+    for (const int node : missing) channel_->RequestContribution(node, group_, sequence);
+  }
+  return Status::Pending();
+}
+
+bool LeaderExchange::Accept(const std::string& bytes, uint64_t sequence) {
+  NodeContribution theirs;
+  if (!UnpackContribution(bytes, *members_, &theirs) || theirs.group != group_ ||
+      theirs.sequence > sequence + 1) {
+    return false;
+  }
+  std::atomic<uint64_t>& last = received(theirs.node);
+  // It may have been sent twice. The slots of an older collective may already hold a newer one.
+  if (theirs.sequence < sequence || theirs.sequence <= last.load()) return true;
+  if (theirs.sequence > last.load() + 1) {
+    early_[static_cast<size_t>(theirs.node)] = bytes;
+    return true;
+  }
+  for (const RankContribution& one : theirs.ranks) {
+    if (!one.takes_part) {
+      const uint64_t unknown[kGroups] = {};
+      peers_->RecordExit(one.rank, one.state, one.data, unknown);
+      continue;
+    }
+    RankSlot::InGroup& in_group = memory_->slot(one.rank).group[group_];
+    in_group.SlotFor(theirs.sequence)
+        .Write(theirs.sequence, one.kind, one.data.data(), one.data.size());
+    in_group.RaiseSequence(theirs.sequence);
+  }
+  last.store(theirs.sequence, std::memory_order_release);
+  return true;
+}
+
+}  // namespace multiverso

@@ -1,0 +1,73 @@
+// LeaderExchange: the part of a collective that goes from node to node.
+//
+// When every member on a node has begun a collective, or is excluded and never will, the slots of
+// the node's control segment hold the node's contribution (NodeContribution). It stays readable
+// until a member begins the next collective but one. At that time all nodes have begun the one
+// between, so they had this contribution: every rank that asks for it gets the same answer.
+//
+// The leader of a node is its first member that is not excluded. It sends the contribution to the
+// leaders of all other nodes, and writes theirs into its control segment; when all are there, the
+// collective is complete on its node. If a leader dies the next member takes over: it sends the
+// contribution again, which is idempotent, and asks the other nodes for theirs, which may have been
+// lost with the old leader. A node that is asked too early answers when its members have begun. So
+// all ranks get the same result, and none waits for a rank that is lost.
+//
+// Each leader sends to all others, so a collective takes one message time, and no node has to
+// forward the contributions of all.
+#ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
+#define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "group/control_channel.h"
+#include "group/node_contribution.h"
+#include "liveness/peer_status.h"
+#include "node/membership.h"
+#include "node/node_memory.h"
+
+namespace multiverso {
+
+// Used by one thread at a time.
+class LeaderExchange {
+ public:
+  // For that group, of these ranks of the session. The others outlive it.
+  LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
+                 const NodeMemory* memory, const PeerStatus* peers, ControlChannel* channel);
+
+  // The leader of that node; -1 if the group has no members there that are not excluded.
+  int LeaderOf(int node) const;
+  int leader() const { return LeaderOf(members_->node()); }
+  // Called by the leader when all members on its node have begun that collective. Ok when the
+  // payloads of all nodes are in the control segment, pending before. Never waits.
+  Status Exchange(uint64_t sequence);
+  // The nodes whose contribution has not come.
+  std::vector<int> MissingNodes(uint64_t sequence) const;
+
+ private:
+  std::atomic<uint64_t>& received(int node) const {
+    return memory_->slot(first_ranks_[static_cast<size_t>(node)]).group[group_].received;
+  }
+  Status SendContribution(uint64_t sequence);
+  // Stores the contribution in `bytes`. False if it is invalid.
+  bool Accept(const std::string& bytes, uint64_t sequence);
+
+  const int group_;
+  const Membership* members_;
+  const NodeMemory* memory_;
+  const PeerStatus* peers_;
+  ControlChannel* channel_;
+  std::vector<int> first_ranks_;         // by node: its first rank
+  std::vector<std::vector<int>> ranks_;  // by node: the members of the group
+  // By node: a contribution that came before the one it follows, which a lost leader received.
+  std::vector<std::string> early_;
+  uint64_t sent_ = 0;  // the collective for which the contribution of this node has been sent
+  Instant asked_{};
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_GROUP_LEADER_EXCHANGE_H_

@@ -1,0 +1,88 @@
+#include "group/node_contribution.h"
+
+#include "base/frame.h"
+
+namespace multiverso {
+namespace {
+
+struct Header {
+  int32_t group;
+  int32_t node;
+  uint64_t sequence;
+};
+
+struct Entry {
+  int32_t rank;
+  uint32_t kind;  // 0 if the rank does not take part
+  uint32_t state;
+  uint32_t bytes;
+};
+
+bool IsMember(const Membership& members, int group, int rank) {
+  return group == 0 || members.is_worker(rank);
+}
+
+}  // namespace
+
+int64_t MaxContributionBytes(const Membership& members) {
+  return FrameBytes<Header>() +
+         members.size() * (static_cast<int64_t>(sizeof(Entry)) + ExchangeSlot::kMaxBytes);
+}
+
+bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
+                      int group, uint64_t sequence, std::string* bytes) {
+  *bytes = MakeFrame(FrameKind::kContribution, Header{group, members.node(), sequence});
+  for (const int rank : members.node_ranks()) {
+    if (!IsMember(members, group, rank)) continue;
+    // This order matters: a rank begins nothing after it has been excluded.
+    const bool is_excluded = peers.IsExcluded(rank);
+    const RankSlot& slot = memory.slot(rank);
+    const RankSlot::InGroup& in_group = slot.group[group];
+    std::string data;
+    Entry entry{rank, 0, slot.state.load(), 0};
+    if (in_group.sequence.load(std::memory_order_acquire) >= sequence) {
+      CollectiveKind kind{};
+      if (!in_group.SlotFor(sequence).ReadIfCurrent(sequence, &kind, &data)) return false;
+      entry.kind = static_cast<uint32_t>(kind);
+    } else {
+      if (!is_excluded) return false;
+      data = entry.state == RankSlot::kLeft ? slot.reason : peers.ExitReason(rank);
+    }
+    entry.bytes = static_cast<uint32_t>(data.size());
+    AppendRaw(entry, bytes);
+    *bytes += data;
+  }
+  return true;
+}
+
+bool UnpackContribution(const std::string& bytes, const Membership& members,
+                        NodeContribution* contribution) {
+  Header header{};
+  FrameReader reader(bytes);
+  if (!reader.ReadHeader(FrameKind::kContribution, &header) || header.group < 0 ||
+      header.group >= kSpanningGroups || header.node < 0 || header.node >= members.num_nodes() ||
+      header.node == members.node()) {
+    return false;
+  }
+  *contribution = NodeContribution{header.node, header.group, header.sequence, {}};
+  for (int rank = 0; rank < members.size(); ++rank) {
+    if (members.node_of(rank) != header.node || !IsMember(members, header.group, rank)) continue;
+    Entry entry{};
+    RankContribution one;
+    if (!reader.Read(&entry) || entry.rank != rank || entry.bytes > ExchangeSlot::kMaxBytes ||
+        !reader.ReadText(entry.bytes, &one.data)) {
+      return false;
+    }
+    one.rank = rank;
+    one.takes_part = entry.kind != 0;
+    one.kind = static_cast<CollectiveKind>(entry.kind);
+    one.state = static_cast<RankSlot::State>(entry.state);
+    if (!one.takes_part && one.state != RankSlot::kLeft && one.state != RankSlot::kDied) {
+      return false;
+    }
+    contribution->ranks.push_back(std::move(one));
+  }
+  return reader.remaining() == 0;
+}
+
+}  // namespace multiverso

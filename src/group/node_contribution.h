@@ -1,0 +1,47 @@
+// NodeContribution: the payloads of the ranks of one node in one collective, as one message between
+// leaders. For a rank that will not take part it says how the rank ended.
+#ifndef MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_
+#define MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "liveness/peer_status.h"
+#include "node/control_segment.h"
+#include "node/membership.h"
+#include "node/node_memory.h"
+
+namespace multiverso {
+
+struct RankContribution {
+  int rank = 0;
+  bool takes_part = false;
+  CollectiveKind kind{};                      // if it takes part
+  RankSlot::State state = RankSlot::kAbsent;  // how it ended, if not
+  std::string data;                           // the payload, or the reason why it ended
+};
+
+struct NodeContribution {
+  int node = 0;
+  int group = 0;
+  uint64_t sequence = 0;
+  std::vector<RankContribution> ranks;  // the members of the group on that node, in order
+};
+
+// The largest contribution of a node of the session.
+int64_t MaxContributionBytes(const Membership& members);
+
+// Packs this node's contribution. False before all members here have begun the collective or are
+// excluded, and again once a member writes the payload of the next but one: no rank can need the
+// older one then. Thread-safe: service threads are asked at any time.
+bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
+                      int group, uint64_t sequence, std::string* bytes);
+
+// False unless it is a complete contribution of another node of the session.
+bool UnpackContribution(const std::string& bytes, const Membership& members,
+                        NodeContribution* contribution);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_

@@ -1,0 +1,87 @@
+#include "group/rank_context.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "memory/presence.h"
+
+namespace multiverso {
+namespace {
+
+std::vector<int> AllRanks(const Membership& members) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < members.size(); ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankContext>> RankContext::Join(
+    Segment control, const Membership& members, std::unique_ptr<Messenger> messenger,
+    std::unique_ptr<PeerConnections> connections) {
+  const int64_t expected =
+      NodeMemory::ControlBytes(members.size()) + NodeMemory::ScratchBytes(members.num_ranks_here());
+  if (control.bytes() < expected) {
+    return Status(Code::kInternal, StrCat("control segment: expected at least ", expected,
+                                          " bytes, received ", control.bytes()));
+  }
+  if (control.fd() >= 0) MV_RETURN_IF_NOT_OK(MarkPresent(control.fd(), members.local_rank()));
+  return std::unique_ptr<RankContext>(
+      new RankContext(std::move(control), members, std::move(messenger), std::move(connections)));
+}
+
+RankContext::RankContext(Segment control, const Membership& members,
+                         std::unique_ptr<Messenger> messenger,
+                         std::unique_ptr<PeerConnections> connections)
+    : members_(members),
+      memory_(std::move(control), &members_),
+      failure_detector_(memory_.control(), &members_),
+      peers_(&memory_, &members_, &failure_detector_),
+      connections_(std::move(connections)),
+      control_channel_(OpenChannel(std::move(messenger))),
+      state_(&members_, &memory_, &peers_, control_channel_.get(), connections_.get()),
+      world_(MakeGroup(0, AllRanks(members))) {
+  std::vector<int> workers;
+  std::vector<int> workers_here;
+  for (const int rank : world_.members()) {
+    if (!members_.is_worker(rank)) continue;
+    workers.push_back(rank);
+    if (members_.is_local(rank)) workers_here.push_back(rank);
+  }
+  if (workers.size() < world_.members().size()) workers_.emplace(MakeGroup(1, workers));
+  node_workers_.emplace(MakeGroup(2, workers_here));
+  memory_.Join();
+}
+
+RankContext::~RankContext() {
+  state_.Leave("left without calling shutdown");
+  if (control_channel_ == nullptr) return;
+  // The receivers of the last messages are polling for them. After an orderly end nothing else is
+  // in flight, and the messenger can be closed.
+  Messenger* const messenger = control_channel_->messenger();
+  const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
+  const bool closed = memory_.own_slot().state.load(std::memory_order_relaxed) == RankSlot::kClosed;
+  // After a rank has died, MPI cannot be shut down cleanly.
+  const bool some_lost = members_.survives_losses() && peers_.AnyExcluded();
+  if (all_sent && closed && !some_lost) messenger->Close();
+}
+
+std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {
+  if (messenger == nullptr) return nullptr;
+  messenger->RefuseIf([this](int other) {
+    // In a session that survives losses, a rank that left gets no more messages either.
+    const uint32_t state = memory_.slot(other).state.load(std::memory_order_relaxed);
+    return state == RankSlot::kDied || (state == RankSlot::kLeft && members_.survives_losses()) ||
+           (connections_ != nullptr && connections_->HasEnded(other));
+  });
+  return std::make_unique<ControlChannel>(std::move(messenger), &members_, &memory_,
+                                          &failure_detector_, &peers_);
+}
+
+Group RankContext::MakeGroup(int index, std::vector<int> ranks) {
+  return Group(index, std::move(ranks), &members_, &memory_, &peers_, &state_,
+               control_channel_.get());
+}
+
+}  // namespace multiverso

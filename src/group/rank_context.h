@@ -1,0 +1,70 @@
+// RankContext: the parts with which one rank takes part in a session. It creates them in order,
+// connects them, and destroys them in reverse; it does nothing else.
+#ifndef MULTIVERSO_GROUP_RANK_CONTEXT_H_
+#define MULTIVERSO_GROUP_RANK_CONTEXT_H_
+
+#include <memory>
+#include <optional>
+
+#include "base/status.h"
+#include "group/control_channel.h"
+#include "group/group.h"
+#include "group/session_state.h"
+#include "liveness/failure_detector.h"
+#include "liveness/peer_connections.h"
+#include "liveness/peer_status.h"
+#include "memory/segment.h"
+#include "node/membership.h"
+#include "node/node_memory.h"
+#include "transport/messenger.h"
+
+namespace multiverso {
+
+// Thread-safe except for the groups.
+class RankContext final {
+ public:
+  // Joins the other ranks of the node in their control segment. A session that spans nodes needs a
+  // messenger; connections are optional there, and null in other sessions.
+  static Result<std::unique_ptr<RankContext>> Join(
+      Segment control, const Membership& members, std::unique_ptr<Messenger> messenger = nullptr,
+      std::unique_ptr<PeerConnections> connections = nullptr);
+  // Leaves the session, unless it was closed.
+  ~RankContext();
+
+  const Membership& members() const { return members_; }
+  const NodeMemory* memory() const { return &memory_; }
+  FailureDetector* failure_detector() { return &failure_detector_; }
+  const PeerStatus* peers() const { return &peers_; }
+  SessionState* state() { return &state_; }
+  // Null in a session of one node.
+  ControlChannel* control_channel() const { return control_channel_.get(); }
+  // Null there, and where the machine offers none.
+  PeerConnections* connections() const { return connections_.get(); }
+
+  // All ranks of the session.
+  Group* world() { return &world_; }
+  // All workers of the session, and those of this node. For workers only.
+  Group* workers() { return workers_.has_value() ? &*workers_ : &world_; }
+  Group* node_workers() { return &*node_workers_; }
+
+ private:
+  RankContext(Segment control, const Membership& members, std::unique_ptr<Messenger> messenger,
+              std::unique_ptr<PeerConnections> connections);
+  std::unique_ptr<ControlChannel> OpenChannel(std::unique_ptr<Messenger> messenger);
+  Group MakeGroup(int index, std::vector<int> ranks);
+
+  const Membership members_;
+  const NodeMemory memory_;
+  FailureDetector failure_detector_;
+  const PeerStatus peers_;
+  const std::unique_ptr<PeerConnections> connections_;
+  const std::unique_ptr<ControlChannel> control_channel_;
+  SessionState state_;
+  Group world_;
+  std::optional<Group> workers_;  // unless every rank is a worker
+  std::optional<Group> node_workers_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_GROUP_RANK_CONTEXT_H_

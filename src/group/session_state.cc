@@ -1,0 +1,104 @@
+#include "group/session_state.h"
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace multiverso {
+
+void SessionState::Abort(const Status& why) {
+  abort_is_known_.store(true, std::memory_order_relaxed);
+  AbortInBackground(why);
+  AnnounceClose();
+}
+
+void SessionState::AbortInBackground(const Status& why) {
+  if (channel_ != nullptr) channel_->SendAbort(why);
+  memory_->RecordAbort(members_->rank(), why);
+}
+
+Status SessionState::CheckNotExcluded() const {
+  if (memory_->own_slot().was_excluded.load(std::memory_order_acquire) == 0) return Status::Ok();
+  return Status(Code::kState,
+                StrCat("the other ranks have excluded rank ", members_->rank(),
+                       ", which sent no heartbeat for more than ",
+                       std::chrono::duration<double>(members_->peer_timeout()).count(),
+                       " s: it cannot take part any more"));
+}
+
+Status SessionState::CheckRunning(bool was_waiting) {
+  const Status excluded = CheckNotExcluded();
+  if (excluded.ok() && !IsAborted()) return Status::Ok();
+  AnnounceClose();
+  MV_RETURN_IF_NOT_OK(excluded);
+  abort_is_known_.store(true, std::memory_order_relaxed);
+  const NodeControl& control = *memory_->control();
+  const auto code = static_cast<Code>(control.abort_code);
+  if (code == Code::kMismatch || (code == Code::kTimeout && was_waiting)) {
+    const Status same(code, control.abort_reason);
+    return control.abort_about < 0 ? same : peers_->About(control.abort_about, same);
+  }
+  const int by = control.aborted_by;
+  return peers_->About(
+      by, Status(Code::kAborted, StrCat("rank ", by, " aborted the session: ", control.abort_reason,
+                                        " (rank ", by, " ", peers_->Facts(by), ")")));
+}
+
+Status SessionState::ReportLost(int rank, const std::string& text) {
+  if (channel_ != nullptr) channel_->SendLosses();
+  if (connections_ != nullptr) connections_->AnnounceLoss(rank);
+  return peers_->About(rank, Status(Code::kPeerLost, text));
+}
+
+Status SessionState::ExcludeSilentRank(int rank, const std::string& waiting_in) {
+  RankSlot& slot = memory_->slot(rank);
+  const Status timeout = peers_->About(
+      rank, Status(Code::kTimeout, StrCat(members_->NameRank(rank), " (process ", slot.pid,
+                                          ") has sent no heartbeat for ", peers_->SilentFor(rank),
+                                          " s while rank ", members_->rank(), " waited for it in ",
+                                          waiting_in, peers_->Trace(rank))));
+  slot.was_excluded.store(1);
+  if (members_->survives_losses()) {
+    peers_->Exclude(rank, "has sent no heartbeat for too long");
+  } else {
+    Abort(timeout);
+  }
+  return timeout;
+}
+
+void SessionState::RecordDeath(int rank, const std::string& how, int after) {
+  if (memory_->slot(rank).state.load(std::memory_order_acquire) != RankSlot::kAbsent) return;
+  std::string reason = how;
+  if (after >= 0 && after < members_->size() && after != rank) {
+    const std::string before = peers_->ExitReason(after);
+    reason +=
+        StrCat(", after ", members_->NameRank(after), " ", before.empty() ? "was lost" : before);
+  }
+  const uint64_t unknown[kGroups] = {};
+  peers_->RecordExit(rank, RankSlot::kDied, reason, unknown);
+  channel_->SendDeath(rank, reason);
+}
+
+void SessionState::Leave(const std::string& reason) {
+  RankSlot& mine = memory_->own_slot();
+  if (mine.state.load(std::memory_order_relaxed) != RankSlot::kAlive) return;
+  if (is_leaving_.exchange(true)) return;  // another thread writes the reason
+  memory_->control()->some_lost.store(1);
+  CopyText(mine.reason, reason);
+  if (members_->survives_losses() && members_->num_ranks_here() > 1) {
+    LogWarning(StrCat(members_->NameRank(members_->rank()), " left (", mine.reason,
+                      "); the others continue without it"));
+  }
+  mine.state.store(RankSlot::kLeft, std::memory_order_release);
+  if (channel_ == nullptr) return;
+  channel_->SendExit(members_->rank(), RankSlot::kLeft, reason);
+  // This is quick, since the receivers are polling. If they have ended too, nothing is lost.
+  channel_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));
+  AnnounceClose();
+}
+
+void SessionState::Close() {
+  memory_->own_slot().state.store(RankSlot::kClosed, std::memory_order_release);
+  AnnounceClose();
+}
+
+}  // namespace multiverso

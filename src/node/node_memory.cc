@@ -1,0 +1,92 @@
+#include "node/node_memory.h"
+
+#include <chrono>
+#include <utility>
+
+#include "base/checked.h"
+#include "base/process.h"
+#include "base/text.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+}  // namespace
+
+int64_t NodeMemory::ControlBytes(int ranks) {
+  return RoundUp(NodeControl::BytesFor(ranks), kHugePage);
+}
+
+int64_t NodeMemory::ScratchBytes(int ranks) { return ranks * 2 * kScratchAreaBytes; }
+
+NodeMemory::NodeMemory(Segment segment, const Membership* members)
+    : segment_(std::move(segment)),
+      members_(members),
+      control_(reinterpret_cast<NodeControl*>(segment_.data())),
+      // All cores of the machine count, also where this rank is bound to one.
+      spin_policy_(members->num_ranks_here() > OnlineCores() ? kSharedCore : kOwnCore) {}
+
+void NodeMemory::Join() const {
+  RankSlot& mine = own_slot();
+  mine.rank = members_->rank();
+  mine.pid = ProcessId();
+  mine.worker_id = members_->worker_id();
+  if (members_->local_rank() == 0) {
+    control_->bytes_of_slot = sizeof(RankSlot);
+    control_->bytes_of_recorder = sizeof(FlightRecorder);
+    CopyText(control_->version, members_->version());
+    control_->ranks = members_->size();
+    control_->nodes = members_->num_nodes();
+    control_->node = members_->node();
+    control_->mode = members_->mode();
+    control_->survives_losses = members_->survives_losses() ? 1 : 0;
+    control_->started = std::chrono::duration_cast<std::chrono::seconds>(
+                            std::chrono::system_clock::now().time_since_epoch())
+                            .count();
+    control_->magic.store(NodeControl::kMagic, std::memory_order_release);
+  }
+  mine.state.store(RankSlot::kAlive, std::memory_order_release);
+}
+
+char* NodeMemory::scratch(int local_rank, int area) const {
+  return segment_.data() + ControlBytes(num_ranks()) + (local_rank * 2 + area) * kScratchAreaBytes;
+}
+
+void NodeMemory::RecordAbort(int by, const Status& why) const {
+  uint32_t expected = NodeControl::kNone;
+  if (!control_->abort.compare_exchange_strong(expected, NodeControl::kWriting)) return;
+  control_->aborted_by = by;
+  control_->abort_code = static_cast<int32_t>(why.code());
+  control_->abort_about = why.peer() == nullptr ? -1 : why.peer()->rank;
+  CopyText(control_->abort_reason, why.text());
+  control_->abort.store(NodeControl::kSet, std::memory_order_release);
+}
+
+void NodeMemory::RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
+                             int64_t columns) const {
+  if (table >= FlightRecorder::kTables) return;
+  TableLabel& label = control_->labels[table];
+  label.is_set.store(0);
+  CopyText(label.name, name);
+  label.dtype = dtype;
+  label.num_row = rows;
+  label.num_col = columns;
+  label.is_set.store(1, std::memory_order_release);
+}
+
+void NodeMemory::RecordCheckpoint(const std::string& path) const {
+  CopyText(control_->checkpoint, path);
+  control_->has_checkpoint.store(1, std::memory_order_release);
+}
+
+void NodeMemory::WakeLeader() const {
+  if (!members_->spans_nodes()) return;
+  // The word changes even if no thread sleeps: the service thread may be about to sleep.
+  control_->bell.fetch_add(1, std::memory_order_seq_cst);
+  if (control_->bell_sleepers.load(std::memory_order_seq_cst) != 0) {
+    WakeWord(&control_->bell, kWakeAll);
+  }
+}
+
+}  // namespace multiverso

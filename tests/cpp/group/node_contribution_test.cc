@@ -1,0 +1,168 @@
+#include "group/node_contribution.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "support/limits.h"
+#include "support/rank_contexts.h"
+#include "support/spanning_members.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::RankContexts;
+using testing::SpanningMembers;
+using testing::Surviving;
+using testing::WithoutWaiting;
+
+constexpr size_t kBytes = ExchangeSlot::kMaxBytes;
+
+// The payload of the only rank: bytes of one value, which differs from that of the next 250.
+std::string PayloadOf(uint64_t sequence) {
+  return std::string(kBytes, static_cast<char>(sequence % 251));
+}
+
+void Barrier(uint64_t sequence, RankContext* rank) {
+  const std::string payload = PayloadOf(sequence);
+  rank->world()->BeginAllgather(CollectiveKind::kBarrier, payload.data(),
+                                static_cast<int64_t>(payload.size()));
+  ASSERT_TRUE(rank->world()->Wait(WithoutWaiting()).ok());
+}
+
+bool Pack(const RankContext& rank, uint64_t sequence, std::string* bytes) {
+  return PackContribution(*rank.memory(), rank.members(), *rank.peers(), /*group=*/0, sequence,
+                          bytes);
+}
+
+bool IsKnown(const RankContext& rank, uint64_t sequence) {
+  std::string bytes;
+  return Pack(rank, sequence, &bytes);
+}
+
+TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
+  const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
+  const RankContext& rank = *ranks[0];
+  EXPECT_FALSE(IsKnown(rank, 1));
+  Barrier(1, ranks[0]);
+  EXPECT_TRUE(IsKnown(rank, 1));
+  Barrier(2, ranks[0]);
+  EXPECT_TRUE(IsKnown(rank, 1));
+  EXPECT_TRUE(IsKnown(rank, 2));
+  EXPECT_FALSE(IsKnown(rank, 3));
+  Barrier(3, ranks[0]);
+  EXPECT_FALSE(IsKnown(rank, 1));
+  EXPECT_TRUE(IsKnown(rank, 2));
+  EXPECT_TRUE(IsKnown(rank, 3));
+}
+
+TEST(PackContribution, RefusesAPayloadThatIsBeingOverwritten) {
+  const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
+  Barrier(1, ranks[0]);
+  Barrier(2, ranks[0]);
+  // The first step of a rank that begins the third.
+  ranks[0]->memory()->slot(0).group[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
+  EXPECT_FALSE(IsKnown(*ranks[0], 1));
+  EXPECT_TRUE(IsKnown(*ranks[0], 2));
+}
+
+TEST(PackContribution, IsConsistentWhileTheRankContinues) {
+  constexpr uint64_t kCollectives = 100'000;
+  const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
+  const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).group[0].sequence;
+  std::thread writer([&] {
+    for (uint64_t number = 1; number <= kCollectives; ++number) Barrier(number, ranks[0]);
+  });
+  uint64_t packed = 0;
+  uint64_t wrong = 0;
+  for (uint64_t last = 0; last < kCollectives;) {
+    last = sequence.load(std::memory_order_acquire);
+    for (uint64_t number = last < 2 ? 1 : last - 1; number <= last; ++number) {
+      std::string bytes;
+      if (!Pack(*ranks[0], number, &bytes)) continue;
+      ++packed;
+      // The payload follows the headers.
+      if (bytes.size() < kBytes || bytes.substr(bytes.size() - kBytes) != PayloadOf(number)) {
+        ++wrong;
+      }
+    }
+  }
+  writer.join();
+  // The last two are always known.
+  EXPECT_GE(packed, 2U);
+  EXPECT_EQ(wrong, 0U);
+}
+
+// The contribution of node 1, of ranks 1 and 2, to collective 7 of the world.
+class FromNode1 : public ::testing::Test {
+ protected:
+  FromNode1() : segment_(std::move(Segment::CreatePrivate(int64_t{4} << 20).value())) {
+    const Membership theirs = SpanningMembers({1, 2}, 1);
+    const NodeMemory memory(std::move(segment_), &theirs);
+    const FailureDetector failure_detector(memory.control(), &theirs);
+    const PeerStatus peers(&memory, &theirs, &failure_detector);
+    const std::string payloads[] = {"", std::string(512, 'a')};
+    for (const int rank : {1, 2}) {
+      RankSlot::InGroup& in_group = memory.slot(rank).group[0];
+      const std::string& payload = payloads[rank - 1];
+      in_group.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
+      in_group.sequence.store(7);
+    }
+    EXPECT_TRUE(PackContribution(memory, theirs, peers, /*group=*/0, 7, &bytes_));
+  }
+
+  Segment segment_;
+  std::string bytes_;
+  Membership mine_ = SpanningMembers({1, 2}, 0);
+  NodeContribution contribution_;
+};
+
+TEST_F(FromNode1, IsUnpackedAsItWasPacked) {
+  ASSERT_TRUE(UnpackContribution(bytes_, mine_, &contribution_));
+  EXPECT_EQ(contribution_.node, 1);
+  EXPECT_EQ(contribution_.group, 0);
+  EXPECT_EQ(contribution_.sequence, 7U);
+  ASSERT_EQ(contribution_.ranks.size(), 2U);
+  EXPECT_EQ(contribution_.ranks[0].rank, 1);
+  EXPECT_EQ(contribution_.ranks[0].data, "");
+  EXPECT_EQ(contribution_.ranks[1].kind, CollectiveKind::kCreateTable);
+  EXPECT_EQ(contribution_.ranks[1].data, std::string(512, 'a'));
+}
+
+TEST_F(FromNode1, IsRefusedUnlessItHasTheRanksOfAnotherNode) {
+  for (const auto& sizes : {std::vector<int>{1, 1}, {1, 3}, {2, 1}, {3}}) {
+    EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers(sizes, 0), &contribution_));
+  }
+  EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers({1, 2}, 1), &contribution_));
+}
+
+TEST_F(FromNode1, IsRefusedIfAPayloadIsTooLong) {
+  const uint32_t bytes = 513;
+  std::memcpy(&bytes_[bytes_.size() - 512 - sizeof(bytes)], &bytes, sizeof(bytes));
+  EXPECT_FALSE(UnpackContribution(bytes_ + "b", mine_, &contribution_));
+}
+
+TEST_F(FromNode1, IsNeverReadBeyondItsEnd) {
+  for (size_t length = 0; length < bytes_.size(); ++length) {
+    EXPECT_FALSE(UnpackContribution(bytes_.substr(0, length), mine_, &contribution_));
+  }
+  EXPECT_FALSE(UnpackContribution(bytes_ + "c", mine_, &contribution_));
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    std::string damaged = bytes_;
+    for (size_t c = 0; c <= random() % 4; ++c) {
+      damaged[random() % damaged.size()] = static_cast<char>(random());
+    }
+    if (!UnpackContribution(damaged, mine_, &contribution_)) continue;
+    ASSERT_EQ(contribution_.ranks.size(), 2U);
+    for (const auto& one : contribution_.ranks) ASSERT_LE(one.data.size(), 512U);
+  }
+}
+
+}  // namespace
+}  // namespace multiverso

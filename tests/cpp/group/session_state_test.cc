@@ -1,0 +1,189 @@
+#include "group/session_state.h"
+
+#include <gtest/gtest.h>
+
+#include "support/limits.h"
+#include "support/processes.h"
+#include "support/rank_contexts.h"
+#include "support/threads.h"
+
+namespace multiverso {
+namespace {
+
+using testing::AllOf;
+using testing::Child;
+using testing::Eventually;
+using testing::OnThreads;
+using testing::Patiently;
+using testing::RankContexts;
+using testing::Shortly;
+using testing::SleepForGood;
+using testing::WithoutWaiting;
+
+uint32_t StateOf(const RankContexts& ranks, int rank) {
+  return ranks[0]->memory()->slot(rank).state.load();
+}
+
+// Rank 1 of two in a process of its own, which may begin the first collective.
+class RankOne : public ::testing::Test {
+ protected:
+  Child Start(bool begins = false) {
+    Child child([this, begins] {
+      const auto group = ranks_.Join(1);
+      if (begins) group->world()->BeginAllgather(CollectiveKind::kBarrier);
+      return SleepForGood();
+    });
+    EXPECT_TRUE(Eventually([&] {
+      return StateOf(ranks_, 1) == RankSlot::kAlive &&
+             (!begins || ranks_[0]->memory()->slot(1).group[0].sequence.load() == 1);
+    }));
+    return child;
+  }
+
+  RankContexts ranks_{AllOf(2), /*outside=*/1};
+};
+
+TEST_F(RankOne, EndsTheWaitWithItsNameWhenKilled) {
+  Child child = Start();
+  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_TRUE(ranks_[0]->world()->Wait(WithoutWaiting()).pending());
+  const std::string died = StrCat("(process ", child.pid(), ") died");
+  ASSERT_EQ(child.Kill(), -1);
+  const Status status = ranks_[0]->world()->Wait(Patiently());
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_NE(status.text().find("rank 1 " + died), std::string::npos) << status.text();
+}
+
+TEST_F(RankOne, WakesSleepingRanksWhenKilled) {
+  Child child = Start();
+  OnThreads(2, [&](int me) {
+    if (me == 0) {
+      ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+      EXPECT_EQ(ranks_[0]->world()->Wait(Patiently()).code(), Code::kPeerLost);
+    } else {
+      EXPECT_TRUE(
+          Eventually([&] { return ranks_[0]->memory()->slot(0).group[0].sequence.load() == 1; }));
+      EXPECT_EQ(child.Kill(), -1);
+    }
+  });
+}
+
+TEST_F(RankOne, StillTakesPartWhenKilledAfterItBegan) {
+  Child child = Start(/*begins=*/true);
+  ASSERT_EQ(child.Kill(), -1);
+  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_TRUE(ranks_[0]->world()->Wait(WithoutWaiting()).ok());
+  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  EXPECT_EQ(ranks_[0]->world()->Wait(Patiently()).code(), Code::kPeerLost);
+}
+
+TEST_F(RankOne, IsLateAndNotLostWhenSuspended) {
+  Child child = Start();
+  ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
+  ranks_[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
+  const Status status = ranks_[0]->world()->Wait(Shortly());
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.text().find("for rank 1"), std::string::npos) << status.text();
+}
+
+TEST(RankContext, NumbersRanksAsTheSessionDoes) {
+  const RankContexts ranks(AllOf(3));
+  EXPECT_EQ(ranks[2]->members().rank(), 2);
+  EXPECT_EQ(ranks[2]->members().local_rank(), 2);
+  EXPECT_EQ(ranks[2]->members().num_ranks_here(), 3);
+  EXPECT_EQ(ranks[1]->memory()->slot(2).pid, getpid());
+}
+
+TEST(RankContext, RefusesAControlSegmentThatIsTooSmall) {
+  Result<Segment> small = Segment::CreateShared(100);
+  ASSERT_TRUE(small.ok());
+  const auto group = RankContext::Join(std::move(small.value()), testing::MembersOf(AllOf(2), 0));
+  EXPECT_EQ(group.status().code(), Code::kInternal);
+}
+
+TEST(RankContext, LeavesWhenItEndsWithoutHavingClosed) {
+  RankContexts ranks(AllOf(3));
+  ranks.Drop(1);
+  EXPECT_EQ(ranks[0]->peers()->ExitReason(1), "left (left without calling shutdown)");
+  ranks[2]->state()->Close();
+  ranks.Drop(2);
+  EXPECT_EQ(StateOf(ranks, 2), RankSlot::kClosed);
+}
+
+TEST(RankContext, KeepsTheFirstReasonForLeaving) {
+  const RankContexts ranks(AllOf(2));
+  OnThreads(3, [&](int me) { ranks[1]->state()->Leave(StrCat("reason ", me)); });
+  const std::string why = ranks[0]->peers()->ExitReason(1);
+  ranks[1]->state()->Leave("another");
+  EXPECT_EQ(ranks[0]->peers()->ExitReason(1), why);
+  EXPECT_EQ(why.find("left (reason "), 0U) << why;
+}
+
+TEST(RankContext, CutsReasonsThatAreTooLong) {
+  const RankContexts ranks(AllOf(2));
+  ranks[1]->state()->Leave(std::string(10000, 'x'));
+  EXPECT_EQ(ranks[0]->peers()->ExitReason(1).size(),
+            std::string("left ()").size() + sizeof(RankSlot::reason) - 1);
+  ranks[1]->state()->Abort(Status(Code::kAborted, std::string(10000, 'y')));
+  EXPECT_LT(ranks[0]->state()->CheckRunning(true).text().size(), 1000U);
+}
+
+TEST(RankContext, AbortsOnceWithTheFirstReason) {
+  const RankContexts ranks(AllOf(4));
+  EXPECT_TRUE(ranks[0]->state()->CheckRunning(true).ok());
+  EXPECT_FALSE(ranks[0]->state()->IsAbortKnown());
+  OnThreads(3,
+            [&](int me) { ranks[me]->state()->Abort(Status(Code::kAborted, StrCat("by ", me))); });
+  EXPECT_TRUE(ranks[3]->state()->IsAborted());
+  EXPECT_FALSE(ranks[3]->state()->IsAbortKnown());
+  const Status status = ranks[3]->state()->CheckRunning(true);
+  EXPECT_EQ(status.code(), Code::kAborted);
+  const auto by = static_cast<size_t>(ranks[0]->memory()->control()->aborted_by);
+  EXPECT_EQ(status.text().find(StrCat("rank ", by, " aborted the session: by ", by)), 0U);
+  EXPECT_TRUE(ranks[3]->state()->IsAbortKnown());
+}
+
+TEST(RankContext, DescribesTheRankThatAborted) {
+  const RankContexts ranks(AllOf(2));
+  for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
+  ranks[0]->memory()->RecordTable(3, "weights", /*dtype=*/0, /*rows=*/5, /*columns=*/1);
+  ranks[0]->memory()->recorder()->Begin(CallKind::kGet, /*table=*/3, /*bytes=*/20);
+  ranks[1]->memory()->recorder()->Begin(CallKind::kBarrier, /*table=*/-1, /*bytes=*/0);
+  ranks[1]->memory()->RecordCheckpoint("/saved/1");
+  ranks[1]->state()->Abort(Status(Code::kAborted, "no reason"));
+  const Status status = ranks[0]->state()->CheckRunning(true);
+  ASSERT_NE(status.peer(), nullptr);
+  EXPECT_EQ(status.peer()->rank, 1);
+  EXPECT_EQ(status.peer()->host, ranks[0]->members().host_of(1));
+  EXPECT_EQ(status.peer()->table, "weights");
+  EXPECT_EQ(status.peer()->last_call.find("barrier"), 0U) << status.peer()->last_call;
+  EXPECT_GT(status.peer()->silent_for, 0);
+  EXPECT_EQ(status.peer()->checkpoint, "/saved/1");
+  for (const char* const text :
+       {"rank 1 aborted the session: no reason (rank 1 on ", "; its last call: barrier",
+        "; last heard of ", "; last checkpoint: /saved/1)"}) {
+    EXPECT_NE(status.text().find(text), std::string::npos) << status.text();
+  }
+}
+
+TEST(RankContext, NamesTheLateRankToRanksThatWaitedForItToo) {
+  const RankContexts ranks(AllOf(3));
+  const Status timeout(Code::kTimeout, "waited for rank 2");
+  ranks[0]->state()->Abort(ranks[0]->peers()->About(2, timeout));
+  const Status waiting = ranks[1]->state()->CheckRunning(/*was_waiting=*/true);
+  EXPECT_EQ(waiting.text(), timeout.text());
+  ASSERT_NE(waiting.peer(), nullptr);
+  EXPECT_EQ(waiting.peer()->rank, 2);
+  const Status late = ranks[2]->state()->CheckRunning(/*was_waiting=*/false);
+  ASSERT_NE(late.peer(), nullptr);
+  EXPECT_EQ(late.peer()->rank, 0);
+}
+
+TEST(RankContext, KeepsAnErrorThatConcernsNoRank) {
+  const RankContexts ranks(AllOf(2));
+  ranks[1]->state()->Abort(Status(Code::kMismatch, "two calls"));
+  EXPECT_EQ(ranks[0]->state()->CheckRunning(true).peer(), nullptr);
+}
+
+}  // namespace
+}  // namespace multiverso
