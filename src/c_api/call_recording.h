@@ -2,6 +2,7 @@
 #ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -36,6 +37,15 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return log->Begin(CallOf(kind), table.id(), bytes);
 }
 
+// The slice of a collective call. Without other ranks and files there is nothing to wait for.
+inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
+  const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
+                          call == CallKind::kLoad ||
+                          (call == CallKind::kClose && entry.session->IsSaving());
+  return uses_files || entry.session->members().size() > 1 ? entry.slice
+                                                           : std::chrono::milliseconds(0);
+}
+
 // Runs `body`, a collective call of the session, with RunCall and records it.
 inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
                             std::function<Status(SessionEntry*, Interrupt*)> body) {
@@ -44,8 +54,8 @@ inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
   if (!together.ok()) return together.status();
   SessionEntry* const entry = together.value()->use.get();
   FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
-  return RunCall(entry->slice, [held = together.value(), entry, record,
-                                body = std::move(body)](Interrupt* interrupt) {
+  return RunCall(SliceOf(*entry, call), [held = together.value(), entry, record,
+                                         body = std::move(body)](Interrupt* interrupt) {
     const Status status = body(entry, interrupt);
     record->End(status.code());
     return status;

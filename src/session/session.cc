@@ -90,8 +90,7 @@ Instant Session::NextDiskDeadline() {
 
 Status Session::Close(Interrupt* interrupt) {
   const bool was_over = group_->state()->IsAbortKnown();
-  const WaitLimit limit =
-      LimitOf(checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline(), interrupt);
+  const WaitLimit limit = LimitOf(IsSaving() ? NextDiskDeadline() : NextDeadline(), interrupt);
   bool save_failed = false;
   const Status status = SettleAll(&save_failed, limit);
   if (status.ok() || save_failed) {

@@ -64,6 +64,8 @@ class Session {
   // failure.
   Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   Status SaveWait(Interrupt* interrupt = nullptr);
+  // Whether a save is in progress in the background.
+  bool IsSaving() const { return checkpointing_.job != nullptr; }
   // Returns the checkpoint's step; -1 without a checkpoint.
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   // The session cannot be used afterwards, whatever the result.

@@ -344,7 +344,8 @@ TEST(Loading, RefusesTablesThatDifferFromTheSavedOnes) {
     auto array = Create(session, ArrayOf(kRows));
     Status status = Load(session, To(folder.path()));
     EXPECT_EQ(status.code(), Code::kMismatch);
-    EXPECT_TRUE(Contains(status, "it has a table 'table 1'")) << status.text();
+    EXPECT_TRUE(Contains(status, "table 'table 1' is in the checkpoint but not in this session"))
+        << status.text();
     // A single table can be loaded.
     CheckpointRequest request = To(folder.path());
     request.table = array.value()->id();

@@ -117,7 +117,9 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
     const auto after = [&] {
       if (rank == 1) has_joined.store(true);
       // The other rank must have been interrupted before this one joins.
-      if (rank == 0) EXPECT_TRUE(testing::Eventually([&] { return is_interrupted.load(); }));
+      if (rank == 0) {
+        EXPECT_TRUE(testing::Eventually([&] { return is_interrupted.load(); }));
+      }
     };
     const Status status =
         OpenSession(OptionsOf(Role::kAll), std::make_unique<WatchedTransport>(hub, rank, after),
