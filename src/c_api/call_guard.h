@@ -1,22 +1,22 @@
-// CallGuard: what keeps two threads of a rank from calls that only one of them may make at a time.
+// CallGuard: keeps two threads of a rank from making calls that only one may make at a time.
 //
-// Collective calls must be made in the same order on every rank, and two threads that make them at
-// once have no order: the second gets an error. The same holds for the rounds of a table.
+// Collective calls must be made in the same order on every rank. Two threads that make them at the
+// same time have no order, so the second gets an error. The same holds for the rounds of a table.
 #ifndef MULTIVERSO_C_API_CALL_GUARD_H_
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
 #include <atomic>
-#include <string>
 #include <utility>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace multiverso::c_api {
 
-// Holds a flag from its making to its end, unless another thread does.
+// Holds a flag for its lifetime, unless another thread holds it.
 class CallGuard {
  public:
-  // Null: the call needs no turn.
+  // A null flag allows every call.
   explicit CallGuard(std::atomic<bool>* flag)
       : flag_(flag), is_denied_(flag != nullptr && flag->exchange(true)) {}
   ~CallGuard() {
@@ -28,14 +28,14 @@ class CallGuard {
   CallGuard& operator=(const CallGuard&) = delete;
   CallGuard& operator=(CallGuard&&) = delete;
 
-  // StateError if it is another thread's. `on` is "session" or "table".
-  Status Check(const std::string& on) const {
+  // StateError if another thread holds the flag. `on` is "session" or "table".
+  Status Check(const char* on) const {
     if (!is_denied_) return Status::Ok();
-    return Status(Code::kState, "another thread is in a call on this " + on +
-                                    " that all ranks make together: one thread at a time makes "
-                                    "those");
+    return Status(Code::kState, StrCat("another thread is in a call on this ", on,
+                                       " that all ranks make together: only one thread at a time "
+                                       "may make such calls"));
   }
-  // Nobody gets a turn any more.
+  // Keeps the flag for good, so that no further call is allowed.
   void Keep() { flag_ = nullptr; }
 
  private:

@@ -67,7 +67,7 @@ inline RobustLock* FirstLockOf(MV_Table table) {
   const TableSpec& spec = use->table->spec();
   ShardStorage storage =
       ShardStorage::Plan(StripeLayout(spec.num_row, spec.num_col * 4), 0).value();
-  storage.Attach(use->table->segment()->data());
+  storage.Attach(use->table->here()->segment()->data());
   return storage.lock(0);
 }
 
