@@ -1,14 +1,14 @@
 @echo off
-rem Builds Multiverso.dll with CMake and the C++ compiler of Visual Studio 2019 or newer, in a command
-rem prompt that knows them ("x64 Native Tools Command Prompt"). CMake comes with Visual Studio.
+rem Builds Multiverso.dll with CMake and the compiler of Visual Studio 2019 or newer. Run it in an "x64
+rem Native Tools Command Prompt", which has both on its PATH.
 rem
-rem   build_dll.bat [FOLDER]     what is built goes to FOLDER, which is build\windows by default
+rem   build_dll.bat [FOLDER]     builds in FOLDER; the default is build\windows
 setlocal
 set "folder=%~1"
 if "%folder%"=="" set "folder=%~dp0build\windows"
 where cmake >nul 2>nul
 if errorlevel 1 (
-  echo expected cmake on the PATH, found none: start an "x64 Native Tools Command Prompt" 1>&2
+  echo expected cmake on the PATH, found none: use an "x64 Native Tools Command Prompt" 1>&2
   exit /b 1
 )
 cmake -S "%~dp0." -B "%folder%" -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=Release

@@ -1,4 +1,4 @@
-"""The bars: what Multiverso holds itself to, and whether this run reached it."""
+"""The bars: the speeds that Multiverso must reach, and the verdicts on a run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bar:
-    """A ratio to be reached.
+    """A required speed relative to a reference.
 
     Attributes
     ----------
     operation, size : str, int
-        The case it is about; a size of 0 stands for the only one of its operation.
+        The case; a size of 0 means the only case of its operation.
     reference : str
-        The series it is measured against. "C threads" stands for as many as there are workers.
+        Name of the reference series.
     ranks : int
-        The number of workers it is about.
+        Number of workers.
     speed : float
-        How many times as fast as the reference Multiverso must be at least.
+        Lowest accepted speed, as a multiple of the reference.
     """
 
     operation: str
@@ -33,15 +33,15 @@ class Bar:
 
     @property
     def text(self) -> str:
-        """What is asked, in words."""
-        who = "one worker" if self.ranks == 1 else f"{self.ranks} workers at once"
-        what = f"{self.operation} of {self.size:,}" if self.size else self.operation
-        return f"{what}, {who}, against {self.reference}"
+        """The case and the reference, in words."""
+        workers = "one worker" if self.ranks == 1 else f"{self.ranks} workers at once"
+        operation = f"{self.operation} of {self.size:,}" if self.size else self.operation
+        return f"{operation}, {workers}, against {self.reference}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A bar, the speed that was measured for it, and the bounds within which that is."""
+    """A bar, the measured speed and its confidence interval."""
 
     bar: Bar
     speed: float
@@ -49,14 +49,14 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether the bar was reached."""
+        """Whether the speed reaches the bar."""
         return self.speed >= self.bar.speed
 
 
 BARS = (
     Bar("get", 10_000_000, "np.copyto", 1, 0.85),
     Bar("add", 10_000_000, "np.add", 1, 0.85),
-    # At most four times the time of a bare memcpy, called from Python like the others.
+    # At most four times the time of a memcpy that Python calls.
     Bar("get", 1_000, "memcpy", 1, 0.25),
     Bar("add", 1_000, "memcpy", 1, 0.25),
     Bar("add_get", 1_000_000, "MPI Get_accumulate", 1, 1.0),
@@ -68,8 +68,7 @@ BARS = (
     Bar("add", 10_000_000, "4 C threads", 4, 0.8),
 )
 
-
-#: A round of sync mode and aggregate beside the allreduces of the same run.
+#: A round of sync mode, and aggregate, against the allreduces of the same run.
 SYNC_BARS = tuple(
     Bar(operation, size, reference, ranks, speed)
     for operation in ("round", "aggregate")
@@ -78,7 +77,7 @@ SYNC_BARS = tuple(
     for ranks in (2, 4)
 )
 
-#: Training with Keras: at most 1.02 times the time of a step, two workers, and updates.
+#: Training with Keras: a step of one worker, steps of two workers, and an update.
 LEARN_BARS = (
     Bar("training step", 0, "plain Keras", 1, 1 / 1.02),
     Bar("training step", 0, "one worker", 2, 1.8),
@@ -87,16 +86,16 @@ LEARN_BARS = (
 
 
 def judge(cases: list[Case], ranks: int, bars: tuple[Bar, ...] = BARS) -> list[Verdict]:
-    """Return a verdict on every bar for this number of ranks that was measured.
+    """Return a verdict on every bar that applies to the measured cases.
 
     Parameters
     ----------
     cases : list of Case
-        What was measured.
+        The measurements.
     ranks : int
-        With how many workers.
+        Number of workers.
     bars : tuple of Bar, optional
-        Which bars.
+        The bars to judge.
     """
     verdicts = []
     for bar in bars:

@@ -1,10 +1,10 @@
-/* What plain C threads reach on the operations of a table: the limit of the machine that workers,
- * which are processes, are measured against.
+/* Plain C threads that do the operations of a table: the limit of the machine, against which
+ * workers, which are processes, are measured.
  *
- * All threads work on one table, as all workers do, and each has its own delta and out. There are
- * no locks: concurrent adds may lose updates here, which makes this a limit and no competitor.
- * Thread t of n begins at the t-th n-th of the table and wraps around, because threads that walk
- * the same addresses in step pass every cache line back and forth and are slower than need be.
+ * All threads share one table, as workers do, and each has its own delta and out. There are no
+ * locks, so concurrent adds may lose updates: this is a limit, not a competitor. Thread t of n
+ * starts at t/n of the table and wraps around, because threads that walk the same addresses in step
+ * would slow each other down by moving every cache line between their cores.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -19,9 +19,9 @@ enum { OP_GET = 0, OP_ADD = 1, OP_ADD_GET = 2, OP_GET_ROWS = 3, OP_ADD_ROWS = 4 
 typedef struct Job {
   int32_t op;
   int32_t num_threads;
-  int64_t calls;          /* of the operation, by each thread */
+  int64_t calls;          /* operations of each thread */
   float* table;
-  int64_t count;          /* elements of the table; of one row for the row operations */
+  int64_t count;          /* elements of the table, or of a row for row operations */
   const float* const* deltas; /* one per thread */
   float* const* outs;         /* one per thread */
   const int64_t* const* ids;  /* num_sets per thread, one after the other */
@@ -67,7 +67,7 @@ static void rows(const Job* job, int32_t thread, int64_t call) {
   const int64_t* ids = job->ids[thread * job->num_sets + call % job->num_sets];
   const int64_t width = job->count;
   for (int64_t i = 0; i < job->num_ids; ++i) {
-    /* Ahead of the walk, for rows are too short for the hardware to guess the next one. */
+    /* Rows are too short for the hardware to predict the next one. */
     if (i + 8 < job->num_ids) {
       const char* next = (const char*)(job->table + ids[i + 8] * width);
       for (int64_t line = 0; line < width * 4; line += 64) __builtin_prefetch(next + line, 1);
@@ -86,7 +86,7 @@ static void* work(void* argument) {
   Job* job = worker->job;
   cpu_set_t all;
   memset(&all, 0xff, sizeof all);
-  /* A launcher may have bound this rank to one core: the threads are to have them all. */
+  /* A launcher may have bound this rank to one core, but the threads need all cores. */
   pthread_setaffinity_np(pthread_self(), sizeof all, &all);
   const int64_t cut = job->count / job->num_threads * worker->index / 16 * 16;
   pthread_barrier_wait(&job->start);
@@ -104,7 +104,7 @@ static void* work(void* argument) {
 }
 
 /* Runs the job. `span` receives the monotonic times, in seconds, of the first thread's begin and
- * the last one's end. Returns 0, or -1 if the threads could not be had. */
+ * the last thread's end. Returns 0, or -1 if the threads could not be created. */
 int32_t c_threads_run(int32_t op, int32_t num_threads, int64_t calls, float* table, int64_t count,
                       const float* const* deltas, float* const* outs, const int64_t* const* ids,
                       int64_t num_sets, int64_t num_ids, double* span) {
@@ -119,7 +119,7 @@ int32_t c_threads_run(int32_t op, int32_t num_threads, int64_t calls, float* tab
   for (int32_t i = 0; i < num_threads; ++i) {
     workers[i].job = &job;
     workers[i].index = i;
-    /* Those already started would wait at the barrier for ever: there is no way on from here. */
+    /* The threads started so far would wait at the barrier forever. */
     if (pthread_create(&threads[i], NULL, work, &workers[i]) != 0) abort();
   }
   for (int32_t i = 0; i < num_threads; ++i) {

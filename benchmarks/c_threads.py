@@ -1,4 +1,4 @@
-"""Plain C threads on the operations of a table: the limit of the machine."""
+"""Plain C threads that do the operations of a table: the limit of the machine."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ _FLAGS = (["-O3", "-march=native"], ["-O3"])
 
 
 def compile_helper() -> ctypes.CDLL | None:
-    """Compile and load the C helper, or return None where there is no C compiler."""
+    """Compile and load the C helper; return None without a C compiler."""
     library = compile_source(_SOURCE)
     return None if library is None else _declare(library)
 
 
 def compile_source(source: Path) -> ctypes.CDLL | None:
-    """Compile and load one C file, or return None where there is no C compiler.
+    """Compile and load a C file; return None without a C compiler.
 
-    The library lives in a temporary folder that is gone when this returns. It is made for the
-    very processor it runs on, so it is no use to keep it.
+    The file of the library is temporary, because it is compiled for this processor only.
     """
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
@@ -59,24 +58,24 @@ def _addresses(arrays: Sequence[np.ndarray[Any, Any]]) -> Any:
 
 
 class CThreads:
-    """As many threads as there are workers, all on one table in private memory, without locks.
+    """One thread for each worker on one table in private memory, without locks.
 
-    The master starts them while the other ranks sleep.
+    The master starts the threads while the other ranks sleep.
 
     Parameters
     ----------
     library : ctypes.CDLL or None
-        What `compile_helper` returned. Needed on the master only.
+        The result of `compile_helper`; only the master needs it.
     operation : str
         "get", "add", "add_get", "get rows" or "add rows".
     workers : int
         The number of threads.
     shape : tuple of int
-        Of the float32 table: (elements,) or (rows, columns).
+        Shape of the float32 table: (elements,) or (rows, columns).
     is_master : bool
-        Whether this rank runs them; the others allocate nothing.
+        Whether this rank runs the threads; the others allocate nothing.
     id_sets : sequence of int64 arrays of shape (n,), optional
-        Row ids, walked one set per call, for the row operations.
+        Row ids for the row operations, one set per call.
     """
 
     def __init__(
@@ -99,10 +98,10 @@ class CThreads:
         num_ids = len(id_sets[0]) if id_sets else 0
         moved = (num_ids, shape[-1]) if id_sets else shape
         self._table = np.ones(shape, np.float32)
-        # Written, not just allocated, so that no page is touched for the first time later on.
+        # Writing to the arrays touches their pages before the measurement.
         self._deltas = [np.full(moved, 1e-3, np.float32) for _ in range(workers)]
         self._outs = [np.ones(moved, np.float32) for _ in range(workers)]
-        # Each thread begins elsewhere in the list, so that no two read the same rows at once.
+        # Each thread starts at another set, so that no two access the same rows at once.
         step = max(1, len(id_sets) // workers)
         self._ids = [
             id_sets[(t * step + i) % len(id_sets)]
@@ -122,11 +121,11 @@ class CThreads:
         )
 
     def run(self, calls: int) -> Span | None:
-        """Let every thread do the operation `calls` times; None on ranks other than the master."""
+        """Let every thread do the operation `calls` times; return None except on the master."""
         if not self._is_master or self._library is None:
             return None
         operation, workers, table, count, *rest = self._arguments
         span = (ctypes.c_double * 2)()
         if self._library.c_threads_run(operation, workers, calls, table, count, *rest, span) != 0:
-            raise MemoryError(f"expected {workers} threads, received an error on starting them")
+            raise MemoryError(f"expected {workers} threads, but they could not be started")
         return Span(span[0], span[1])

@@ -1,20 +1,17 @@
-"""Measure writing a checkpoint beside dd on the same disk, and what training notices of it.
+"""Measure writing a checkpoint against dd on the same disk, and the delay for training.
 
     python benchmarks/checkpoint.py --folder /scratch
     python benchmarks/checkpoint.py --mib 256 --rounds 2 --ranks 1 2 --json out.json
 
-A table is saved, and before and after it dd writes and syncs a file of as many bytes, since a disk
-is as fast as others leave it; the ratio to these two neighbours counts. What was written before is
-given the time to reach the disk. With background=True the call is to take less time than one copy
-of the table's bytes in memory. The first such call copies to memory that is new, which the system
-has to find and clear, so it stands beside a copy to new memory. The folder must have room for twice
-the table.
+Before and after each save, dd writes and syncs a file of the same size, because the speed of a
+shared disk varies; the bar applies to the ratio to these two. Earlier writes are flushed first.
+With background=True the call must take less time than one copy of the table in memory. The first
+such call copies to new memory, which the system must allocate and clear, so it is reported next to
+a copy to new memory. The folder needs space for twice the table.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import statistics
@@ -30,19 +27,21 @@ import numpy as np
 import multiverso as mv
 from environment import describe
 from launcher import launch
+from multiverso._mpi.launcher import find_launcher
+from options import deliver, forwarded, make_parser
 from ranks import Ranks, find_mpi
 
-#: The bars: at least so much of dd's speed; less than so many memory copies.
-_LEAST_OF_DD = 0.8
-_MOST_COPIES = 1.0
+#: The bars: lowest speed relative to dd, and longest call in memory copies.
+_MIN_OF_DD = 0.8
+_MAX_COPIES = 1.0
 _LIMIT = 1800.0
 
 
 def write_with_dd(folder: Path, mib: int) -> float:
-    """Return the seconds that dd takes to write and sync so many MiB."""
+    """Return the seconds that dd takes to write and sync `mib` MiB."""
     target = folder / "dd"
     command = ["dd", "if=/dev/zero", f"of={target}", "bs=1M", f"count={mib}", "conv=fsync"]
-    os.sync()  # what was deleted or written before is not to be part of it
+    os.sync()  # excludes earlier writes and deletions
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     seconds = time.perf_counter() - start
@@ -51,14 +50,14 @@ def write_with_dd(folder: Path, mib: int) -> float:
 
 
 def copy_once(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> float:
-    """Return the seconds of one copy in memory, by one thread."""
+    """Return the seconds of one copy in memory by one thread."""
     start = time.perf_counter()
     np.copyto(target, source)
     return time.perf_counter() - start
 
 
 def copy_to_new(size: int) -> float:
-    """Return the seconds of a copy of so many float32 to memory that has never been written."""
+    """Return the seconds of a copy of `size` float32 to new memory."""
     source = np.ones(size, np.float32)
     start = time.perf_counter()
     source.copy()
@@ -66,7 +65,7 @@ def copy_to_new(size: int) -> float:
 
 
 def save(folder: Path, ranks: Ranks, background: bool) -> tuple[float, float]:
-    """Return the seconds of the call, the longest of all ranks, and until the save is complete."""
+    """Return the longest seconds of any rank for the call, and until the save is complete."""
     os.sync()
     ranks.start()
     start = time.perf_counter()
@@ -91,16 +90,16 @@ def measure(folder: Path, mib: int, rounds: int, ranks: Ranks) -> dict[str, Any]
         for number in range(rounds):
             if ranks.is_master:
                 before = write_with_dd(folder, mib)
-            ranks.meet()
+            ranks.barrier()
             samples["save"].append(save(folder, ranks, background=False)[0])
             if ranks.is_master:
                 samples["dd"].append((before + write_with_dd(folder, mib)) / 2)
-            ranks.meet()
+            ranks.barrier()
             if number == 0:
-                # The memory for copies is made by the first save in the background, and kept.
+                # The first save in the background allocates memory for copies and keeps it.
                 first = save(folder, ranks, background=True)[0]
                 first_copy = copy_to_new(size) if ranks.is_master else 0.0
-                ranks.meet()
+                ranks.barrier()
             called, complete = save(folder, ranks, background=True)
             samples["background_call"].append(called)
             samples["background_complete"].append(complete)
@@ -109,7 +108,7 @@ def measure(folder: Path, mib: int, rounds: int, ranks: Ranks) -> dict[str, Any]
                 copies = [copy_once(source, target) for _ in range(3)]
                 samples["copy"].append(statistics.median(copies))
                 del source, target
-            ranks.meet()
+            ranks.barrier()
     return {
         "ranks": ranks.size,
         "mib": mib,
@@ -120,7 +119,7 @@ def measure(folder: Path, mib: int, rounds: int, ranks: Ranks) -> dict[str, Any]
 
 
 def judge(run: dict[str, Any]) -> dict[str, float]:
-    """Return the ratios that the bars are about, as medians over the rounds."""
+    """Return the ratios for the bars, as medians over the rounds."""
     samples = run["samples"]
 
     def ratio(one: str, other: str) -> float:
@@ -130,7 +129,7 @@ def judge(run: dict[str, Any]) -> dict[str, float]:
     return {"of_dd": ratio("dd", "save"), "copies": ratio("background_call", "copy")}
 
 
-def show(run: dict[str, Any]) -> str:
+def text_of(run: dict[str, Any]) -> str:
     """Return the run as lines of text."""
     samples, ratios, mib = run["samples"], judge(run), run["mib"]
 
@@ -148,37 +147,34 @@ def show(run: dict[str, Any]) -> str:
     ):
         lines.append(f"  {text:<36} {speed(name)}")
     lines += [
-        f"  of dd's speed: {ratios['of_dd']:.2f} (at least {_LEAST_OF_DD})",
-        f"  the call takes {ratios['copies']:.2f} copies in memory (less than {_MOST_COPIES:g}); "
-        f"the first one, to new memory, took {run['first_background_call']:.3f} s, "
-        f"such a copy {run['first_copy']:.3f} s",
+        f"  of dd's speed: {ratios['of_dd']:.2f} (at least {_MIN_OF_DD})",
+        f"  the call takes {ratios['copies']:.2f} copies in memory (less than {_MAX_COPIES:g}); "
+        f"the first, to new memory, took {run['first_background_call']:.3f} s, "
+        f"a copy to new memory {run['first_copy']:.3f} s",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main() -> int:
-    """Measure, print, and return 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Run the benchmark; return 1 if it misses a bar."""
+    parser = make_parser(__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build"), help="on the disk to measure")
     parser.add_argument("--mib", type=int, default=2048, help="size of the table (2048)")
     parser.add_argument("--rounds", type=int, default=3, help="samples of each (3)")
-    parser.add_argument("--ranks", type=int, nargs="+", help="several runs under mpirun")
-    parser.add_argument("--json", type=Path, help="write all samples there")
-    parser.add_argument("--silent", action="store_true", help="print nothing")
+    parser.add_argument("--ranks", type=int, nargs="+", help="numbers of ranks to measure")
     options = parser.parse_args()
-    arguments = ["--folder", str(options.folder), "--mib", str(options.mib)]
-    arguments += ["--rounds", str(options.rounds)]
     if options.ranks:
+        arguments = forwarded(options, "folder", "mib", "rounds")
         reports = [launch(Path(__file__), n, arguments, _LIMIT) for n in options.ranks]
         report = {"environment": reports[0]["environment"], "runs": [r["runs"][0] for r in reports]}
         is_master = True
     else:
-        mpi = find_mpi()[0] if "multiverso-benchmark" in str(options.json) else None
+        mpi = find_mpi()[0] if find_launcher() else None
         ranks = Ranks(mpi)
         is_master = ranks.is_master
         options.folder.mkdir(parents=True, exist_ok=True)
-        made = tempfile.mkdtemp(prefix="checkpoint-", dir=options.folder) if is_master else None
-        folder = Path(ranks.gather(made)[0])
+        name = tempfile.mkdtemp(prefix="checkpoint-", dir=options.folder) if is_master else None
+        folder = Path(ranks.gather(name)[0])
         try:
             run = measure(folder, options.mib, options.rounds, ranks)
         finally:
@@ -187,13 +183,10 @@ def main() -> int:
         report = {"environment": describe(mpi), "runs": [run]}
     if not is_master:
         return 0
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1))
-    if not options.silent:
-        sys.stdout.write("\n".join(map(show, report["runs"])))
+    deliver(report, options, lambda report: print("\n".join(map(text_of, report["runs"]))))
     ratios = [judge(run) for run in report["runs"]]
-    right = all(r["of_dd"] >= _LEAST_OF_DD and r["copies"] < _MOST_COPIES for r in ratios)
-    return 0 if right or options.silent else 1
+    passed = all(r["of_dd"] >= _MIN_OF_DD and r["copies"] < _MAX_COPIES for r in ratios)
+    return 0 if passed or options.silent else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is compared: one operation at one size, by Multiverso and by its references."""
+"""The compared cases: one operation at one size, by Multiverso and by its references."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUM_IDS = 10_000
 
 @dataclass
 class Case:
-    """An operation, its size and what was measured of it.
+    """An operation, its size and its measurements.
 
     Attributes
     ----------
@@ -46,21 +46,21 @@ class Case:
 
     @property
     def ours(self) -> Series:
-        """What was measured of Multiverso."""
+        """The measurements of Multiverso."""
         return self.series[0]
 
     @property
     def references(self) -> list[Series]:
-        """What was measured of the others."""
+        """The measurements of the references."""
         return self.series[1:]
 
     def speed_against(self, reference: str) -> float | None:
-        """How many times as fast as the named reference; None if that was not measured."""
+        """Return the speed relative to a reference; None if that was not measured."""
         series = self._named(reference)
         return None if series is None else self.ours.speed_against(series)
 
     def interval_against(self, reference: str) -> tuple[float, float] | None:
-        """Return the bounds of that speed, see `Series.interval_against`."""
+        """Return the confidence interval of that speed; see `Series.interval_against`."""
         series = self._named(reference)
         return None if series is None else self.ours.interval_against(series)
 
@@ -70,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every case needs: the processes, how long to measure, the C helper."""
+    """The processes, the effort and the C helper, which every case needs."""
 
     ranks: Ranks
     effort: Effort
@@ -78,7 +78,7 @@ class Bench:
     has_c: bool
 
     def threads(self, operation: str, shape: tuple[int, ...], ids: Any = ()) -> list[Candidate]:
-        """Return the C threads as a reference, if there is a C compiler."""
+        """Return the C threads as a reference if a C compiler is installed."""
         if not self.has_c:
             return []
         ranks = self.ranks
@@ -90,7 +90,7 @@ class Bench:
 
 
 def _memcpy() -> Any:
-    """Return C's memcpy, called through ctypes as barely as that can be done."""
+    """Return C's memcpy as a ctypes function with minimal overhead."""
     memcpy = ctypes.CDLL(None).memcpy
     memcpy.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     memcpy.restype = ctypes.c_void_p
@@ -103,17 +103,17 @@ def array_case(bench: Bench, operation: str, size: int) -> Case:
     Parameters
     ----------
     bench : Bench
-        See there.
+        The setting.
     operation : {"get", "add", "add_get"}
-        What to do with the whole table.
+        The operation on the whole table.
     size : int
         Number of elements.
 
     Returns
     -------
     Case
-        With np.copyto or np.add on private memory and, for small sizes, a bare memcpy beside it
-        when one worker is measured, and what MPI offers for add_get.
+        With one worker, the references are np.copyto or np.add on private memory and, for small
+        sizes, memcpy. For add_get they include the equivalents in MPI.
     """
     ranks, workers = bench.ranks, bench.ranks.size
     table = mv.ArrayTableHandler(size, init_value=np.ones(size, np.float32))
@@ -149,7 +149,7 @@ def array_case(bench: Bench, operation: str, size: int) -> Case:
 
 
 def _row_sets(num_row: int, worker: int) -> list[np.ndarray[Any, Any]]:
-    """Return sets of random row ids, several, so that the same rows are not always in a cache."""
+    """Return several sets of random row ids, so that rows are not always in a cache."""
     generator = np.random.default_rng(worker)
     return [generator.integers(0, num_row, NUM_IDS) for _ in range(32)]
 
@@ -160,23 +160,23 @@ def row_case(bench: Bench, operation: str, num_row: int) -> Case:
     Parameters
     ----------
     bench : Bench
-        See there.
+        The setting.
     operation : {"get rows", "add rows"}
-        What to do with the rows.
+        The operation on the rows.
     num_row : int
         Rows of the table.
 
     Returns
     -------
     Case
-        With NumPy's own indexing on private memory beside it when one worker is measured.
+        With one worker, the references are NumPy's indexing operations on private memory.
     """
     ranks, workers = bench.ranks, bench.ranks.size
     table = mv.MatrixTableHandler(num_row, NUM_COL)
     delta, out = (np.full((NUM_IDS, NUM_COL), v, np.float32) for v in (1e-3, 1.0))
     sets = _row_sets(num_row, ranks.rank)
     if ranks.is_master:
-        # Touches every page of the table before the clock runs.
+        # Touches every page of the table before the measurement.
         table.add(np.ones((num_row, NUM_COL), np.float32))
     names: dict[str, Any] = {"np": np, "table": table, "delta": delta, "out": out}
     names["sets"] = itertools.cycle(sets)
@@ -189,7 +189,7 @@ def row_case(bench: Bench, operation: str, num_row: int) -> Case:
         names["private"] = np.ones((num_row, NUM_COL), np.float32)
         names["sets"] = itertools.cycle(sets)
         statements = {
-            # mode="clip" spares np.take a second copy; the default mode comes beside it.
+            # mode="clip" avoids a second copy in np.take.
             "get rows": {
                 "np.take": "np.take(private, next(sets), axis=0, out=out, mode='clip')",
                 "indexing": "private[next(sets)]",
@@ -202,7 +202,7 @@ def row_case(bench: Bench, operation: str, num_row: int) -> Case:
 
 
 def barrier_case(bench: Bench) -> Case:
-    """Measure the barrier, with MPI's beside it."""
+    """Measure the barrier against that of MPI."""
     ranks = bench.ranks
     candidates: list[Candidate] = [Statement(OURS, "mv.barrier()", ranks.size, mv=mv)]
     if ranks.comm is not None:
@@ -211,7 +211,7 @@ def barrier_case(bench: Bench) -> Case:
 
 
 def plan(bench: Bench, sizes: list[int], num_row: int) -> Iterator[tuple[str, Callable[[], Case]]]:
-    """Yield the name of each case and the function that measures it, the same on all ranks."""
+    """Yield the name of each case and the function that measures it, equal on all ranks."""
     for operation in ("get", "add", "add_get"):
         for size in sizes:
             yield f"{operation} {size:,}", lambda o=operation, s=size: array_case(bench, o, s)

@@ -1,4 +1,4 @@
-"""The environment of a run: what one must know to compare its figures with others."""
+"""The environment of a run, which is needed to compare its figures with others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 
 import multiverso as mv
 
-# The names of their packages.
+# Names of packages.
 _FRAMEWORKS = "jax keras Lasagne pytensor tensorflow tensorflow-cpu Theano torch".split()
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the frameworks that are installed."""
+    """Return the versions of the installed frameworks."""
     versions = {}
     for name in _FRAMEWORKS:
         try:
@@ -38,12 +38,12 @@ def _first_match(file: str, pattern: str) -> str | None:
 
 
 def describe(mpi: Any) -> dict[str, Any]:
-    """Return the machine and the versions, ready for JSON.
+    """Return the machine and the versions for JSON.
 
     Parameters
     ----------
     mpi : module or None
-        ``mpi4py.MPI``, or None where it cannot be had.
+        ``mpi4py.MPI``, or None if it is unavailable.
     """
     huge = "/sys/kernel/mm/transparent_hugepage"
     described: dict[str, Any] = {

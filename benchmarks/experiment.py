@@ -1,14 +1,14 @@
-"""Whether training on several workers ends as well as on one, and how much sooner.
+"""Compare the accuracy and the speed of training on several workers with those of one.
 
-    python benchmarks/experiment.py digits         # a small network on digits, both modes
-    python benchmarks/experiment.py resnet         # a residual network of Lasagne, with and without
-    python benchmarks/experiment.py keras-resnet   # one of Keras, on the backend of KERAS_BACKEND
+    python benchmarks/experiment.py digits         # a small network on digits, in both modes
+    python benchmarks/experiment.py resnet         # a residual network in Lasagne
+    python benchmarks/experiment.py keras-resnet   # one in Keras, on the backend KERAS_BACKEND
 
-It runs the examples under mpirun and writes a table, a report as JSON, and three plots:
+The program runs examples under mpirun, prints a table, and writes a JSON report and three plots:
 accuracy_epoch.png, accuracy_time.png and time_epoch.png. All runs of an experiment see the same
-number of samples. The names of runs say whether Multiverso is there and how many processes: 0M-1P
-is one process without it, 1M-2P two with it. Each process has one core and one thread. Further
-options, such as --epochs 5, are the example's.
+number of samples. The name of a run has the number of Multiverso sessions and of processes: 0M-1P
+is one process without Multiverso, 1M-2P two with it. Each process has one core and one thread.
+Unknown options, such as --epochs 5, go to the example.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ RESNETS = {
     "keras-resnet": EXAMPLES / "keras" / "resnet_cifar10.py",
 }
 PINNED = Path(__file__).resolve().with_name("pinned.py")
-POINT = 0.01  # of the accuracy: one percentage point
+POINT = 0.01  # one percentage point of accuracy
 
-#: What digits must hold: how many points from one process in each mode, at most.
+#: The bars of digits: largest difference from one process in each mode, in points.
 ASYNC_POINTS, SYNC_POINTS = 1.0, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """One run: what it is called, how many processes it has, and its options."""
+    """One run: its name, number of processes and options."""
 
     name: str
     ranks: int
     options: tuple[str, ...] = ()
 
 
-def plans_of(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
-    """Return the program of an experiment and its runs; the first is what others compare with."""
+def make_plans(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
+    """Return the program of an experiment and its runs; the first is the reference."""
     if experiment == "digits":
         many = f"1M-{workers}P"
         return DIGITS, [
@@ -64,14 +64,14 @@ def plans_of(experiment: str, workers: int) -> tuple[Path, list[Plan]]:
     ]
 
 
-def measured(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
-    """Return one run, ready for the report.
+def summarize(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
+    """Return one run for the report.
 
-    Accuracies are fractions; `accuracies` and `seconds` have one value for each epoch, the first on
-    images that are not trained on, the second of training alone.
+    Accuracies are fractions. `accuracies` and `seconds` have one value for each epoch: the accuracy
+    on held-out images and the time of training alone.
     """
     history = result["history"]
-    if isinstance(history[0], dict):  # the residual network's
+    if isinstance(history[0], dict):  # from the residual network
         errors = [epoch["test_error"] for epoch in history]
         seconds = [epoch["seconds"] for epoch in history]
     else:
@@ -91,36 +91,36 @@ def measured(plan: Plan, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare(experiment: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what the experiment must hold: text, what was measured, whether it passed."""
+    """Return the verdicts on the bars: text, measurement, whether it passed."""
     if experiment != "digits":
         return []
-    alone, free, in_step, again = runs
+    alone, asynchronous, sync, repeated = runs
 
     def near(run: dict[str, Any], points: float) -> dict[str, Any]:
         difference = abs(run["accuracy"] - alone["accuracy"]) / POINT
         return {
             "text": f"{run['name']}: within {points} points of one process",
             "measured": f"{difference:.2f} points",
-            # Differences are multiples of one image: no rounding makes a bar of it.
+            # The tolerance only absorbs rounding: differences are multiples of one image.
             "passed": difference <= points + 1e-9,
         }
 
     return [
-        near(free, ASYNC_POINTS),
-        near(in_step, SYNC_POINTS),
+        near(asynchronous, ASYNC_POINTS),
+        near(sync, SYNC_POINTS),
         {
-            "text": "two sync runs: histories equal to the bit",
-            "measured": "equal" if in_step["history"] == again["history"] else "different",
-            "passed": in_step["history"] == again["history"],
+            "text": "two sync runs: bitwise identical histories",
+            "measured": "equal" if sync["history"] == repeated["history"] else "different",
+            "passed": sync["history"] == repeated["history"],
         },
     ]
 
 
-def table_of(runs: list[dict[str, Any]]) -> str:
-    """Return the runs as a table of Markdown.
+def to_markdown(runs: list[dict[str, Any]]) -> str:
+    """Return the runs as a Markdown table.
 
-    Speed-up is against the first run; overhead is what one process with Multiverso takes longer
-    than one without, so it stands only there.
+    The speed-up is relative to the first run. The overhead is the additional time of one process
+    with Multiverso, so only that run has one.
     """
     base = runs[0]
     lines = [
@@ -139,19 +139,17 @@ def table_of(runs: list[dict[str, Any]]) -> str:
 
 
 def plot(runs: list[dict[str, Any]], folder: Path) -> None:
-    """Draw accuracy over epochs, accuracy over time and time over epochs into `folder`."""
-    import matplotlib as mpl
+    """Plot accuracy over epochs, accuracy over time and time over epochs into `folder`."""
+    from matplotlib.figure import Figure
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    styles = ("-", "--", "-.", ":")  # runs that are equal lie on each other
+    styles = ("-", "--", "-.", ":")  # equal runs coincide
     for name, across, along in (
         ("accuracy_epoch", "epoch", "accuracy"),
         ("accuracy_time", "seconds of training", "accuracy"),
         ("time_epoch", "epoch", "seconds of training"),
     ):
-        figure, axes = plt.subplots(figsize=(6.4, 4.2))
+        figure = Figure(figsize=(6.4, 4.2))
+        axes = figure.subplots()
         for run, style in zip(runs, styles, strict=True):
             epochs = range(1, len(run["seconds"]) + 1)
             elapsed = [sum(run["seconds"][:count]) for count in epochs]
@@ -167,37 +165,36 @@ def plot(runs: list[dict[str, Any]], folder: Path) -> None:
         axes.legend()
         figure.tight_layout()
         figure.savefig(folder / f"{name}.png", dpi=120)
-        plt.close(figure)
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Return the options of the command line."""
+    """Return the command-line options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     option = parser.add_argument
     option("experiment", choices=("digits", *RESNETS))
-    option("--workers", type=int, help="of the runs with several (default 4 digits, else 2)")
-    option("--folder", type=Path, default=Path(), help="for report and plots (default: here)")
+    option("--workers", type=int, help="of the parallel runs (default 4 for digits, else 2)")
+    option("--folder", type=Path, default=Path(), help="for the report and plots (default: here)")
     option("--limit", type=float, default=7200.0, help="seconds for each run")
     args, args.options = parser.parse_known_args()
     if args.workers is None:
         args.workers = 4 if args.experiment == "digits" else 2
     if args.workers < 2:
-        parser.error(f"argument --workers: expected 2 or more, received {args.workers}")
+        parser.error(f"argument --workers: expected an integer >= 2, received {args.workers}")
     return args
 
 
 def main() -> int:
-    """Run the experiment and report; return 1 if it does not hold what it must."""
+    """Run the experiment and report; return 1 if it misses a bar."""
     args = parse_arguments()
     args.folder.mkdir(parents=True, exist_ok=True)
-    program, plans = plans_of(args.experiment, args.workers)
+    program, plans = make_plans(args.experiment, args.workers)
     runs = []
     for plan in launcher.progress(plans, is_master=True):
         arguments = [str(program), *args.options, *plan.options]
         result = launcher.launch(PINNED, plan.ranks, arguments, args.limit, more=())
-        runs.append(measured(plan, result))
+        runs.append(summarize(plan, result))
     verdicts = compare(args.experiment, runs)
     report = {
         "environment": environment.describe(None),
@@ -208,7 +205,7 @@ def main() -> int:
     }
     (args.folder / f"experiment_{args.experiment}.json").write_text(json.dumps(report) + "\n")
     plot(runs, args.folder)
-    print(table_of(runs))
+    print(to_markdown(runs))
     for verdict in verdicts:
         word = "PASS" if verdict["passed"] else "below"
         print(f"{word}: {verdict['text']}: {verdict['measured']}")

@@ -1,8 +1,7 @@
-"""The ranks' side of faults.py: ``fault_ranks.py CASE FOLDER`` lets something go wrong.
+"""The ranks' side of faults.py: ``fault_ranks.py CASE FOLDER`` causes a fault.
 
-What happened when stands in the folder afterwards: when the fault was (``fault``), and what each
-rank saw of it (``seen-RANK``). Times are those of the monotonic clock, which all processes of a
-machine share.
+The folder receives the time of the fault (``fault``) and what each rank saw (``seen-RANK``). Times
+are those of the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -27,24 +26,23 @@ RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0"
 SIZE = int(os.environ.get("OMPI_COMM_WORLD_SIZE", os.environ.get("PMI_SIZE", "1")))
 LAST = SIZE - 1
 
-#: Seconds after which a process ends, whatever has become of the one that started it.
+#: Seconds after which a process ends, even if the process that started it is dead.
 LIMIT = 90
 
-#: Seconds: of a call that shall pass its deadline, and without a sign of life; in place of 120
-#: and 30.
+#: Deadlines in seconds, instead of the defaults 120 and 30.
 TIMEOUT = 1.0
 PEER_TIMEOUT = 1.0
 
-#: Elements of the table to which ranks add: several stripes, each under a lock of its own.
+#: Elements of the table that ranks add to: several stripes, each with its own lock.
 SIZE_OF_TABLE = 100_000
-#: Of the table that is saved and loaded: 64 MiB.
+#: Elements of the table that is saved and loaded: 64 MiB.
 SIZE_OF_CHECKPOINT = 1 << 24
 
 FOLDER = Path()
 
 
 def write(name: str, content: object = None) -> None:
-    """Write a file of the folder, whole at any moment."""
+    """Write a file of the folder atomically."""
     unfinished = FOLDER / f".{name}"
     unfinished.write_text(json.dumps(content), "utf-8")
     unfinished.replace(FOLDER / name)
@@ -57,14 +55,14 @@ def wait_for(name: str) -> None:
 
 
 def go_wrong(call: Callable[[], object]) -> None:
-    """Note when, and make the call that is the fault."""
+    """Record the time of the fault and make the faulty call."""
     wait_for("go")
     write("fault", time.monotonic())
     see(call)
 
 
 def see(call: Callable[[], object]) -> None:
-    """Make a call again and again until it fails, and note how and when."""
+    """Repeat a call until it fails, and record the exception and the time."""
     write(f"ready-{RANK}")
     begin = time.monotonic()
     try:
@@ -76,13 +74,13 @@ def see(call: Callable[[], object]) -> None:
 
 
 def stay_away() -> None:
-    """Be there, and in no call, until the others have seen it."""
+    """Stay alive without making calls until the others have seen the fault."""
     write(f"ready-{RANK}")
     wait_for("over")
 
 
 def barrier() -> None:
-    """All ranks wait in a barrier for the last one."""
+    """Wait in a barrier for the last rank."""
     mv.init()
     if RANK == LAST:
         return stay_away()
@@ -97,8 +95,8 @@ def rounds() -> None:
     see(lambda: table.add_get(delta))
 
 
-def goes_on() -> None:
-    """Wait in a barrier for the last one, and go on without it."""
+def survive() -> None:
+    """Wait in a barrier for the last rank, and continue without it."""
     mv.init(on_peer_lost="continue")
     if RANK == LAST:
         return stay_away()
@@ -109,10 +107,10 @@ def goes_on() -> None:
 
 
 def lock() -> None:
-    """Add, while the last one dies in the middle of an add."""
+    """Add while the last rank dies during an add."""
     if RANK == LAST:
         child = os.fork()
-        if child:  # a launcher that sees its own process die ends the others
+        if child:  # a launcher whose own child dies ends the other ranks
             os.waitpid(child, 0)
             write("fault", time.monotonic())
             wait_for("over")
@@ -126,7 +124,7 @@ def lock() -> None:
         wait_for("go")
         table.add(delta)
     longest, after = 0.0, 0
-    while after < 3:  # its lock has been wanted by then
+    while after < 3:  # by then an add has waited for the dead rank's lock
         after += (FOLDER / "fault").exists()
         begin = time.monotonic()
         table.add(delta)
@@ -135,7 +133,7 @@ def lock() -> None:
 
 
 def exception() -> None:
-    """End the script of the last one with an exception."""
+    """End the script of the last rank with an exception."""
     mv.init()
     if RANK < LAST:
         return see(mv.barrier)
@@ -146,12 +144,12 @@ def exception() -> None:
 
 
 def different_calls() -> None:
-    """Make another call than the others, who wait in a round."""
+    """Make a different call than the other ranks, which wait in a round."""
     _disagree(lambda: mv.aggregate(np.ones(3)))
 
 
 def call_fewer() -> None:
-    """Shut down while the others wait in a round."""
+    """Shut down while the other ranks wait in a round."""
     _disagree(mv.shutdown)
 
 
@@ -165,7 +163,7 @@ def _disagree(call: Callable[[], object]) -> None:
 
 
 def different_tables() -> None:
-    """Create another table than the others."""
+    """Create a different table than the other ranks."""
     mv.init()
     if RANK == LAST:
         write(f"ready-{RANK}")
@@ -174,7 +172,7 @@ def different_tables() -> None:
 
 
 def late() -> None:
-    """Wait for one that does not come, until the deadline."""
+    """Wait until the deadline for a rank that never arrives."""
     mv.init(timeout=TIMEOUT)
     if RANK == LAST:
         return stay_away()
@@ -182,7 +180,7 @@ def late() -> None:
 
 
 def stopped() -> None:
-    """Wait for one that gives no sign of life."""
+    """Wait for a rank whose heartbeat has stopped."""
     mv.init(peer_timeout=PEER_TIMEOUT)
     if RANK == LAST:
         return stay_away()
@@ -190,7 +188,7 @@ def stopped() -> None:
 
 
 def hostile_checkpoint() -> None:
-    """Load a checkpoint in the middle of which one bit is wrong."""
+    """Load a checkpoint with one wrong bit in the middle."""
     with mv.session():
         table = mv.ArrayTableHandler(SIZE_OF_CHECKPOINT, name="w")
         table.add(np.ones(SIZE_OF_CHECKPOINT, np.float32))
@@ -204,11 +202,11 @@ def hostile_checkpoint() -> None:
 
 
 def full_disk() -> None:
-    """Save where there is room for a part; a limit on the size of files stands for the disk."""
+    """Save with space for only a part; a file size limit simulates the full disk."""
     with mv.session():
         table = mv.ArrayTableHandler(SIZE_OF_CHECKPOINT, name="w")
-        table.add(np.ones(SIZE_OF_CHECKPOINT, np.float32))  # zeros would take no room
-        # Of memory, too, which the table has by now. Python ignores the signal that comes of it.
+        table.add(np.ones(SIZE_OF_CHECKPOINT, np.float32))  # zeros would take no space
+        # The limit also covers shared memory, which the table has by now. Python ignores SIGXFSZ.
         resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE_OF_CHECKPOINT, resource.RLIM_INFINITY))
         write("fault", time.monotonic())
         see(lambda: mv.save(FOLDER / "saved"))
@@ -220,4 +218,4 @@ if __name__ == "__main__":
     write(f"pid-{RANK}", os.getpid())
     globals()[sys.argv[1]]()
     wait_for("over")
-    os._exit(0)  # MPI cannot be ended in good order any more
+    os._exit(0)  # after a fault MPI cannot be finalized cleanly

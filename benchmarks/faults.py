@@ -1,20 +1,20 @@
-"""Measure how soon the others know when something goes wrong.
+"""Measure how soon the other ranks detect a fault.
 
     python benchmarks/faults.py
     python benchmarks/faults.py --repeat 20 --only killed_sync interrupted --json out.json
-    python benchmarks/faults.py --table mpich.json openmpi.json     # two reports, as in the docs
+    python benchmarks/faults.py --table mpich.json openmpi.json     # as in docs/faults.md
 
-Each sample is a job of its own, on the MPI of this Python's environment, in which one rank dies,
-stops, fails or makes another call. Its time is that from the fault until the last of the others has
-its exception in Python. The bound is what docs/faults.md promises. Returns 1 if a bound was passed.
+Each sample is a separate job, on the MPI of this environment, in which one rank dies, is suspended,
+fails or makes a different call. Its time is that from the fault until the last of the other ranks
+has its Python exception. The bound is the promise of docs/faults.md. The program returns 1 if a
+time exceeds its bound.
 
-The lock of a rank that dies in the middle of an add needs the library with failpoints, which
-`make test` builds; without it that case is left out.
+The case of a rank that dies during an add needs the library with failpoints, which `make test`
+builds; otherwise it is skipped.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -33,13 +33,15 @@ from typing import Any, Self
 
 from environment import describe
 from fault_ranks import PEER_TIMEOUT, TIMEOUT
-from launcher import find_mpirun, mpi_environment, progress
-from multiverso._mpi.mpirun import surviving
+from launcher import job_environment, progress
+from multiverso._mpi.mpirun import mpirun_command
+from options import deliver, make_parser, positive
+from report import open_console
 
 _ROOT = Path(__file__).resolve().parents[1]
 _RANKS_PROGRAM = Path(__file__).with_name("fault_ranks.py")
 _FAILPOINTS = _ROOT / "build" / "cmake" / "libmultiverso_failpoints.so"
-#: What is code in the words of a case, for Markdown.
+#: Code in the text of a case, for Markdown.
 _CODE = re.compile(
     r"\b(\w+Error|OperationTimeout|KeyboardInterrupt|add_get|aggregate|shutdown|(?:peer_)?timeout)\b"
 )
@@ -49,29 +51,29 @@ _LIMIT = 40.0
 
 @dataclass(frozen=True)
 class Case:
-    """Something that goes wrong.
+    """A fault and the expected reaction.
 
     Attributes
     ----------
     name : str
-        Of the case; the function of fault_ranks.py is `program`.
+        Name of the case.
     fault, seen : str
-        What goes wrong, and what the others get, in words.
+        The fault, and what the other ranks see, in words.
     kind : str
-        The exception that all of them must get; "none" if they go on.
+        The exception that they must get; "none" if they continue.
     bound : float or None
-        Seconds that it may take; None if it is a part of a call's own work.
+        Longest time in seconds; None if it is part of a call's own work.
     program : str
-        What the ranks run.
+        The function of fault_ranks.py that the ranks run.
     by : signal.Signals or None
-        What is sent to the last rank, or to the first one if it is SIGINT. None if the last rank
-        goes wrong by itself.
+        Signal for the last rank, or for the first if it is SIGINT. None if the last rank causes the
+        fault itself.
     waits : float
-        Seconds that are part of what is asked for (a deadline), and are taken off.
+        Seconds of a deadline that the program set, which are subtracted.
     nodes : bool
-        Whether each rank is on a (virtual) node of its own.
+        Whether each rank is on its own (virtual) node.
     alone : bool
-        Whether it is about one process without MPI.
+        Whether the case is one process without MPI.
     """
 
     name: str
@@ -92,12 +94,12 @@ _MISMATCH = "MismatchError"
 CASES = [
     Case("killed_async", "SIGKILL, others in a barrier", _LOST, _LOST, 1, "barrier", _KILL),
     Case("killed_sync", "SIGKILL, others in rounds", _LOST, _LOST, 1, "rounds", _KILL),
-    Case("continued", "SIGKILL, 'continue'", "the barrier goes on", "none", 1, "goes_on", _KILL),
-    Case("lock", "SIGKILL in an add", "the next add, with the lock", "none", 1, "lock"),
+    Case("continued", "SIGKILL, 'continue'", "the barrier completes", "none", 1, "survive", _KILL),
+    Case("lock", "SIGKILL in an add", "the next add gets the lock", "none", 1, "lock"),
     Case("lost_node", "SIGKILL, alone on its node", _LOST, _LOST, 1, "barrier", _KILL, nodes=True),
     Case("stopped", "SIGSTOP", f"{_LATE}, after peer_timeout", _LATE, 1, "stopped", _STOP,
          waits=PEER_TIMEOUT),
-    Case("late", "does not come", f"{_LATE}, after timeout", _LATE, 1, "late", waits=TIMEOUT),
+    Case("late", "never arrives", f"{_LATE}, after timeout", _LATE, 1, "late", waits=TIMEOUT),
     Case("exception", "unhandled exception", _LOST, _LOST, 1, "exception"),
     Case("interrupted", "Ctrl-C", "KeyboardInterrupt there, AbortedError", "AbortedError", 1,
          "barrier", _INT),
@@ -107,13 +109,13 @@ CASES = [
     Case("different_tables", "another table", _MISMATCH, _MISMATCH, 1, "different_tables"),
     Case("hostile_checkpoint", "a wrong bit in 64 MiB", "CheckpointCorruptError",
          "CheckpointCorruptError", None, "hostile_checkpoint", alone=True),
-    Case("full_disk", "room for 16 of 64 MiB", "CheckpointIOError", "CheckpointIOError", None,
+    Case("full_disk", "space for 16 of 64 MiB", "CheckpointIOError", "CheckpointIOError", None,
          "full_disk", alone=True),
 ]  # fmt: skip
 
 
 class _Job:
-    """The processes of one sample, and the folder in which they say what they saw."""
+    """The processes of one sample, and the folder with their observations."""
 
     def __init__(self, case: Case, num_ranks: int) -> None:
         self._case = case.name
@@ -123,9 +125,8 @@ class _Job:
         command = [sys.executable, str(_RANKS_PROGRAM), case.program, str(self.folder)]
         environ = dict(os.environ)
         if not case.alone:
-            mpirun = find_mpirun()
-            command = surviving(mpirun, num_ranks, command)
-            environ = mpi_environment(mpirun)
+            command = mpirun_command(command, num_ranks, survive=True)
+            environ = job_environment()
         if case.nodes:
             environ["MULTIVERSO_RANKS_PER_NODE"] = "1"
         if case.name == "lock":
@@ -153,12 +154,14 @@ class _Job:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def read(self, name: str) -> Any:
-        """Wait for a file of the folder and return what it says."""
+        """Wait for a file of the folder and return its content."""
         path = self.folder / name
         while not path.exists():
             if time.monotonic() > self._limit:
                 output = (self.folder / "output").read_text()
-                raise SystemExit(f"{self._case}: no {name} in time; it printed:\n{output}")
+                raise SystemExit(
+                    f"{self._case}: expected {name} in time; the job printed:\n{output}"
+                )
             time.sleep(0.002)
         return json.loads(path.read_text("utf-8"))
 
@@ -167,53 +170,56 @@ class _Job:
         os.kill(self.read(f"pid-{rank}"), signum)
 
     def announce(self, name: str) -> None:
-        """Make a file for which the ranks wait."""
+        """Create a file that the ranks wait for."""
         (self.folder / name).touch()
 
     def end(self) -> None:
-        """Let the ranks that are left end."""
+        """Let the surviving ranks end."""
         self.announce("over")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2.0)
 
 
 def measure(case: Case, num_ranks: int) -> list[dict[str, float]]:
-    """Let it go wrong once; return the seconds until each rank that should has seen it.
+    """Cause the fault once; return the seconds until each of the other ranks detected it.
 
     Raises
     ------
     SystemExit
-        If a rank saw something else, or nothing.
+        If a rank sees something else, or nothing in time.
     """
     with _Job(case, num_ranks) as job:
         last = job.num_ranks - 1
         for rank in range(job.num_ranks):
             job.read(f"ready-{rank}")
-        # At any point of a wait, and not always at its beginning.
+        # The fault occurs at a random point of a wait.
         time.sleep(0.1 + 0.1 * random.random())
         begin = time.monotonic()
         if case.by is not None:
             job.signal(0 if case.by == _INT else last, case.by)
         job.announce("go")
-        by_itself = case.by is None and case.name != "late"
-        fault = job.read("fault") if by_itself else begin
+        self_inflicted = case.by is None and case.name != "late"
+        fault = job.read("fault") if self_inflicted else begin
         seen = []
         for rank in range(max(last, 1)):
-            what = job.read(f"seen-{rank}")
+            observed = job.read(f"seen-{rank}")
             expected = "KeyboardInterrupt" if case.by == _INT and rank == 0 else case.kind
-            if what["kind"] != expected:
+            if observed["kind"] != expected:
                 raise SystemExit(
-                    f"{case.name}: rank {rank}: expected {expected}, received {what['kind']}"
+                    f"{case.name}: rank {rank}: expected {expected}, received {observed['kind']}"
                 )
-            since = what["began"] if case.name == "late" else fault
-            seconds = what["took"] if "took" in what else what["at"] - since - case.waits
+            since = observed["began"] if case.name == "late" else fault
+            if "took" in observed:
+                seconds = observed["took"]
+            else:
+                seconds = observed["at"] - since - case.waits
             seen.append({"rank": rank, "seconds": seconds})
         job.end()
     return seen
 
 
-def summarise(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, Any]:
-    """Return one case, ready for JSON: of each sample the time of the last rank."""
+def summarize(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, Any]:
+    """Return one case for JSON, with the time of the last rank in each sample."""
     last = [max(one["seconds"] for one in sample) for sample in samples]
     summary = {
         "name": case.name,
@@ -225,7 +231,7 @@ def summarise(case: Case, samples: list[list[dict[str, float]]]) -> dict[str, An
         "max": max(last),
         "passed": case.bound is None or max(last) <= case.bound,
     }
-    if case.by == _INT:  # and of the rank that was interrupted
+    if case.by == _INT:  # the time of the interrupted rank
         here = [sample[0]["seconds"] for sample in samples]
         summary["here"] = {"median": statistics.median(here), "max": max(here)}
     return summary
@@ -241,23 +247,16 @@ def _promise(case: dict[str, Any]) -> str:
 
 def show(report: dict[str, Any]) -> None:
     """Print the report as a table."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=132)
-    known = report["environment"]
-    console.print(f"{known['cores']} cores, {known['cpu']}, {known['mpi'] or 'without MPI'}")
-    for note in report["notes"]:
-        console.print(f"note: {note}")
+    console = open_console(report)
     table = Table(
-        title=f"{report['ranks']} ranks: from the fault until the last rank knows, "
+        title=f"{report['ranks']} ranks: from the fault until the last rank detects it, "
         f"{report['repeat']} times"
     )
     for name in ("what goes wrong", "what the others get"):
         table.add_column(name)
-    for name in ("median", "longest", "promised", ""):
+    for name in ("median", "maximum", "promised", ""):
         table.add_column(name, justify="right", no_wrap=True)
     for case in report["cases"]:
         word = "[green]PASS[/green]" if case["passed"] else "[red]above[/red]"
@@ -265,12 +264,12 @@ def show(report: dict[str, Any]) -> None:
         table.add_row(case["fault"], case["seen"], *times, _promise(case), word)
         if "here" in case:
             here = [_milliseconds(case["here"][name]) for name in ("median", "max")]
-            table.add_row("", "of which KeyboardInterrupt", *here, "", "")
+            table.add_row("", "KeyboardInterrupt alone", *here, "", "")
     console.print(table)
 
 
 def _rows(reports: list[dict[str, Any]], case: dict[str, Any]) -> list[str]:
-    """Return the rows of a Markdown table that are about a case of the first report."""
+    """Return the rows of a Markdown table for a case of the first report."""
 
     def times(of: dict[str, Any]) -> str:
         return f"{_milliseconds(of['median'])}, {_milliseconds(of['max'])}"
@@ -283,12 +282,12 @@ def _rows(reports: list[dict[str, Any]], case: dict[str, Any]) -> list[str]:
     rows = [f"| {case['fault']} | {case['seen']} | {_promise(case)} | {' | '.join(cells)} |"]
     if "here" in case:
         cells = [times(one["here"]) if one else "" for one in same]
-        rows.append(f"| | of which KeyboardInterrupt | | {' | '.join(cells)} |")
+        rows.append(f"| | KeyboardInterrupt alone | | {' | '.join(cells)} |")
     return rows
 
 
 def markdown(reports: list[dict[str, Any]]) -> str:
-    """Return the reports side by side as a Markdown table: median and longest of each case."""
+    """Return the reports side by side as a Markdown table: median and maximum of each case."""
     mpis = [report["environment"]["mpi"].replace(" Version:", "") for report in reports]
     lines = [f"| what goes wrong | what the others get | promised | {' | '.join(mpis)} |"]
     lines.append("|---" * (3 + len(reports)) + "|")
@@ -297,8 +296,8 @@ def markdown(reports: list[dict[str, Any]]) -> str:
     return _CODE.sub(r"`\1`", "\n".join(lines)) + "\n"
 
 
-def _mpi() -> Any:
-    """Return mpi4py.MPI to ask for its version, without a job of this process's own."""
+def _mpi_module() -> Any:
+    """Return mpi4py.MPI for its version, without initializing MPI."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -307,50 +306,45 @@ def _mpi() -> Any:
     return MPI
 
 
-def _chosen(only: list[str] | None) -> tuple[list[Case], list[str]]:
-    """Return the cases that are asked for and possible, and notes about the others."""
+def _select_cases(only: list[str] | None) -> tuple[list[Case], list[str]]:
+    """Return the selected cases that can run, and notes about the others."""
     cases = [case for case in CASES if only is None or case.name in only]
     if _FAILPOINTS.exists():
         return cases, []
-    note = f"the case 'lock' needs {_FAILPOINTS}, which is not there"
+    note = f"the case 'lock' needs {_FAILPOINTS}, which does not exist"
     return [case for case in cases if case.name != "lock"], [note]
 
 
 def main() -> int:
-    """Run the benchmark; see the text at the top of this file."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Run the benchmark; return 1 if a time exceeds its bound."""
+    parser = make_parser(__doc__)
     names = [case.name for case in CASES]
     parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", help=", ".join(names))
-    parser.add_argument("--repeat", type=int, default=10, help="jobs of each case (10)")
-    parser.add_argument("--ranks", type=int, default=4, help="of each job (4)")
-    parser.add_argument("--json", type=Path, help="write the report to this file")
+    parser.add_argument("--repeat", type=positive(int), default=10, help="jobs per case (10)")
+    parser.add_argument("--ranks", type=int, default=4, help="per job (4)")
     parser.add_argument(
         "--table", nargs="+", type=Path, metavar="JSON", help="print reports as Markdown instead"
     )
-    parser.add_argument("--silent", action="store_true", help="print nothing")
     options = parser.parse_args()
-    if options.ranks < 2 or options.repeat < 1:
-        parser.error("expected at least 2 ranks and 1 repetition")
+    if options.ranks < 2:
+        parser.error(f"argument --ranks: expected an integer >= 2, received {options.ranks}")
     if options.table:
         reports = [json.loads(path.read_text()) for path in options.table]
         sys.stdout.write(markdown(reports))
         return 0
-    cases, notes = _chosen(options.only)
+    cases, notes = _select_cases(options.only)
     samples: dict[str, list[list[dict[str, float]]]] = {case.name: [] for case in cases}
-    # In turns, so that what else the machine does falls on all of them.
+    # The cases alternate, so that other load on the machine affects all of them.
     for case in progress(cases * options.repeat, is_master=not options.silent):
         samples[case.name].append(measure(case, options.ranks))
     report = {
-        "environment": describe(_mpi()),
+        "environment": describe(_mpi_module()),
         "notes": notes,
         "ranks": options.ranks,
         "repeat": options.repeat,
-        "cases": [summarise(case, samples[case.name]) for case in cases],
+        "cases": [summarize(case, samples[case.name]) for case in cases],
     }
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=1))
-    if not options.silent:
-        show(report)
+    deliver(report, options, show)
     return 0 if all(case["passed"] for case in report["cases"]) else 1
 
 

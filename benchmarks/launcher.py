@@ -1,10 +1,9 @@
-"""The launcher: starts the benchmark under the mpirun of this Python's own environment."""
+"""Starts a benchmark under the mpirun of this Python environment."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,38 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-
-def find_mpirun() -> str:
-    """Return the path of the mpirun beside this Python, else of the first one on the PATH.
-
-    Raises
-    ------
-    SystemExit
-        If there is none.
-    """
-    beside = Path(sys.executable).parent / "mpirun"
-    found = str(beside) if beside.exists() else shutil.which("mpirun")
-    if found is None:
-        raise SystemExit(
-            "expected mpirun beside this Python or on the PATH, found none: "
-            "install an MPI, for example with `pip install mpich`"
-        )
-    return found
+from multiverso._mpi.mpirun import ONE_MACHINE, mpirun_command, mpirun_environment
 
 
-def mpi_environment(mpirun: str) -> dict[str, str]:
-    """Return the environment for mpirun: Open MPI refuses root and more ranks than cores."""
-    environment = dict(os.environ)
-    version = subprocess.run(
-        [mpirun, "--version"], capture_output=True, text=True, check=False
-    ).stdout
-    if "Open MPI" in version or "PRRTE" in version:
-        environment.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
-        environment.setdefault("OMPI_MCA_osc", "^ucx")
-        if os.geteuid() == 0:
-            environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
-            environment.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-    return environment
+def job_environment() -> dict[str, str]:
+    """Return the environment for a job on this machine."""
+    return {**ONE_MACHINE, **mpirun_environment()}
 
 
 def progress(steps: list[Any], is_master: bool) -> Any:
@@ -58,9 +31,9 @@ def progress(steps: list[Any], is_master: bool) -> Any:
 def launch_all(
     script: Path, numbers: list[int], arguments: list[str], limit: float
 ) -> dict[str, Any]:
-    """Run the script with each of these numbers of ranks and return one report of all.
+    """Run the script with each of these numbers of ranks and merge the reports.
 
-    Parameters and errors are those of `launch`.
+    The other parameters and the errors are those of `launch`.
     """
     merged: dict[str, Any] = {}
     for num_ranks in progress(numbers, is_master=True):
@@ -79,38 +52,39 @@ def launch(
     limit: float,
     more: tuple[str, ...] = ("--silent",),
 ) -> dict[str, Any]:
-    """Run the script under mpirun and return the report it wrote.
+    """Run the script under mpirun and return its report.
 
     Parameters
     ----------
     script : Path
-        The benchmark, or any program with an option --json.
+        A benchmark, or any program with an option --json.
     num_ranks : int
-        How many processes.
+        Number of processes.
     arguments : list of str
-        Of the script.
+        Arguments of the script.
     limit : float
         Seconds after which the run and all its processes are killed.
     more : tuple of str
-        What every script started here gets besides; by default the order to print nothing.
+        Further arguments; by default the one that suppresses output.
 
     Raises
     ------
     SystemExit
         If the run fails or takes longer than the limit.
     """
-    mpirun = find_mpirun()
     with tempfile.TemporaryDirectory(prefix="multiverso-benchmark-") as folder:
         target = Path(folder, "report.json")
-        command = [mpirun, "-np", str(num_ranks), sys.executable, str(script)]
-        command += [*arguments, *more, "--json", str(target)]
-        process = subprocess.Popen(command, env=mpi_environment(mpirun), start_new_session=True)
+        program = [sys.executable, str(script), *arguments, *more, "--json", str(target)]
+        process = subprocess.Popen(
+            mpirun_command(program, num_ranks),
+            env=job_environment(),
+            start_new_session=True,
+        )
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
             raise SystemExit(
-                f"expected the run with {num_ranks} ranks to end within {limit:.0f} s, "
-                "it did not and was killed"
+                f"expected the run with {num_ranks} ranks to end within {limit:.0f} s: killed it"
             ) from None
         finally:
             if process.poll() is None:

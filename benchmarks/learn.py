@@ -1,21 +1,20 @@
-"""Measure multiverso.learn: against plain Keras, with two workers, against mpi_learn's protocol.
+"""Measure multiverso.learn against plain Keras and mpi_learn's protocol, and with two workers.
 
-    python benchmarks/learn.py                        all of it, some minutes
-    python benchmarks/learn.py --quick                a quick look
+    python benchmarks/learn.py                        takes some minutes
+    python benchmarks/learn.py --quick                fewer samples
     python benchmarks/learn.py --backend jax --json out.json
 
-In one job of three ranks, a master and two workers that are pinned to a core each, all are timed in
-turns, sample by sample, because the speed of a machine drifts: the ratios can be compared between
-runs and machines, the times less so. A step of training is a batch of 100 images with Adam: in the
-convolutional network of examples/mpi_learn, or with --model wide in a dense one of 0.92 million
-parameters, where there is little computing for what is exchanged. An update is Adam's on 1e6
-parameters in 8 arrays, without a model. It needs two cores that nobody else uses.
+One job has three ranks: a master, and two workers that are pinned to one core each. Samples
+alternate, because the speed of a machine drifts: ratios are comparable between runs and machines,
+times less so. A training step is a batch of 100 images with Adam, for the convolutional network of
+examples/mpi_learn, or, with --model wide, for a dense network of 0.92 million parameters that
+exchanges much and computes little. An update is a step of Adam on 1e6 parameters in 8 arrays,
+without a model. The benchmark needs two idle cores.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import traceback
 from dataclasses import replace
@@ -30,6 +29,8 @@ from bars import LEARN_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
 from launcher import launch
+from multiverso._mpi.launcher import find_launcher
+from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, Span, find_mpi
 from samples import Effort, Statement, alternate
 
@@ -41,7 +42,7 @@ _PARAMETERS, _ARRAYS = 1_000_000, 8
 
 
 class Update:
-    """An update of multiverso.learn by rank 1: count it, give the gradient, take the parameters."""
+    """An update of multiverso.learn by rank 1: count it, add the gradient, get the parameters."""
 
     name = OURS
     statement = "counter.add_get(one, out=count); table.add_get(gradient, out=weights)"
@@ -64,24 +65,24 @@ class Update:
         )
 
     def run(self, calls: int) -> Span | None:
-        """Make so many updates; None on all ranks but the worker."""
+        """Make `calls` updates; return None except on the worker."""
         return self._statement.run(calls) if self._worker else None
 
 
 def pin(rank: int) -> str | None:
-    """Pin the workers to a core each; return what is wrong if there are too few."""
+    """Pin each worker to one core; return a note if that is impossible."""
     if not hasattr(os, "sched_setaffinity"):
-        return "the workers are not pinned, since this system cannot do that"
+        return "the workers are not pinned: this system does not support it"
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < _RANKS - 1:
-        return f"both workers are pinned to the same core: there is {len(cores)} only"
+        return f"both workers share a core: expected {_RANKS - 1} cores, received {len(cores)}"
     if rank:
         os.sched_setaffinity(0, {cores[(rank - 1) % len(cores)]})
     return None
 
 
 def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Measure with the ranks of this process's job; the report on the master, else None."""
+    """Measure with the ranks of this job; return the report on the master, else None."""
     mpi, _ = find_mpi()
     ranks = Ranks(mpi)
     if ranks.size != _RANKS:
@@ -90,27 +91,27 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     from multiverso.learn import choose_backend
 
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC"):
-        os.environ[name] = "1"  # a core is all that a worker has
+        os.environ[name] = "1"  # each worker has one core
     backend = choose_backend(options.backend)
-    from learn_steps import KerasAlone, ThroughTheServer
-    from mpi_learn_protocol import MasterOfMessages
+    from learn_steps import LearnTraining, PlainTraining
+    from mpi_learn_protocol import MessageMaster
 
-    # A sample of steps is long: a time slice that somebody else has must not count.
+    # Samples of steps are long, so that a time slice of another process does not matter.
     steps = Effort(0.3, 3.0, 3, 5) if options.quick else Effort(1.0, 30.0, 9, 15)
     calls = Effort.for_ranks(_RANKS, options.quick)
     if options.sample is not None:
         steps, calls = (replace(one, sample_seconds=options.sample) for one in (steps, calls))
     candidates: list[Candidate] = [
-        ThroughTheServer(ranks, options.model, 1),
-        KerasAlone(ranks, options.model),
-        ThroughTheServer(ranks, options.model, 2),
+        LearnTraining(ranks, options.model, 1),
+        PlainTraining(ranks, options.model),
+        LearnTraining(ranks, options.model, 2),
     ]
     one, alone, two = alternate(candidates, ranks, steps)
     size = _PARAMETERS // _ARRAYS
     with mv.session():
         candidates = [
             Update(ranks, _PARAMETERS),
-            MasterOfMessages(ranks, [size] * _ARRAYS),
+            MessageMaster(ranks, [size] * _ARRAYS),
         ]
         updates = alternate(candidates, ranks, calls)
     if not ranks.is_master:
@@ -128,54 +129,32 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     return {"environment": describe(mpi), "notes": notes, "runs": runs}
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--backend", choices=("jax", "tensorflow", "torch"), help="of Keras")
-    parser.add_argument("--model", choices=("mnist", "wide"), default="mnist", help="(mnist)")
-    parser.add_argument("--quick", action="store_true", help="fewer samples")
-    parser.add_argument("--sample", type=float, metavar="SECONDS", help="least time of a sample")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
-    parser.add_argument("--silent", action="store_true", help="print no tables")
-    parser.add_argument(
-        "--limit", type=float, default=900.0, metavar="SECONDS", help="of the run of mpirun"
-    )
-    parsed = parser.parse_args(arguments)
-    if parsed.sample is not None and not 0 < parsed.sample < float("inf"):
-        parser.error(f"--sample: expected seconds above 0, received {parsed.sample}")
-    return parsed
+def _parse() -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    option = parser.add_argument
+    option("--backend", choices=("jax", "tensorflow", "torch"), help="backend of Keras")
+    option("--model", choices=("mnist", "wide"), default="mnist", help="(default mnist)")
+    option("--quick", action="store_true", help="fewer samples")
+    option("--sample", type=positive(float), metavar="SECONDS", help="shortest sample")
+    option("--limit", type=float, default=900.0, metavar="SECONDS", help="for mpirun")
+    return parser.parse_args()
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the benchmark; see the text at the top of this file.
-
-    Parameters
-    ----------
-    arguments : list of str, optional
-        The command line without the program's name; `sys.argv` if not given.
-    """
-    options = _parse(arguments)
-    launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK"))
-    if launched:
+def main() -> None:
+    """Run the benchmark; see the text at the top of this file."""
+    options = _parse()
+    if find_launcher():
         try:
             measured = _measure(options)
         except Exception:
-            # The other ranks are waiting for this one, and MPI would not tell them.
+            # The other ranks wait for this one, and MPI would not notify them.
             traceback.print_exc()
             find_mpi()[0].COMM_WORLD.Abort(1)
             raise
     else:
-        passed_on = ["--model", options.model, *(["--quick"] if options.quick else [])]
-        passed_on += ["--sample", str(options.sample)] if options.sample is not None else []
-        passed_on += ["--backend", options.backend] if options.backend else []
-        measured = launch(Path(__file__).resolve(), _RANKS, passed_on, options.limit)
-    if measured is None:
-        return
-    if options.json is not None:
-        options.json.write_text(json.dumps(measured, indent=1))
-    if not options.silent:
-        report.show(measured)
+        arguments = forwarded(options, "model", "quick", "sample", "backend")
+        measured = launch(Path(__file__).resolve(), _RANKS, arguments, options.limit)
+    deliver(measured, options, report.show)
 
 
 if __name__ == "__main__":

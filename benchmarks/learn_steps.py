@@ -1,4 +1,4 @@
-"""Training steps with Keras: alone, and through `multiverso.learn` with one worker and with two."""
+"""Training steps of plain Keras, and of `multiverso.learn` with one worker and with two."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "examples" / "mpi_lear
 import zoo  # noqa: E402
 
 BATCH = 100
-SHAPE, CLASSES = (28, 28, 1), 10  # as of MNIST
+SHAPE, CLASSES = (28, 28, 1), 10  # those of MNIST
 WIDTH = 640
 
-#: Batches before the clock starts: what is compiled or allocated is then there.
+#: Untimed batches at the start, during which frameworks compile and allocate.
 _WARM_UP = 5
 _LOSS = "sparse_categorical_crossentropy"
 
 
 def wide() -> Any:
-    """Return two wide dense layers: 0.92 million parameters for little computing."""
+    """Return two wide dense layers: 0.92 million parameters with little computation."""
     return keras.Sequential(
         [
             keras.Input(SHAPE),
@@ -58,14 +58,14 @@ class Network(ModelBuilder):
 
 
 class Batches(Data):
-    """As many batches as wanted, of random numbers, and the time of going over them.
+    """Batches of random numbers, and the time that training on them takes.
 
     Attributes
     ----------
     number : int
-        Batches of an epoch, those of the warm-up not counted.
+        Batches of an epoch without the warm-up.
     span : list of float
-        When the first of them was asked for, and when it was known that there are no more.
+        The times at which the first batch was requested and the last one was finished.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Batches(Data):
         self.span: list[float] = []
 
     def generate_data(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the warm-up, then the batches that count."""
+        """Yield the warm-up, then the timed batches."""
         for index in range(_WARM_UP + self.number):
             if index == _WARM_UP:
                 self.span[:] = [time.perf_counter()]
@@ -85,17 +85,17 @@ class Batches(Data):
         self.span[1:] = [time.perf_counter()]
 
 
-class ThroughTheServer:
-    """Training by `MPIManager`: rank 0 is the master, the next ranks are the workers.
+class LearnTraining:
+    """Trains with `MPIManager`: rank 0 is the master, the next ranks are the workers.
 
     Parameters
     ----------
     ranks : Ranks
         The processes of this run.
     model : str
-        Which of `MODELS`.
+        Name in `MODELS`.
     workers : int
-        How many of them train.
+        Number of workers.
     """
 
     def __init__(self, ranks: Ranks, model: str, workers: int) -> None:
@@ -110,9 +110,9 @@ class ThroughTheServer:
         self._alone = ranks.mpi.COMM_SELF
 
     def run(self, calls: int) -> Span | None:
-        """Train on `calls` batches on each worker; None on ranks that do not train."""
+        """Train on `calls` batches on each worker; return None on the other ranks."""
         if self._comm is None:
-            # Ranks number their sessions, and those that open one together must agree.
+            # Sessions are numbered, and the ranks of the next one must agree on its number.
             with mv.session(comm=self._alone):
                 return None
         data = Batches()
@@ -124,8 +124,8 @@ class ThroughTheServer:
         return Span(*data.span) if self._trains else None
 
 
-class KerasAlone:
-    """`fit` on rank 1, with the optimiser and the batches of the others."""
+class PlainTraining:
+    """Trains with `fit` on rank 1, with the same optimizer and batches."""
 
     name = "plain Keras"
     statement = "model.fit(batches): seconds of a batch"
@@ -136,7 +136,7 @@ class KerasAlone:
         self._network = Network(model)
 
     def run(self, calls: int) -> Span | None:
-        """Train on `calls` batches; None on the other ranks."""
+        """Train on `calls` batches; return None on the other ranks."""
         if not self._trains:
             return None
         model = self._network.build_model()
@@ -146,7 +146,7 @@ class KerasAlone:
         data = Batches()
         data.number = calls
         with warnings.catch_warnings():
-            # Keras would rather be told how many there are, but it is asking that ends the span.
+            # Keras warns without a known number of batches, but the last request ends the span.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             model.fit(data.generate_data(), epochs=1, shuffle=False, verbose=0)
         keras.backend.clear_session()

@@ -1,5 +1,5 @@
-/* What no program that syncs parameters can do without: one pass that reads and writes the
- * parameters, the last values and the table. No locks, nobody else. */
+/* The minimal work of a sync: one pass, without locks, that reads and writes the parameters, their
+ * last values and the table. */
 #include <stdint.h>
 
 void memory_pass(float* restrict table, float* restrict current, float* restrict last, int64_t n) {

@@ -1,8 +1,8 @@
-"""A master as mpi_learn had it: messages by mpi4py, one array at a time, an optimiser in NumPy.
+"""The master of mpi_learn: messages through mpi4py, one array at a time, and Adam in NumPy.
 
-Written anew after the protocol: for each update the worker says that one begins and of which step
-its parameters are, sends the gradient of each array, and receives the step, and each array of new
-parameters. What mpi_learn sent besides is left out.
+This is a reimplementation of the protocol. For each update the worker announces it, sends the step
+of its parameters and the gradient of each array, and receives the new step and each array of new
+parameters. Other messages of mpi_learn are omitted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BEGIN, _STEP, _ARRAY = 11, 12, 13  # tags
 
 
 class NumPyAdam:
-    """Adam on a list of arrays, in the formulas of the paper (Kingma and Ba, ICLR 2015)."""
+    """Adam on a list of arrays (Kingma and Ba, ICLR 2015)."""
 
     def __init__(self, shapes: list[int], learning_rate: float = 1e-3) -> None:
         self._rate = learning_rate
@@ -42,8 +42,8 @@ class NumPyAdam:
         ]
 
 
-class MasterOfMessages:
-    """Rank 0 is the master and rank 1 its only worker; further ranks do nothing.
+class MessageMaster:
+    """Rank 0 is the master and rank 1 its only worker; other ranks do nothing.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class MasterOfMessages:
         self._step = 0
 
     def run(self, calls: int) -> Span | None:
-        """Make so many updates; None on all ranks but the worker."""
+        """Make `calls` updates; return None except on the worker."""
         if self._rank == 0:
             for _ in range(calls):
                 self._serve()

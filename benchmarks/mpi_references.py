@@ -1,4 +1,4 @@
-"""Parameter tables as one would build them with MPI alone, from mpi4py."""
+"""Parameter tables built with MPI alone, through mpi4py."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import numpy as np
 from ranks import Span
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from ranks import Ranks
 
 
 class RmaTable:
-    """A table in an MPI window, cut by element over the ranks, used with Get_accumulate.
+    """A table in an MPI window, divided by element over the ranks, used with Get_accumulate.
 
-    Of the forms that MPI offers this is the fastest on Open MPI and on MPICH alike: memory from
-    Win.Allocate_shared, one lock_all for the whole life of the window, one Get_accumulate per
-    owner and one flush per call, and the hint that all accumulates are of one operation, which
-    spares the ordering between different ones. Get_accumulate returns the values from before the
-    add; a training loop would want those after it, and would add its delta once more.
+    This is the fastest variant on both Open MPI and MPICH: memory from Win.Allocate_shared, one
+    Lock_all for the life of the window, one Get_accumulate per owner and one flush per call, and
+    the hint that all accumulates use one operation, which avoids ordering between different ones.
+    Get_accumulate returns the values before the add; a training loop would have to add its delta
+    to get the new values.
 
-    Collective: all ranks create and close it. A context manager.
+    The class is a context manager. Collective: all ranks create and close it.
 
     Parameters
     ----------
@@ -40,11 +38,11 @@ class RmaTable:
         self.workers = ranks.size
         mpi = ranks.mpi
         cuts = [size * rank // ranks.size for rank in range(ranks.size + 1)]
-        mine = cuts[ranks.rank + 1] - cuts[ranks.rank]
+        count = cuts[ranks.rank + 1] - cuts[ranks.rank]
         info = mpi.Info.Create()
         info["accumulate_ops"] = "same_op"
         info["accumulate_ordering"] = "none"
-        self._window = mpi.Win.Allocate_shared(mine * 4, 4, info, ranks.comm)
+        self._window = mpi.Win.Allocate_shared(count * 4, 4, info, ranks.comm)
         info.Free()
         np.frombuffer(self._window.tomemory(), np.float32)[:] = 1.0
         self._delta = np.full(size, 1e-3, np.float32)
@@ -72,23 +70,17 @@ class RmaTable:
         """Return the table."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Free the window, unless an error on this rank alone would make that wait for ever."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Free the window, unless this rank failed and the others would not take part."""
         if kind is None:
             self._window.Unlock_all()
             self._window.Free()
 
 
 class MessageServer:
-    """A table kept by rank 0, which receives deltas and sends the parameters back.
+    """A table on rank 0, which receives deltas and returns the parameters.
 
-    The other ranks are its workers, so it needs two ranks at least. This is the usual parameter
-    server, without anything on top of MPI.
+    The other ranks are its workers. This is the usual parameter server, in plain MPI.
 
     Parameters
     ----------
@@ -109,7 +101,7 @@ class MessageServer:
         self._out = np.ones(size, np.float32)
 
     def run(self, calls: int) -> Span | None:
-        """Push and pull `calls` times on each worker; None on the server."""
+        """Push and pull `calls` times on each worker; return None on the server."""
         if self._rank == 0:
             self._serve(calls * self.workers)
             return None

@@ -1,17 +1,15 @@
-"""Measure ParamSync against one pass over the memory in C, and against the same made of NumPy.
+"""Measure ParamSync against one pass over the memory in C, and against the same in NumPy.
 
     python benchmarks/param_sync.py
     python benchmarks/param_sync.py --quick --json out.json
 
-All three are timed in turns, sample by sample, because the speed of a machine drifts: the ratios
-can be compared between runs and machines, the times less so. One worker.
+Samples alternate, because the speed of a machine drifts: ratios are comparable between runs and
+machines, times less so. The benchmark runs one worker.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +18,21 @@ import numpy as np
 import multiverso as mv
 from c_threads import compile_source
 from environment import describe
+from launcher import progress
 from multiverso.sync import ParamSync
+from options import deliver, make_parser
 from ranks import Ranks
 from samples import Effort, Series, Statement, alternate
 
 _SIZES = (1_000_000, 10_000_000)
 _TENSORS = (1, 8, 160)
-#: The bars: at most so many times the time of the pass, at least so many times as fast as NumPy.
-_MOST_OF_PASS = 1.3
-_LEAST_OF_NUMPY = 3.0
+#: The bars: longest time relative to the pass, and lowest speed relative to NumPy.
+_MAX_OF_PASS = 1.3
+_MIN_OF_NUMPY = 3.0
 
 
-class NumPyWay:
-    """Concatenate, subtract, add, get, split, set: what one writes without ParamSync."""
+class NumPySync:
+    """Concatenates, subtracts, adds, gets, splits and sets, as one would without ParamSync."""
 
     def __init__(self, tensors: list[np.ndarray[Any, Any]]) -> None:
         self._tensors = tensors
@@ -50,13 +50,13 @@ class NumPyWay:
 
 
 def _tensors(size: int, count: int) -> list[np.ndarray[Any, Any]]:
-    """Return `count` written arrays of `size` float32 together, of different sizes."""
+    """Return `count` arrays of different sizes with `size` float32 in total."""
     ends = np.linspace(0, size, count + 1) ** 2 / size
     sizes = np.diff(ends.astype(np.int64))
     return [np.full(n, 0.5, np.float32) for n in sizes]
 
 
-def _pass_of(library: ctypes.CDLL, size: int) -> Statement:
+def _memory_pass(library: ctypes.CDLL, size: int) -> Statement:
     function = library.memory_pass
     function.argtypes, function.restype = [ctypes.c_void_p] * 3 + [ctypes.c_int64], None
     arrays = [np.full(size, 0.5, np.float32) for _ in range(3)]
@@ -67,21 +67,21 @@ def _pass_of(library: ctypes.CDLL, size: int) -> Statement:
 
 
 def measure(size: int, count: int, library: ctypes.CDLL | None, effort: Effort) -> list[Series]:
-    """Return the samples of ParamSync, of the NumPy way, and of the C loop if there is one."""
+    """Return the samples of ParamSync, of NumPy and, if available, of the C loop."""
     ours = ParamSync(_tensors(size, count))
-    numpy_way = NumPyWay(_tensors(size, count))
+    numpy_sync = NumPySync(_tensors(size, count))
     candidates: list[Any] = [
         Statement("ParamSync", "sync.sync()", 1, sync=ours),
-        Statement("NumPy", "way.sync()", 1, way=numpy_way),
+        Statement("NumPy", "sync.sync()", 1, sync=numpy_sync),
     ]
     if library is not None:
-        candidates.append(_pass_of(library, size))
+        candidates.append(_memory_pass(library, size))
     return alternate(candidates, Ranks(None), effort)
 
 
 def _line(size: int, count: int, series: list[Series]) -> dict[str, Any]:
-    ours, numpy_way, *rest = series
-    faster = ours.speed_against(numpy_way)
+    ours, numpy_sync, *rest = series
+    faster = ours.speed_against(numpy_sync)
     of_pass = 1 / ours.speed_against(rest[0]) if rest else None
     return {
         "size": size,
@@ -90,51 +90,41 @@ def _line(size: int, count: int, series: list[Series]) -> dict[str, Any]:
         "samples": {one.name: one.seconds for one in series},
         "times_of_pass": of_pass,
         "speed_against_numpy": faster,
-        "passed": faster >= _LEAST_OF_NUMPY and (of_pass is None or of_pass <= _MOST_OF_PASS),
+        "passed": faster >= _MIN_OF_NUMPY and (of_pass is None or of_pass <= _MAX_OF_PASS),
     }
 
 
-def _show(line: dict[str, Any]) -> None:
-    of_pass = "no C" if line["times_of_pass"] is None else f"{line['times_of_pass']:.2f}"
-    print(
-        f"{line['size']:>12,} {line['tensors']:>8} {line['medians']['ParamSync'] * 1e3:>9.3f} ms"
-        f" {of_pass:>10} {line['speed_against_numpy']:>10.2f}"
-        f"   {'PASS' if line['passed'] else 'below'}"
-    )
+def _show(report: dict[str, Any]) -> None:
+    print(f"{'parameters':>12} {'tensors':>8} {'ParamSync':>12} {'x C loop':>10} {'x NumPy':>10}")
+    for line in report["cases"]:
+        of_pass = "no C" if line["times_of_pass"] is None else f"{line['times_of_pass']:.2f}"
+        print(
+            f"{line['size']:>12,} {line['tensors']:>8}"
+            f" {line['medians']['ParamSync'] * 1e3:>9.3f} ms"
+            f" {of_pass:>10} {line['speed_against_numpy']:>10.2f}"
+            f"   {'PASS' if line['passed'] else 'below'}"
+        )
+    print(f"bars: at most {_MAX_OF_PASS} x C loop, at least {_MIN_OF_NUMPY} x NumPy's speed")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the benchmark; see the text at the top of this file.
-
-    Parameters
-    ----------
-    arguments : list of str, optional
-        The command line without the program's name; `sys.argv` if not given.
-    """
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def main() -> None:
+    """Run the benchmark; see the text at the top of this file."""
+    parser = make_parser(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", metavar="N", default=_SIZES)
     parser.add_argument("--quick", action="store_true", help="fewer samples")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     for size in options.sizes:
         if size < max(_TENSORS) ** 2:
             parser.error(f"expected sizes of at least {max(_TENSORS) ** 2}, received {size}")
     effort = Effort(5e-3, 1.0 if options.quick else 5.0, 7, 201)
     library = compile_source(Path(__file__).with_name("memory_pass.c"))
-    print(f"{'parameters':>12} {'tensors':>8} {'ParamSync':>12} {'x C loop':>10} {'x NumPy':>10}")
-    lines = []
+    steps = [(size, count) for size in options.sizes for count in _TENSORS]
     with mv.session():
-        for size in options.sizes:
-            for count in _TENSORS:
-                lines.append(_line(size, count, measure(size, count, library, effort)))
-                _show(lines[-1])
-    print(f"bars: at most {_MOST_OF_PASS} x C loop, at least {_LEAST_OF_NUMPY} x NumPy's speed")
-    if options.json is not None:
-        options.json.write_text(
-            json.dumps({"environment": describe(None), "cases": lines}, indent=1)
-        )
+        lines = [
+            _line(size, count, measure(size, count, library, effort))
+            for size, count in progress(steps, is_master=True)
+        ]
+    deliver({"environment": describe(None), "cases": lines}, options, _show)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Run a program on one core, another one for each rank of this host.
+"""Run a program on one core, a different one for each rank of this machine.
 
     mpirun -np 2 python benchmarks/pinned.py PROGRAM.py [ARGUMENT ...]
 
-mpirun's own options for that differ from one MPI to the other.
+The mpirun options for pinning differ between MPIs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import multiverso as mv
 
 
 def pin() -> None:
-    """Let this process run on one core only, from now on."""
+    """Restrict this process to one core."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[mv.local_rank() % len(cores)]})
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
-        sys.exit("expected a program and its arguments, received none")
+        sys.exit("expected a program and its arguments, received nothing")
     pin()
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

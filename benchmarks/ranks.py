@@ -1,4 +1,4 @@
-"""The ranks of the benchmark, and how a piece of work is timed on all of them at once."""
+"""The ranks of a benchmark, and the timing of work that all of them do at once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def find_mpi() -> tuple[Any, str | None]:
-    """Return mpi4py.MPI, or None and why it cannot be had."""
+    """Return mpi4py.MPI, or None and the reason."""
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         first = str(error).splitlines()[0]
-        return None, f"without the MPI references, since mpi4py cannot be used here ({first})"
+        return None, f"no MPI references: mpi4py cannot be imported ({first})"
     return MPI, None
 
 
 class Span(NamedTuple):
-    """When a piece of work began and ended, in seconds of the node's monotonic clock."""
+    """Begin and end of some work, in seconds of the node's monotonic clock."""
 
     begin: float
     end: float
@@ -33,12 +33,12 @@ class Ranks:
     Parameters
     ----------
     mpi : module or None
-        ``mpi4py.MPI``, or None where it cannot be had. A run of several ranks always has it.
+        ``mpi4py.MPI``, or None if it is unavailable; several ranks require it.
 
     Raises
     ------
     SystemExit
-        If the ranks are spread over several nodes, since only one node's clock is common to all.
+        If the ranks are on several nodes, which do not share a clock.
     """
 
     def __init__(self, mpi: Any) -> None:
@@ -48,7 +48,7 @@ class Ranks:
         self.size: int = self.comm.Get_size() if self.comm is not None else 1
         nodes = set(self.gather(platform.node()))
         if len(nodes) > 1:
-            raise SystemExit(f"expected the ranks on one node, received {sorted(nodes)}")
+            raise SystemExit(f"expected all ranks on one node, received {sorted(nodes)}")
 
     @property
     def is_master(self) -> bool:
@@ -62,11 +62,11 @@ class Ranks:
         values: list[Any] = self.comm.allgather(value)
         return values
 
-    def meet(self) -> None:
-        """Wait for all ranks without spinning.
+    def barrier(self) -> None:
+        """Wait for all ranks.
 
-        A blocking MPI call burns a whole core, which those who still work would miss. So this
-        polls, with growing sleeps.
+        It polls with growing sleeps, because a blocking MPI call would occupy a core that other
+        ranks still need.
         """
         if self.comm is None or self.size == 1:
             return
@@ -77,20 +77,20 @@ class Ranks:
             pause = min(pause * 1.5, 5e-4)
 
     def start(self) -> None:
-        """Let all ranks return from here at the same moment, to some ten microseconds."""
+        """Return on all ranks at the same moment, within some ten microseconds."""
         if self.comm is None or self.size == 1:
             return
-        self.meet()
+        self.barrier()
         moment = max(self.gather(time.perf_counter())) + 2e-3
         time.sleep(max(0.0, moment - time.perf_counter()))
 
     def time(self, work: Callable[[], Span | None]) -> float:
-        """Do the work on all ranks at once and return its wall-clock time, the same everywhere.
+        """Do the work on all ranks at once and return its wall-clock time, equal on all ranks.
 
         Parameters
         ----------
         work : callable
-            Returns when it began and ended, or None on a rank that only assisted.
+            Returns the span of the work, or None on a rank that only assisted.
 
         Returns
         -------
@@ -99,6 +99,6 @@ class Ranks:
         """
         self.start()
         span = work()
-        self.meet()
+        self.barrier()
         spans = [s for s in self.gather(span) if s is not None]
         return max(s.end for s in spans) - min(s.begin for s in spans)

@@ -1,10 +1,10 @@
-"""Measures tables whose rows lie on another node, beside MPI's own send and receive.
+"""Measure tables whose rows are on another node against MPI's Send and Recv.
 
-Two ranks: rank 0 keeps the table and rank 1 works with it, so that every byte crosses. The
-reference moves the same bytes in the same run with mpi4py's Send and Recv, and an empty message
-back so that the sender knows that they have arrived. Both take turns.
+Rank 0 stores the table and rank 1 uses it, so every byte crosses between the nodes. The reference
+moves the same bytes in the same run with mpi4py's Send and Recv, plus one byte in return to confirm
+the arrival. Their samples alternate.
 
-    python benchmarks/remote.py                         two virtual nodes on this machine
+    python benchmarks/remote.py                         two virtual nodes of this machine
     mpirun -np 2 --hostfile H python benchmarks/remote.py          two machines
     python tests/hosts/hosts.py tests/hosts/mpirun -np 2 python benchmarks/remote.py
                                                         two network namespaces (as root)
@@ -12,8 +12,6 @@ back so that the sender knows that they have arrived. Both take turns.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import time
@@ -25,13 +23,15 @@ import numpy as np
 import environment
 import multiverso as mv
 from launcher import launch
+from multiverso._mpi.launcher import find_launcher
+from options import deliver, forwarded, make_parser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SIZES = (1_000, 100_000, 1_000_000, 10_000_000)
 _LIMIT = 600.0
-#: The speed of the reference that is asked for, at the largest size.
+#: The required speed, as a fraction of the reference at the largest size.
 _BAR = 0.85
 
 
@@ -40,29 +40,29 @@ def _rounds(size: int) -> int:
 
 
 class _Reference:
-    """The same bytes by Send and Recv, in either direction."""
+    """Moves the same bytes with Send and Recv, in either direction."""
 
     def __init__(self, mpi: Any, size: int) -> None:
         self._comm = mpi.COMM_WORLD
         self._values = np.ones(size, np.float32)
-        self._sign = np.zeros(1, np.uint8)
+        self._confirmation = np.zeros(1, np.uint8)
 
     def push(self, rank: int) -> None:
         """Rank 1 sends, rank 0 confirms."""
         if rank == 1:
             self._comm.Send(self._values, 0, 1)
-            self._comm.Recv(self._sign, 0, 2)
+            self._comm.Recv(self._confirmation, 0, 2)
         else:
             self._comm.Recv(self._values, 1, 1)
-            self._comm.Send(self._sign, 1, 2)
+            self._comm.Send(self._confirmation, 1, 2)
 
     def pull(self, rank: int) -> None:
-        """Rank 1 asks, rank 0 sends."""
+        """Rank 1 requests, rank 0 sends."""
         if rank == 1:
-            self._comm.Send(self._sign, 0, 3)
+            self._comm.Send(self._confirmation, 0, 3)
             self._comm.Recv(self._values, 0, 4)
         else:
-            self._comm.Recv(self._sign, 1, 3)
+            self._comm.Recv(self._confirmation, 1, 3)
             self._comm.Send(self._values, 1, 4)
 
 
@@ -73,7 +73,7 @@ def _timed(function: Callable[..., object], *arguments: object) -> float:
 
 
 def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
-    """Return the median seconds of each operation, on rank 1."""
+    """Return the median seconds of each operation as rank 1 measured them."""
     table = mv.ArrayTableHandler(size)
     reference = _Reference(mpi, size)
     delta, out = np.ones(size, np.float32), np.empty(size, np.float32)
@@ -89,7 +89,7 @@ def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
         if rank == 1:
             times.update({name: _timed(call) for name, call in ours.items()})
         mv.barrier()
-        if attempt:  # the first one touches fresh memory
+        if attempt:  # the first attempt touches new memory
             for name, seconds in times.items():
                 samples.setdefault(name, []).append(seconds)
     medians = {name: statistics.median(values) for name, values in samples.items()}
@@ -97,7 +97,7 @@ def _measure_size(mpi: Any, rank: int, size: int) -> dict[str, Any]:
 
 
 def _measure(sizes: list[int]) -> dict[str, Any] | None:
-    """Measure as one of two ranks; return the report on rank 1, where the times are taken."""
+    """Measure as one of two ranks; return the report on rank 1, which takes the times."""
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
@@ -105,7 +105,7 @@ def _measure(sizes: list[int]) -> dict[str, Any] | None:
         raise SystemExit(f"expected 2 ranks, received {MPI.COMM_WORLD.Get_size()}")
     with mv.session(role="server" if rank == 0 else "worker") as session:
         if session.num_nodes != 2:
-            raise SystemExit("expected the ranks on two nodes; set MULTIVERSO_RANKS_PER_NODE=1")
+            raise SystemExit("expected ranks on two nodes: set MULTIVERSO_RANKS_PER_NODE=1")
         cases = [_measure_size(MPI, rank, size) for size in sizes]
         described = environment.describe(MPI)
     return {"environment": described, "cases": cases} if rank == 1 else None
@@ -123,30 +123,22 @@ def _show(measured: dict[str, Any]) -> None:
         add, get = seconds["Send"] / seconds["add"], seconds["Recv"] / seconds["get"]
         print(f"{case['size']:>12,}{row}  {add:>8.2f}  {get:>8.2f}")
         if case["size"] >= _SIZES[-1]:
-            reached = "reached" if min(add, get) >= _BAR else "NOT reached"
-            print(f"{'':>12} asked for at least {_BAR} of the reference's speed: {reached}")
+            verdict = "PASS" if min(add, get) >= _BAR else "below"
+            print(f"{'':>12} required: {_BAR} of the reference's speed: {verdict}")
 
 
 def main() -> None:
     """Run the benchmark; see the text at the top of this file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = make_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", type=int, default=list(_SIZES))
-    parser.add_argument("--json", type=Path, help="write the report to this file")
-    parser.add_argument("--silent", action="store_true", help="print nothing")
     options = parser.parse_args()
-    launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK"))
-    if launched:
+    if find_launcher():
         measured = _measure(options.sizes)
     else:
         os.environ.setdefault("MULTIVERSO_RANKS_PER_NODE", "1")
-        arguments = ["--sizes", *map(str, options.sizes)]
+        arguments = forwarded(options, "sizes")
         measured = launch(Path(__file__).resolve(), 2, arguments, _LIMIT)
-    if measured is None:
-        return
-    if options.json is not None:
-        options.json.write_text(json.dumps(measured, indent=1))
-    if not options.silent:
-        _show(measured)
+    deliver(measured, options, _show)
 
 
 if __name__ == "__main__":

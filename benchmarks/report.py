@@ -1,4 +1,4 @@
-"""The report of one or several runs: as JSON, as tables on the terminal, as a plot."""
+"""Reports of runs as JSON, as tables on the terminal and as a plot."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ if TYPE_CHECKING:
     from comparisons import Case
 
 _BYTES = 4
-# What is measured at several sizes.
-_DRAWN = ("get", "add", "add_get", "round", "aggregate")
+# Operations that are measured at several sizes.
+_PLOTTED = ("get", "add", "add_get", "round", "aggregate")
 
 
 def to_json(cases: list[Case], verdicts: list[Verdict], ranks: int) -> dict[str, Any]:
-    """Return one run, ready for JSON: every sample, medians, p99 and ratios.
+    """Return one run for JSON: every sample, the medians, the p99 and the speeds.
 
-    Times are in seconds. ``speed`` is how many times as fast as the reference Multiverso is, all
-    workers together, as the median over the rounds of the ratio of neighbouring samples;
-    ``speed_at_best`` compares the shortest samples. The ``interval`` of a bar has the bounds within
-    which its speed is with about 95 % confidence.
+    Times are in seconds. ``speed`` is that of all workers relative to the reference, as the median
+    ratio of the samples of a round; ``speed_at_best`` compares the shortest samples. The
+    ``interval`` of a bar is a confidence interval of about 95 % for its speed.
     """
     return {
         "ranks": ranks,
@@ -86,16 +85,9 @@ def _case_rows(case: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-def show(report: dict[str, Any]) -> None:
-    """Print the runs and the bars to standard output.
-
-    Parameters
-    ----------
-    report : dict
-        "environment", "notes" and "runs" as written to the JSON file.
-    """
+def open_console(report: dict[str, Any]) -> Any:
+    """Return a rich console on which the environment and the notes of a report are printed."""
     from rich.console import Console
-    from rich.table import Table
 
     console = Console()
     if not console.is_terminal:
@@ -104,9 +96,23 @@ def show(report: dict[str, Any]) -> None:
     console.print(f"{known['cores']} cores, {known['cpu']}, {known['mpi'] or 'without MPI'}")
     for note in report["notes"]:
         console.print(f"note: {note}")
+    return console
+
+
+def show(report: dict[str, Any]) -> None:
+    """Print the runs and the bars to standard output.
+
+    Parameters
+    ----------
+    report : dict
+        "environment", "notes" and "runs", as in the JSON file.
+    """
+    from rich.table import Table
+
+    console = open_console(report)
     for run in report["runs"]:
         workers = "1 worker" if run["ranks"] == 1 else f"{run['ranks']} workers at once"
-        table = Table(title=f"{workers}: time of one call, and speed against the reference")
+        table = Table(title=f"{workers}: time per call, and speed relative to the reference")
         for name in ("operation", "float32", "median", "p99", "GB/s", "reference", "median", "p99"):
             numeric = name not in ("operation", "reference")
             table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
@@ -120,7 +126,7 @@ def show(report: dict[str, Any]) -> None:
     bars = [bar for run in report["runs"] for bar in run["bars"]]
     if not bars:
         return
-    table = Table(title="What Multiverso holds itself to: speed against the reference")
+    table = Table(title="Bars: speed relative to the reference")
     table.add_column("case", no_wrap=True)
     for name in ("bar", "measured", "95 %", ""):
         table.add_column(name, justify="right", no_wrap=True)
@@ -132,27 +138,23 @@ def show(report: dict[str, Any]) -> None:
 
 
 def plot(report: dict[str, Any], file: Path) -> None:
-    """Draw the speed of each operation over the size, one row of panels per number of workers.
+    """Plot the speed of each operation over the size, with one row of panels per run.
 
     Parameters
     ----------
     report : dict
-        As for `show`.
+        The report, as for `show`.
     file : Path
-        Where to write the picture; the suffix decides its format.
+        The file to write; its suffix selects the format.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     measured = {case["operation"] for run in report["runs"] for case in run["cases"]}
-    operations = [name for name in _DRAWN if name in measured]
-    colors: dict[str, int] = {}  # the same one for the same reference in every panel
+    operations = [name for name in _PLOTTED if name in measured]
+    colors: dict[str, int] = {}  # one for each reference, in every panel
     shape = (len(report["runs"]), len(operations))
-    figure, panels = plt.subplots(
-        *shape, figsize=(5 * shape[1], 3.6 * shape[0]), squeeze=False, sharex=True
-    )
+    figure = Figure(figsize=(5 * shape[1], 3.6 * shape[0]))
+    panels = figure.subplots(*shape, squeeze=False, sharex=True)
     for row, run in zip(panels, report["runs"], strict=True):
         for axes, operation in zip(row, operations, strict=True):
             lines: dict[str, list[tuple[int, float]]] = {}
@@ -167,9 +169,8 @@ def plot(report: dict[str, Any], file: Path) -> None:
                 axes.loglog(*zip(*points, strict=True), marker="o", label=name, color=color)
             axes.set_title(f"{operation}, {run['ranks']} worker{'s' if run['ranks'] > 1 else ''}")
             axes.set_xlabel("float32 elements")
-            axes.set_ylabel("GB/s, all workers together")
+            axes.set_ylabel("GB/s of all workers")
             axes.grid(visible=True, which="both", alpha=0.3)
             axes.legend(fontsize="small")
     figure.tight_layout()
     figure.savefig(file, dpi=120)
-    plt.close(figure)

@@ -1,4 +1,4 @@
-"""Candidates, and the samples that are taken of them in turns."""
+"""Candidates, and the alternating samples of their speed."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ if TYPE_CHECKING:
 
 
 class Candidate(Protocol):
-    """Something that does an operation and can be timed doing it."""
+    """An implementation of an operation that can be timed."""
 
     name: str
     statement: str
     workers: int
 
     def run(self, calls: int) -> Span | None:
-        """Do the operation `calls` times on each of its workers. All ranks call it."""
+        """Do the operation `calls` times on each of its workers. Collective."""
 
 
 class Statement:
     """A Python statement that every rank executes.
 
-    It is compiled into the timing loop, so that no function call of the benchmark's own comes on
-    top of what is measured.
+    It is compiled into the timing loop, so that the measurement adds no function call.
 
     Parameters
     ----------
     name : str
-        Who does the operation.
+        Name of the implementation.
     statement : str
         One line of Python.
     workers : int
-        How many ranks execute it at once.
+        Number of ranks that execute it at once.
     **names : object
-        What the statement refers to.
+        The names that the statement uses.
     """
 
     def __init__(self, name: str, statement: str, workers: int, **names: Any) -> None:
@@ -50,7 +49,7 @@ class Statement:
         self._timer = timeit.Timer(statement, globals=names, timer=time.perf_counter)
 
     def run(self, calls: int) -> Span:
-        """Execute the statement `calls` times and return when that was."""
+        """Execute the statement `calls` times and return the span."""
         seconds = self._timer.timeit(calls)
         end = time.perf_counter()
         return Span(end - seconds, end)
@@ -83,7 +82,7 @@ class Series:
 
     @property
     def least(self) -> float:
-        """The shortest sample, in seconds: the one that other programs disturbed least."""
+        """The shortest sample in seconds, which other programs disturbed least."""
         return min(self.seconds)
 
     def rate(self, sample: int) -> float:
@@ -91,17 +90,17 @@ class Series:
         return self.workers / self.seconds[sample]
 
     def speed_against(self, reference: Series) -> float:
-        """Return how many times as fast as the reference this is.
+        """Return the speed relative to the reference.
 
-        The median over the rounds of the ratio of two samples of the same round, because the
-        machine's own speed drifts from one second to the next and both samples share it.
+        It is the median ratio of two samples of the same round, because the speed of the machine
+        drifts and affects both samples of a round equally.
         """
         return statistics.median(self._ratios(reference))
 
     def interval_against(self, reference: Series) -> tuple[float, float]:
-        """Return within which bounds that median is, with about 95 % confidence.
+        """Return a confidence interval of about 95 % for that median.
 
-        Two of the sorted ratios, by the sign test, which supposes nothing of how they are spread
+        The bounds are two of the sorted ratios, by the sign test, which assumes no distribution
         (Conover, Practical Nonparametric Statistics, section 3.2).
         """
         ratios = sorted(self._ratios(reference))
@@ -113,9 +112,9 @@ class Series:
         return [self.rate(i) / reference.rate(i) for i in pairs]
 
     def speed_at_best(self, reference: Series) -> float:
-        """Return how many times as fast as the reference this is, by the shortest samples of both.
+        """Return the speed relative to the reference by the shortest samples of both.
 
-        On a machine that others use too, where one that waits for a core decides the median.
+        Use it on a busy machine, where waiting for a core dominates the median.
         """
         return (self.workers / self.least) / (reference.workers / reference.least)
 
@@ -127,9 +126,9 @@ class Effort:
     Attributes
     ----------
     sample_seconds : float
-        What one sample should last at least, so that the timer and the start do not count.
+        Shortest sample, so that the overhead of timing and starting is negligible.
     case_seconds : float
-        What all samples of one case may take together.
+        Time for all samples of one case.
     min_rounds, max_rounds : int
         Bounds on the number of samples of each candidate.
     """
@@ -141,9 +140,9 @@ class Effort:
 
     @classmethod
     def for_ranks(cls, num_ranks: int, quick: bool) -> Effort:
-        """Return the effort for a run with that many ranks, or for a quick look at it."""
-        # Several ranks start within some ten microseconds of each other, and share cores perhaps,
-        # so that a sample has to be much longer than a time slice of the scheduler.
+        """Return the effort for a run with `num_ranks` ranks, smaller if `quick`."""
+        # Several ranks start within some ten microseconds of each other and may share cores, so a
+        # sample must be much longer than a time slice of the scheduler.
         sample = 5e-4 if num_ranks == 1 else 3e-2
         if quick:
             return cls(sample, case_seconds=0.6, min_rounds=7, max_rounds=51)
@@ -151,14 +150,14 @@ class Effort:
 
 
 def _calls_for(candidate: Candidate, ranks: Ranks, sample_seconds: float) -> tuple[int, float]:
-    """Return how many calls make a sample long enough, and how long that sample took."""
+    """Return a number of calls that makes a sample long enough, and its seconds."""
     calls = 1
     ranks.time(lambda: candidate.run(1))
     while True:
         seconds = ranks.time(lambda calls=calls: candidate.run(calls))  # type: ignore[misc]
         if seconds >= sample_seconds:
             return calls, seconds
-        # Twice as many, or at once about as many as needed where that can be told.
+        # Doubles the calls, or extrapolates once the time is long enough to be reliable.
         factor = sample_seconds / seconds if seconds > 0.05 * sample_seconds else 10.0
         calls = max(2 * calls, int(calls * min(factor * 1.1, 10.0)))
 
@@ -166,20 +165,20 @@ def _calls_for(candidate: Candidate, ranks: Ranks, sample_seconds: float) -> tup
 def alternate(
     candidates: list[Candidate], ranks: Ranks, effort: Effort, *, warms: bool = True
 ) -> list[Series]:
-    """Time all candidates in turns, in an order that rotates from round to round.
+    """Time all candidates alternately, in an order that rotates from round to round.
 
-    Collective: all ranks call it with the same candidates.
+    Collective: all ranks pass the same candidates.
 
     Parameters
     ----------
     candidates : list of Candidate
-        The first one is the one to be compared.
+        The first is compared with the others.
     ranks : Ranks
         The processes of this run.
     effort : Effort
         How long to measure.
     warms : bool, optional
-        Whether a call that is not timed comes before each sample.
+        Whether an untimed call precedes each sample.
 
     Returns
     -------
@@ -194,14 +193,14 @@ def alternate(
         series.append(Series(candidate.name, candidate.statement, candidate.workers, calls))
     rounds = int(effort.case_seconds / round_seconds)
     rounds = min(max(rounds, effort.min_rounds), effort.max_rounds)
-    for turn in range(rounds):
+    for round_number in range(rounds):
         for offset in range(len(candidates)):
-            index = (turn + offset) % len(candidates)
-            candidate, mine = candidates[index], series[index]
-            # Each begins with its own memory in the caches, not with its predecessor's.
+            index = (round_number + offset) % len(candidates)
+            candidate, one = candidates[index], series[index]
+            # Fills the caches with the memory of this candidate.
             if warms:
                 candidate.run(1)
-            calls = mine.calls
+            calls = one.calls
             seconds = ranks.time(lambda c=candidate, n=calls: c.run(n))  # type: ignore[misc]
-            mine.seconds.append(seconds / calls)
+            one.seconds.append(seconds / calls)
     return series

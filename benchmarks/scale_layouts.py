@@ -1,14 +1,13 @@
-"""The arithmetic of the scale model: how long a round takes, and what crosses a node's link.
+"""The scale model: the time of a round and the bytes that cross a node's link.
 
-In a round every worker gives a delta of the whole table and receives parameters with its own and
-others' deltas in them. The model adds up
+In a round every worker sends a delta of the whole table and receives parameters that include its
+own and other workers' deltas. The model adds
 
-- the latency of the messages that wait for each other and the bytes over the busiest node's link,
-  or the work of its messages, if that is more,
+- the latency of sequential messages and the bytes over the busiest node's link, or the work of its
+  messages if that is more, and
 - the work in the node's own memory.
 
-Nothing else is in it: no switch too small for its links, no slow node, and no overlap with the
-training.
+It ignores slow nodes, oversubscribed switches, and overlap with the training.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The most bytes of values in one message, as in the library.
+#: Largest message of the library, in bytes of values.
 CHUNK_BYTES = 256 * 1024
-#: How many nodes with workers a dedicated server has.
+#: Nodes with workers for each dedicated server.
 NODES_PER_SERVER = 8
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured of a network and of the nodes on it.
+    """The measured costs of a network and its nodes.
 
     Attributes
     ----------
     latency : float
-        Half of the seconds from a small request to its answer.
+        Half of the seconds from a small request to its response.
     bandwidth : float
-        Bytes per second over a node's link, each way, with the work at both ends, where every
-        node asks and answers.
+        Bytes per second over a node's link in each direction, including the work at both ends, if
+        every node sends and serves requests.
     server_bandwidth : float
-        The same between nodes that only ask and nodes that only answer.
+        The same between nodes that only send and nodes that only serve requests.
     message : float
-        Seconds of a node's time that a request and its answer take, at either end.
+        Seconds of work for a request and its response at either end.
     memory : float
-        Bytes of a table per second that a worker's add_get goes through in its node's memory.
+        Bytes per second of a worker's add_get in its node's memory.
     """
 
     latency: float
@@ -54,19 +53,19 @@ class Costs:
 
 @dataclass(frozen=True)
 class Job:
-    """What is computed where.
+    """The nodes, workers and table of a job.
 
     Attributes
     ----------
     nodes : int
-        Nodes with workers.
+        Number of nodes with workers.
     workers : int
-        On each of them.
+        Workers per node.
     table_bytes : int
-        Of the table.
+        Size of the table.
     cores : int or None
-        Of the one machine that plays all nodes, or None if each node is a machine with a link of
-        its own. On the one machine everybody's bytes and messages are everybody's burden.
+        Cores of the one machine that simulates all nodes, which then share its memory and cores;
+        None if each node is a machine with its own link.
     """
 
     nodes: int
@@ -77,50 +76,51 @@ class Job:
 
 @dataclass(frozen=True)
 class Load:
-    """What a layout makes the nodes of a job do in a round.
+    """The work of the nodes of a job in one round of a layout.
 
     Attributes
     ----------
     waits : int
-        Messages that wait for each other.
+        Sequential messages.
     sent : float
-        Bytes that leave the busiest node; as many come in.
-    sent_by_all : float
-        Bytes that leave all nodes.
+        Bytes that the busiest node sends; it receives as many.
+    total_sent : float
+        Bytes that all nodes send.
     messages : float
-        Requests that the busiest node makes or answers.
-    messages_of_all : float
-        Of all nodes.
-    filled : float
-        Bytes that pass one link after the other before all links are busy.
-    local : float
-        Bytes that go through a node's own memory.
+        Requests that the busiest node sends or serves.
+    total_messages : float
+        Requests that all nodes send or serve.
+    fill_bytes : float
+        Bytes that pass the links one after another before all links are busy.
+    local_bytes : float
+        Bytes that a node processes in its own memory.
     to_servers : bool
-        Whether some nodes only ask and the others only answer.
+        Whether some nodes only send and the others only serve requests.
     """
 
     waits: int
     sent: float
-    sent_by_all: float
+    total_sent: float
     messages: float
-    messages_of_all: float
-    local: float
-    filled: float = 0.0
+    total_messages: float
+    local_bytes: float
+    fill_bytes: float = 0.0
     to_servers: bool = False
 
 
 def seconds_of(load: Load, costs: Costs, job: Job) -> float:
-    """Return the time of a round, from the first worker's call to the last one's return."""
+    """Return the time from the first worker's call to the last worker's return."""
     bandwidth = costs.server_bandwidth if load.to_servers else costs.bandwidth
     if job.cores is None:
-        crowd, sent, messages = 1.0, load.sent, load.messages
+        contention, sent, messages = 1.0, load.sent, load.messages
     else:
-        crowd = max(1.0, job.nodes * job.workers / job.cores)
-        # The bandwidth was measured with bytes going both ways on this machine.
-        sent, messages = load.sent_by_all / 2, load.messages_of_all / job.cores
-    moving = crowd * (load.waits * costs.latency + load.filled / bandwidth) + sent / bandwidth
-    # The work of messages goes on while bytes and answers are on their way.
-    return max(moving, messages * costs.message) + crowd * load.local / costs.memory
+        contention = max(1.0, job.nodes * job.workers / job.cores)
+        # The bandwidth was measured with traffic in both directions on this machine.
+        sent, messages = load.total_sent / 2, load.total_messages / job.cores
+    waiting = load.waits * costs.latency + load.fill_bytes / bandwidth
+    transfer = contention * waiting + sent / bandwidth
+    # Processing messages overlaps with the transfer.
+    return max(transfer, messages * costs.message) + contention * load.local_bytes / costs.memory
 
 
 def _chunks(part_bytes: float) -> int:
@@ -128,24 +128,24 @@ def _chunks(part_bytes: float) -> int:
 
 
 def spread(job: Job) -> Load:
-    """Every node serves a part of the table; every worker exchanges all parts. The default."""
+    """Return the load if every node serves a part of the table, which is the default."""
     part = job.table_bytes / job.nodes
     others = job.nodes - 1
-    # A node's requests carry deltas, and its answers to the others' requests parameters.
+    # A node sends deltas in its requests and parameters in its responses.
     sent = 2.0 * job.workers * others * part
     messages = 2.0 * job.workers * others * _chunks(part)
     return Load(
         waits=2 if others else 0,
         sent=sent,
-        sent_by_all=job.nodes * sent,
+        total_sent=job.nodes * sent,
         messages=messages,
-        messages_of_all=job.nodes * messages,
-        local=job.workers * part,
+        total_messages=job.nodes * messages,
+        local_bytes=job.workers * part,
     )
 
 
 def dedicated(job: Job) -> Load:
-    """Further nodes, one for every eight, keep the parameters; those with workers keep none."""
+    """Return the load if one additional node for every eight stores the parameters."""
     servers = math.ceil(job.nodes / NODES_PER_SERVER)
     part = job.table_bytes / servers
     clients = job.nodes * job.workers
@@ -153,44 +153,44 @@ def dedicated(job: Job) -> Load:
     return Load(
         waits=2,
         sent=max(job.workers * job.table_bytes, clients * part),
-        sent_by_all=2.0 * clients * job.table_bytes,
+        total_sent=2.0 * clients * job.table_bytes,
         messages=max(requests / servers, requests / job.nodes),
-        messages_of_all=2.0 * requests,
-        local=0.0,  # the servers' work is in the bandwidth
+        total_messages=2.0 * requests,
+        local_bytes=0.0,  # the bandwidth includes the servers' work
         to_servers=True,
     )
 
 
 def summed(layout: Callable[[Job], Load]) -> Callable[[Job], Load]:
-    """Return the layout in which the workers of a node sum their deltas before they leave it."""
+    """Return the layout in which the workers of a node sum their deltas before sending."""
 
     def reduced(job: Job) -> Load:
         one = layout(Job(job.nodes, 1, job.table_bytes, job.cores))
-        # Each worker stages its delta and sums a share of all; then all copy the result.
+        # Each worker stages its delta and sums a share; then all copy the result.
         own = 2.0 * job.table_bytes if job.workers > 1 else 0.0
-        return replace(one, local=one.local + own)
+        return replace(one, local_bytes=one.local_bytes + own)
 
     return reduced
 
 
 def chain(job: Job) -> Load:
-    """Send sums from node to node in pieces, and the total back the same way.
+    """Return the load if chunks of sums pass from node to node and the total returns.
 
-    Each element is summed in worker order, whatever the number of nodes. Workers of a node
-    sum first, and every node keeps all parameters.
+    Each element is summed in worker order on any number of nodes. The workers of a node sum first,
+    and every node stores all parameters.
     """
     links = job.nodes - 1
     both_ways = 2.0 * links * job.table_bytes
-    ways = 2.0 if links > 1 else float(links)  # a node in the middle sends to either side
+    ways = 2.0 if links > 1 else float(links)  # a middle node sends in both directions
     messages = ways * _chunks(job.table_bytes)
     return Load(
         waits=2 * links,
         sent=ways * job.table_bytes,
-        sent_by_all=both_ways,
+        total_sent=both_ways,
         messages=messages,
-        messages_of_all=job.nodes * messages,
-        local=2.0 * job.table_bytes,
-        filled=max(0.0, 2.0 * links - 1.0) * min(job.table_bytes, CHUNK_BYTES),
+        total_messages=job.nodes * messages,
+        local_bytes=2.0 * job.table_bytes,
+        fill_bytes=max(0.0, 2.0 * links - 1.0) * min(job.table_bytes, CHUNK_BYTES),
     )
 
 

@@ -1,23 +1,22 @@
-"""Measure a round of sync mode, and aggregate, against the allreduces of MPI and of gloo.
+"""Measure a round of sync mode, and aggregate, against the allreduces of MPI and gloo.
 
-    python benchmarks/sync.py                       with 2 and with 4 workers
-    python benchmarks/sync.py --ranks 2 --quick     a quick look
-    python benchmarks/sync.py --json F --plot F.png every sample, and a picture
-    mpirun -np 4 python benchmarks/sync.py          as the ranks of this job
+    python benchmarks/sync.py                       2 and 4 workers
+    python benchmarks/sync.py --ranks 2 --quick     fewer samples
+    python benchmarks/sync.py --json F --plot F.png every sample, and a plot
+    mpirun -np 4 python benchmarks/sync.py          the ranks of this job
 
-A round is one `add_get` by every worker: each gives a delta and receives the parameters with
-everybody's in them. The references sum an array over the workers in place, which is what a
-synchronous program would use them for. Beside a round stands also what it replaces: an allreduce
-that keeps the delta, and the sum added to parameters of each worker's own.
-All are timed in turns, sample by sample, because the speed of a machine drifts: the ratios can be
-compared between runs and machines, the times less so. gloo is measured where torch is installed.
+A round is one `add_get` by every worker: each adds a delta and receives the parameters with the
+deltas of all workers. The references sum an array over the workers in place, as a synchronous
+program would. "Allreduce + np.add" is the complete replacement of a round: an allreduce that keeps
+the delta, and an add to each worker's own parameters. Samples alternate, because the speed of a
+machine drifts: ratios are comparable between runs and machines, times less so. gloo is measured if
+torch is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import tempfile
 from dataclasses import replace
@@ -32,6 +31,8 @@ from bars import SYNC_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
 from launcher import launch_all, progress
+from multiverso._mpi.launcher import find_launcher
+from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, find_mpi
 from samples import Candidate, Effort, Statement, alternate
 
@@ -45,15 +46,15 @@ _WORKERS = [2, 4]
 
 @contextlib.contextmanager
 def _gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
-    """Yield torch with a gloo group of all ranks, or None and why there is none."""
+    """Yield torch with a gloo group of all ranks, or None and the reason."""
     try:
         import torch
         from torch import distributed
     except ImportError:
-        problem = "without gloo, since torch is not installed"
+        problem = "no gloo: torch is not installed"
         torch = None
     else:
-        problem = None if distributed.is_gloo_available() else "without gloo, which torch lacks"
+        problem = None if distributed.is_gloo_available() else "no gloo: torch was built without it"
     problems = [one for one in ranks.gather(problem) if one is not None]
     if problems or ranks.size == 1:
         yield None, problems[0] if problems else None
@@ -67,13 +68,13 @@ def _gloo(ranks: Ranks) -> Iterator[tuple[Any, str | None]]:
         distributed.init_process_group("gloo", store=store, rank=ranks.rank, world_size=ranks.size)
         try:
             yield torch, None
-            ranks.meet()
+            ranks.barrier()
         finally:
             distributed.destroy_process_group()
 
 
 def _references(ranks: Ranks, torch: Any, operation: str, size: int) -> list[Candidate]:
-    """Return what sums `size` float32 over the ranks: zeros, which stay zeros."""
+    """Return the references, which sum `size` zeros of float32 over the ranks."""
     candidates: list[Candidate] = []
     if ranks.comm is not None:
         names = {"comm": ranks.comm, "in_place": ranks.mpi.IN_PLACE}
@@ -103,7 +104,7 @@ def _ours(operation: str, workers: int, size: int) -> Statement:
 
 
 def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
-    """Measure with the ranks of this process's job; the report on the master, else None."""
+    """Measure with the ranks of this job; return the report on the master, else None."""
     mpi, problem = find_mpi()
     ranks = Ranks(mpi)
     effort = Effort.for_ranks(ranks.size, options.quick)
@@ -124,64 +125,33 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     return {"environment": describe(mpi), "notes": notes, "runs": [run]}
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--ranks", type=int, nargs="+", metavar="N", help="start mpirun with each of these numbers"
-    )
-    parser.add_argument("--sizes", type=int, nargs="+", metavar="N", help="elements of the arrays")
-    parser.add_argument("--quick", action="store_true", help="fewer sizes and samples")
-    parser.add_argument(
+def _parse() -> argparse.Namespace:
+    parser = make_parser(__doc__)
+    option, number = parser.add_argument, positive(int)
+    option("--ranks", type=number, nargs="+", metavar="N", help="numbers of ranks to measure")
+    option("--sizes", type=number, nargs="+", metavar="N", help="elements of the arrays")
+    option("--quick", action="store_true", help="fewer sizes and samples")
+    option(
         "--sample",
-        type=float,
+        type=positive(float),
         metavar="SECONDS",
-        help="least time of a sample; 0.002 on a machine that is never quiet, to compare at best",
+        help="shortest sample; use 0.002 and the best samples on a machine that is never idle",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample to FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the speeds to FILE.png")
-    parser.add_argument("--silent", action="store_true", help="print no tables")
-    parser.add_argument(
-        "--limit", type=float, default=1800.0, metavar="SECONDS", help="of one run of mpirun"
-    )
-    parsed = parser.parse_args(arguments)
-    for value in [*(parsed.ranks or []), *(parsed.sizes or [])]:
-        if value < 1:
-            parser.error(f"expected numbers of at least 1, received {value}")
-    if parsed.sample is not None and not 0 < parsed.sample < float("inf"):
-        parser.error(f"--sample: expected seconds above 0, received {parsed.sample}")
-    return parsed
+    option("--plot", type=Path, metavar="FILE", help="plot the speeds to FILE.png")
+    option("--limit", type=float, default=1800.0, metavar="SECONDS", help="for one mpirun")
+    return parser.parse_args()
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the benchmark; see the text at the top of this file.
-
-    Parameters
-    ----------
-    arguments : list of str, optional
-        The command line without the program's name; `sys.argv` if not given.
-    """
-    options = _parse(arguments)
-    launched = any(name in os.environ for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK"))
-    if launched or options.ranks == [1]:
+def main() -> None:
+    """Run the benchmark; see the text at the top of this file."""
+    options = _parse()
+    if find_launcher() or options.ranks == [1]:
         measured = _measure(options)
     else:
-        passed_on = ["--quick"] if options.quick else []
-        if options.sample is not None:
-            passed_on += ["--sample", str(options.sample)]
-        if options.sizes:
-            passed_on += ["--sizes", *map(str, options.sizes)]
+        arguments = forwarded(options, "quick", "sample", "sizes")
         ranks = options.ranks or _WORKERS
-        measured = launch_all(Path(__file__).resolve(), ranks, passed_on, options.limit)
-    if measured is None:
-        return
-    if options.json is not None:
-        options.json.write_text(json.dumps(measured, indent=1))
-    if options.plot is not None:
-        report.plot(measured, options.plot)
-    if not options.silent:
-        report.show(measured)
+        measured = launch_all(Path(__file__).resolve(), ranks, arguments, options.limit)
+    deliver(measured, options, report.show, report.plot)
 
 
 if __name__ == "__main__":

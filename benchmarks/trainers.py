@@ -1,9 +1,9 @@
-"""Models of each framework that train for a number of batches, with Multiverso and without.
+"""Models of each framework that train for a number of batches, with and without Multiverso.
 
-They are as a user would write them: `fit` with a callback, a loop with an optimiser, a function
-that Theano has compiled. All are the same small convolutional network, with batch normalisation
-where the framework has it, on images of noise. One model trains both ways, so that nothing but
-Multiverso is between the two; the learning rate is so small that what there is to compute stays.
+They resemble a user's code: `fit` with a callback, a loop with an optimizer, a compiled Theano
+function. All train the same small convolutional network, with batch normalization where the
+framework has it, on images of noise. The same model trains both ways, so that only Multiverso
+differs; a tiny learning rate keeps the amount of computation constant.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIDE, CHANNELS, CLASSES = 32, 3, 10
-FILTERS = (16, 32, 64)  # of the convolutions of 3 x 3; each is followed by the largest of 2 x 2
+FILTERS = (16, 32, 64)  # in the 3 x 3 convolutions; 2 x 2 max pooling follows each
 HIDDEN = 256
 LEARNING_RATE = 1e-5
-_SAMPLES = 256  # that there are; a batch of more has some of them several times
+_SAMPLES = 256  # distinct images; larger batches repeat them
 
 
 class Trainer(Protocol):
-    """A model, the way to train it, and an adapter. Collective: all ranks make one.
+    """A model and its adapter. Collective: all ranks create one.
 
     Attributes
     ----------
     num_parameters : int
-        Elements that a sync exchanges.
+        Number of elements that a sync exchanges.
     """
 
     num_parameters: int
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
-        """Train for so many batches, and return when they are done; with `synced` each syncs."""
+        """Train for `batches` batches, with a sync after each if `synced`."""
 
 
 @functools.lru_cache(2)
 def batch_of(size: int, *, channels_first: bool) -> tuple[np.ndarray[Any, Any], Any]:
-    """Return images and labels, float32 of shape (size, ...) and int32 of shape (size,)."""
+    """Return images, float32 of shape (size, ...), and labels, int32 of shape (size,)."""
     rng = np.random.default_rng(size)
     shape = (CHANNELS, SIDE, SIDE) if channels_first else (SIDE, SIDE, CHANNELS)
     images = rng.random((min(size, _SAMPLES), *shape), np.float32)
-    chosen = np.arange(size) % len(images)
-    return images[chosen], rng.integers(0, CLASSES, size).astype(np.int32)
+    repeated = np.arange(size) % len(images)
+    return images[repeated], rng.integers(0, CLASSES, size).astype(np.int32)
 
 
 class KerasTrainer:
-    """``fit`` of Keras on a backend, with ``MVCallback(model, freq=1)``."""
+    """``fit`` of Keras on a backend with ``MVCallback(model, freq=1)``."""
 
     def __init__(self, backend: str) -> None:
         os.environ["KERAS_BACKEND"] = backend
@@ -77,7 +77,7 @@ class KerasTrainer:
         self.num_parameters = sum(table.size for table in self._callback.manager.tables)
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
-        """Train, see `Trainer`: one epoch of so many batches."""
+        """Train for one epoch of `batches` batches; see `Trainer`."""
         images, labels = batch_of(batches * batch_size, channels_first=False)
         self._model.fit(
             images,
@@ -90,7 +90,7 @@ class KerasTrainer:
 
 
 class TorchTrainer:
-    """A loop of PyTorch, with ``DistributedOptimizer``."""
+    """A PyTorch loop with ``DistributedOptimizer``."""
 
     def __init__(self) -> None:
         import torch
@@ -112,7 +112,7 @@ class TorchTrainer:
         self.num_parameters = sum(table.size for table in self._synced.manager.tables)
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
-        """Train, see `Trainer`."""
+        """Train; see `Trainer`."""
         import torch
 
         images, labels = map(torch.from_numpy, batch_of(batch_size, channels_first=True))
@@ -124,7 +124,7 @@ class TorchTrainer:
 
 
 class JaxTrainer:
-    """A loop of JAX with Flax and Optax, with ``PytreeSync``."""
+    """A JAX loop in Flax and Optax with ``PytreeSync``."""
 
     def __init__(self) -> None:
         import jax
@@ -160,7 +160,7 @@ class JaxTrainer:
         self.num_parameters = sum(table.size for table in self._sync.tables)
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
-        """Train, see `Trainer`."""
+        """Train; see `Trainer`."""
         import jax
 
         images, labels = batch_of(batch_size, channels_first=False)
@@ -172,7 +172,7 @@ class JaxTrainer:
 
 
 class LasagneTrainer:
-    """A function compiled by Theano, with ``LasagneParamManager``."""
+    """A compiled Theano function with ``LasagneParamManager``."""
 
     def __init__(self) -> None:
         sys.path.append(str(Path(__file__).resolve().parents[1] / "examples" / "common"))
@@ -196,7 +196,7 @@ class LasagneTrainer:
         self.num_parameters = sum(table.size for table in self._manager.tables)
 
     def train(self, batches: int, batch_size: int, *, synced: bool) -> None:
-        """Train, see `Trainer`."""
+        """Train; see `Trainer`."""
         images, labels = batch_of(batch_size, channels_first=True)
         for _ in range(batches):
             self._step(images, labels)
@@ -204,7 +204,7 @@ class LasagneTrainer:
                 self._manager.sync_all_param()
 
 
-#: What there is, and the modules that it needs.
+#: The trainer of each adapter, and the modules that it needs.
 TRAINERS: dict[str, tuple[Callable[[], Trainer], tuple[str, ...]]] = {
     "keras-jax": (lambda: KerasTrainer("jax"), ("keras", "jax")),
     "keras-tensorflow": (lambda: KerasTrainer("tensorflow"), ("keras", "tensorflow")),

@@ -1,14 +1,14 @@
--- From the top of the source tree: luarocks --lua-version 5.1 make lua/multiverso-scm-1.rockspec
+-- Run at the top of the source tree: luarocks --lua-version 5.1 make lua/multiverso-scm-1.rockspec
 rockspec_format = '3.0'
 package = 'multiverso'
 version = 'scm-1'
 source = { url = '.' }
 description = {
-  summary = 'A parameter server for MPI jobs: tables every worker adds to and gets from',
+  summary = 'A parameter server for MPI jobs: tables that every worker adds to and gets from',
   license = 'MIT',
 }
 supported_platforms = { 'linux' }
-dependencies = { 'lua == 5.1' } -- LuaJIT, whose ffi this is made of
+dependencies = { 'lua == 5.1' } -- LuaJIT, because the binding uses its ffi
 build_dependencies = {}
 build = {
   type = 'cmake',
@@ -17,7 +17,7 @@ build = {
     CMAKE_BUILD_TYPE = 'Release',
     CMAKE_INSTALL_PREFIX = '$(PREFIX)',
     CMAKE_INSTALL_LIBDIR = '$(LIBDIR)',
-    MULTIVERSO_INSTALL_PACKAGE = 'OFF', -- for C programs, which look elsewhere
+    MULTIVERSO_INSTALL_PACKAGE = 'OFF', -- C programs do not use this prefix
   },
   install = {
     lua = {

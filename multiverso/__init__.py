@@ -1,6 +1,6 @@
 """Multiverso: a parameter server for training on one machine or a cluster.
 
-The parameters of a model live in tables that every worker of an MPI job can add to and get from:
+Tables hold the parameters of a model. Every worker of an MPI job can add to them and get them:
 
     import multiverso as mv
 
@@ -10,7 +10,7 @@ The parameters of a model live in tables that every worker of an MPI job can add
     parameters = table.get()
     mv.shutdown()
 
-Run it with ``python train.py`` as one worker, or with ``mpirun -np 4 python train.py`` as four.
+``python train.py`` runs this as one worker, ``mpirun -np 4 python train.py`` as four.
 """
 
 from multiverso._version import __version__

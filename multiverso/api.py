@@ -1,4 +1,4 @@
-"""Opening and closing the session, and asking who takes part in it."""
+"""Functions of the session: open and close it, barriers, checkpoints, ranks."""
 
 import contextlib
 import warnings
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from multiverso import _session, _session_options
-from multiverso._native import checkpoint_calls
+from multiverso._native.checkpoint_calls import Directory
 from multiverso._session import Session, current
 
 __all__ = [
@@ -49,40 +49,39 @@ def init(
     """Join the parameter server. Collective: returns when all ranks have called it.
 
     Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initialises
-    MPI if that has not been done. A plain ``python train.py`` is a session of one rank, for which
-    no MPI is loaded. If a session with the same options is open, that one is returned.
+    MPI if necessary. A plain ``python train.py`` is a session of one rank, which does not load MPI.
+    If a session with the same options is open, that one is returned.
 
     Parameters
     ----------
     sync : bool, optional
-        False: each worker goes at its own speed. True: lock-step. A worker's get after its j-th
-        add to a table waits until every worker has made j adds to it, and returns the state after
-        exactly those; all workers' i-th gets are equal to the bit.
+        False: asynchronous, each worker runs at its own speed. True: lock-step. A worker's get
+        after its j-th add to a table waits until every worker has made j adds to it, and returns
+        the state after exactly those; the i-th gets of all workers are bitwise identical.
     staleness : int, optional
-        Lets workers run that many rounds ahead of the slowest, and no further; an add to a table
-        ends a round of it. 0 is ``sync=True``; None sets no bound.
+        The number of rounds that a worker may run ahead of the slowest one; an add to a table ends
+        a round of it. 0 is ``sync=True``; None sets no bound.
     role : {"all", "worker", "server"}, optional
-        What this rank does: train (worker), keep a part of the tables (server), or both.
+        Whether this rank trains (worker), keeps a part of the tables (server), or both.
     comm : mpi4py.MPI.Intracomm, optional
         The ranks of the session, if not ``COMM_WORLD``.
     timeout : float, optional
         Seconds that any single call may wait for other ranks.
     nan_policy : {"propagate", "error"}, optional
-        What becomes of NaN and infinity in a delta, in the parameters of a `ParamSync` or an
-        adapter, and in what is aggregated. "propagate": they are added, as NumPy would.
-        "error": a ValueError that names the first, and nothing is applied. That costs a pass over
-        the data of each call. It is a matter of each rank, and of floating point alone.
+        The treatment of NaN and infinity in deltas, in the parameters of a `ParamSync` or an
+        adapter, and in aggregated arrays. "propagate" adds them, as NumPy does. "error" raises a
+        ValueError that names the first one, and applies nothing; this costs a pass over the data
+        of each call. Each rank may choose differently. Integers are not affected.
     on_peer_lost : {"fail", "continue"}, optional
-        What happens when a rank dies, or its script ends in the middle. "fail": whoever waits for
-        it gets `PeerLostError`. "continue", in async mode: the others go on without it, with every
-        add that has returned in place; `barrier`, creating tables, `save`, `shutdown` and the
-        other calls that all make together are made by those who are left. On several nodes, as
-        long as each node has a rank that is left; an add in the middle of which the rank died that
-        served it to other nodes raises `PeerLostError` on its caller alone.
+        What happens when a rank dies or leaves without `shutdown`. "fail": ranks that wait for it
+        get `PeerLostError`. "continue", in async mode: the other ranks continue without it, and
+        keep every add that has returned; collective calls such as `barrier`, `save` and `shutdown`
+        do not wait for it. On several nodes this requires that each node has a remaining rank. An
+        add that a dying rank was serving to another node raises `PeerLostError` on its caller only.
     peer_timeout : float, optional
-        Seconds that a rank may give no sign of life, as a process that was stopped or a machine
-        that is out of reach. After a third of them its name is logged; after all of them, who waits
-        for it gets `OperationTimeout`, or `PeerLostError` for the ranks of a machine.
+        Seconds that a rank may be without a heartbeat, because its process is suspended or its
+        machine is unreachable. After a third of them the rank is logged; after all of them, ranks
+        that wait for it get `OperationTimeout`, or `PeerLostError` if a whole machine is silent.
 
     Returns
     -------
@@ -92,13 +91,13 @@ def init(
     Raises
     ------
     TypeError, ValueError
-        If an option is wrong.
+        If an option is invalid.
     StateError
         If a session with other options is open, or MPI has been finalised.
     LauncherError
-        If no MPI can be found under a launcher, or the launcher belongs to another one.
+        If a launcher started this process and no MPI is found, or the launcher is of another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
-        If not all ranks open the session with options that go together.
+        If not all ranks open the session with matching options.
     ForkedError
         In a forked child of a process that has a session.
 
@@ -128,11 +127,11 @@ def session(
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
 ) -> Iterator[Session]:
-    """Open a session for a ``with`` block; takes and raises what `init` does.
+    """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
-    At the end of the block it is shut down. If an exception ends the block, this rank leaves at
-    once, and the others learn the reason when they wait for it. A session with the same options
-    that is open already is used, and stays open.
+    The session is shut down at the end of the block. If an exception ends the block, this rank
+    leaves at once, and ranks that wait for it receive the reason. If a session with the same
+    options is already open, the block uses that one and leaves it open.
 
     Examples
     --------
@@ -156,17 +155,16 @@ def session(
 
 
 def finish() -> None:
-    """Say that this worker joins no further rounds of any table. Returns at once.
+    """Announce that this worker takes part in no further round of any table. Does not wait.
 
-    For a worker with less data than the others: with ``sync=True`` or `staleness`, their rounds go
-    on without it, exactly. It may still get, which returns the state after the last complete round,
-    meet the others in `barrier`, and must still `shutdown`. Without rounds, in async mode, this
-    changes nothing.
+    Call it on a worker with less data than the others: with ``sync=True`` or `staleness`, their
+    rounds continue exactly without it. It may still call `barrier` and get, which returns the state
+    after the last complete round, and it must still call `shutdown`. In async mode this is a no-op.
 
     Raises
     ------
     StateError
-        If no session is open; and, afterwards, by every add of this worker.
+        If no session is open. Later adds of this worker raise it too.
 
     """
     current().finish()
@@ -175,14 +173,14 @@ def finish() -> None:
 def aggregate(array: Any) -> Any:
     """Sum an array over the workers, in place. Collective over the workers: waits for all.
 
-    All workers get the same bits, since the sum is made in worker order. Divide by `num_workers`
-    for the average of a model.
+    The results are bitwise identical on all workers, because the sum is made in worker order.
+    Divide by `num_workers` to average a model.
 
     Parameters
     ----------
     array : ndarray of float32, float64, int32 or int64, any shape
-        Or anything else with such memory that can be written to. Equal in size and dtype on all
-        workers.
+        Or another object with such memory, which must be writable. Size and dtype must be the same
+        on all workers.
 
     Returns
     -------
@@ -192,15 +190,14 @@ def aggregate(array: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        If `array` has no memory to write to, or another dtype; with ``nan_policy="error"``, if
-        not all of it is finite. The other workers then wait for this one until it leaves or their
-        deadline passes.
+        If `array` is not writable or has another dtype; with ``nan_policy="error"`` also if it is
+        not finite. The other workers then wait until this one leaves or their deadline passes.
     MismatchError
-        On all workers, if sizes or dtypes differ or somebody makes another call.
+        On all workers, if sizes or dtypes differ, or a worker makes another call.
     OperationTimeout, PeerLostError, AbortedError
         If not all workers call it.
     StateError
-        If no session is open, or this rank is no worker.
+        If no session is open, or this rank is not a worker.
 
     Examples
     --------
@@ -215,49 +212,49 @@ def aggregate(array: Any) -> Any:
 
 
 def save(
-    directory: checkpoint_calls.Directory,
+    directory: Directory,
     *,
     step: int | None = None,
     keep: int | None = None,
     background: bool = False,
 ) -> None:
-    """Save all tables as a checkpoint. Collective over all ranks, which call it alike.
+    """Save all tables as a checkpoint. Collective over all ranks, with the same arguments.
 
-    What is saved is one state: with every add before the call on any rank, and none after it. The
-    parameters, what the updaters keep of them, hyper-parameters and clocks are in it. Every rank
-    that keeps a part of the tables writes it; the checkpoint appears in one step when all of it is
-    on the disk, under a name such as ``000012-step-300``. Whenever a rank is killed, what was saved
-    before is still there, whole.
+    A checkpoint is one consistent state: it contains every add before the call on any rank, and
+    none after it. It consists of the parameters, the state of the updaters, hyper-parameters and
+    clocks. Every rank writes its part of the tables. When all parts are on the disk, the checkpoint
+    appears in one step under a name such as ``000012-step-300``. A rank that is killed at any
+    moment leaves the earlier checkpoints complete.
 
     Parameters
     ----------
     directory : path
-        A folder for the checkpoints of this job, made if it is not there, which all nodes see
-        under this path.
+        The folder for the checkpoints of this job, which all nodes must see under this path. It is
+        created if it does not exist.
     step : int, optional
-        What `load` returns, such as the number of batches; by default one more than the last.
+        The number that `load` returns, such as a count of batches; by default the last one plus 1.
     keep : int, optional
-        Remove the oldest checkpoints in the folder until this many are left, the new one among
-        them, after that one is complete. By default all stay.
+        The number of checkpoints to keep in the folder, including the new one. Older ones are
+        removed when the new one is complete. By default all are kept.
     background : bool, optional
-        True: return as soon as every rank has copied its part to memory, and write behind the
-        training. Needs memory for the copies, which is kept for the next save.
+        True returns as soon as every rank has copied its part to memory, and writes the files while
+        the training continues. The memory for the copies is kept for the next save.
 
     Raises
     ------
     CheckpointIOError
-        On all ranks, if a file cannot be written; the checkpoints before are untouched. Of a save
-        in the background it is raised by the next `save`, `load`, `wait_for_save` or `shutdown`.
+        On all ranks, if a file cannot be written; earlier checkpoints are unchanged. For a save
+        in the background, the next `save`, `load`, `wait_for_save` or `shutdown` raises it.
     MemoryError
-        If there is no memory for the copies.
+        If there is not enough memory for the copies.
     TypeError, ValueError
-        If an argument is wrong.
+        If an argument is invalid.
     MismatchError
-        If the ranks call it with different arguments, or somebody makes another call.
+        If the ranks pass different arguments, or a rank makes another call.
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError
-        If not all ranks call it, or writing takes longer than the deadline and a minute for
+        If not all ranks call it, or writing takes longer than the deadline plus a minute for
         each 1.2 GB.
 
     """
@@ -265,7 +262,7 @@ def save(
 
 
 def wait_for_save() -> None:
-    """Wait until the save in the background, if there is one, is complete. Collective.
+    """Wait until the background save, if any, is complete. Collective over all ranks.
 
     Raises
     ------
@@ -280,33 +277,33 @@ def wait_for_save() -> None:
     current().wait_for_save()
 
 
-def load(directory: checkpoint_calls.Directory, *, missing_ok: bool = False) -> int | None:
-    """Set all tables to what a checkpoint holds. Collective over all ranks.
+def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
+    """Restore all tables from a checkpoint. Collective over all ranks.
 
-    The tables must have been created before, as they were when it was saved: they are found by
-    name, those of one name in the order of creation. The numbers of workers, servers and nodes may
-    differ. All of it is checked before anything changes.
+    Create the tables first, as they were when the checkpoint was saved. They are matched by name,
+    and tables of the same name by the order of creation. The numbers of workers, servers and nodes
+    may differ. The whole checkpoint is verified before a table changes.
 
     Parameters
     ----------
     directory : path
-        A checkpoint, or a folder of them, of which the one saved last is taken.
+        A checkpoint, or a folder of checkpoints, from which the last one saved is loaded.
     missing_ok : bool, optional
-        Whether to return None if there is no checkpoint, for a job that may be the first.
+        Whether to return None if there is no checkpoint, as in the first run of a job.
 
     Returns
     -------
     int or None
-        The step that it was saved with.
+        The step that was passed to `save`.
 
     Raises
     ------
     CheckpointIOError
         On all ranks, if there is no checkpoint or it cannot be read.
     CheckpointCorruptError
-        On all ranks, if a file is not what was written. No table has changed.
+        On all ranks, if a file differs from what was written. The tables are unchanged.
     MismatchError
-        If the tables are not those that were saved, or the ranks call it with different arguments.
+        If the tables differ from those in the checkpoint, or the ranks pass different arguments.
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError
@@ -318,23 +315,23 @@ def load(directory: checkpoint_calls.Directory, *, missing_ok: bool = False) -> 
 
 
 def shutdown() -> None:
-    """Leave the parameter server. Collective: waits until all ranks have called it.
+    """Close the session. Collective: waits until all ranks have called it.
 
-    All tables go. Without a session this does nothing but warn (`RuntimeWarning`). `init` may be
-    called again afterwards.
+    This frees all tables. `init` may be called again afterwards. Without a session this only warns
+    (`RuntimeWarning`).
 
     Raises
     ------
     CheckpointIOError
-        If the save in the background failed.
+        If the background save failed.
     OperationTimeout, PeerLostError, AbortedError
-        If the other ranks do not shut down too. The session is over nevertheless.
+        If another rank does not shut down. The session has ended nevertheless.
     ForkedError
         In a forked child of a process that has a session.
 
     """
     if _session.is_over():
-        msg = "mv.shutdown() without an open session does nothing"
+        msg = "mv.shutdown() has no effect: no session is open"
         warnings.warn(msg, RuntimeWarning, stacklevel=2)
         return
     current().close()
@@ -355,24 +352,24 @@ def current_session() -> Session:
 
 
 def barrier() -> None:
-    """Wait until all ranks have called this. A fence: a get after it sees every add before it.
+    """Wait until all ranks have called this. Every get after it sees every add before it.
 
     Raises
     ------
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError, MismatchError
-        If a rank does not come. The message names it.
+        If a rank does not call it. The message names the rank.
 
     """
     current().barrier()
 
 
 def lost_ranks() -> tuple[int, ...]:
-    """Return the ranks that have died or left, in order. Does not wait.
+    """Return the ranks that are lost (left, died or excluded), in ascending order. Does not wait.
 
-    Empty unless the session was opened with ``on_peer_lost="continue"``: with "fail", a lost rank
-    is the error of a call.
+    Always empty unless the session was opened with ``on_peer_lost="continue"``: with "fail", calls
+    raise an error about a lost rank.
 
     Raises
     ------
@@ -389,12 +386,12 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """Return the number of this process in the session, from 0."""
+    """Return the rank of this process in the session, from 0."""
     return current().rank
 
 
 def size() -> int:
-    """Return the number of processes in the session."""
+    """Return the number of ranks in the session."""
     return current().size
 
 
@@ -409,28 +406,28 @@ def num_servers() -> int:
 
 
 def workers_num() -> int:
-    """Return `num_workers`, under the name it has in older scripts."""
+    """Return `num_workers`; older scripts use this name."""
     return num_workers()
 
 
 def servers_num() -> int:
-    """Return `num_servers`, under the name it has in older scripts."""
+    """Return `num_servers`; older scripts use this name."""
     return num_servers()
 
 
 def worker_id() -> int:
-    """Return the number of this worker, from 0 in rank order; -1 on a rank that is none."""
+    """Return the index of this worker, from 0 in rank order; -1 on a rank that is not a worker."""
     return current().worker_id
 
 
 def server_id() -> int:
-    """Return the number of this server, from 0 in rank order; -1 on a rank that is none."""
+    """Return the index of this server, from 0 in rank order; -1 on a rank that is not a server."""
     return current().server_id
 
 
 def is_master_worker() -> bool:
-    """Return whether this is the worker whose initial values count and who prints and validates.
+    """Return whether this is the master: its initial values are used, and it prints and validates.
 
-    It is worker 0, or, in a session that has gone on without that one, the first worker there.
+    The master is worker 0, or the first remaining worker if the session continues without that one.
     """
     return current().is_master_worker()

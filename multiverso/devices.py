@@ -1,4 +1,4 @@
-"""A GPU of its own for each process of a host."""
+"""Assigns a GPU to each process of a host."""
 
 import os
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from multiverso.errors import LauncherError
 
 __all__ = ["assign_device", "local_rank"]
 
-#: Where launchers say it: Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS, Slurm.
+#: The variables of the launchers: Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS, Slurm.
 _LOCAL_RANKS: Final = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
@@ -19,22 +19,22 @@ _LOCAL_RANKS: Final = (
     "SLURM_LOCALID",
 )
 
-#: What the runtime of CUDA obeys, and with it every framework.
+#: The CUDA runtime, and with it every framework, uses only the GPUs that this variable lists.
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 
 
 def local_rank() -> int:
-    """Return which of the job's processes on this host this one is, 0 and up.
+    """Return the index of this process among the job's processes on this host, from 0.
 
-    It needs no session and asks nobody, so that a program can choose its GPU before it imports a
-    framework. Without a launcher it is 0.
+    It needs neither a session nor communication, so that a program can choose its GPU before it
+    imports a framework. Without a launcher it is 0.
 
     Raises
     ------
     LauncherError
-        If the launcher does not say.
+        If the launcher does not provide it.
 
     Examples
     --------
@@ -58,27 +58,27 @@ def local_rank() -> int:
 
 
 def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
-    """Let this process see one GPU of its host: the one of its `local_rank`.
+    """Restrict this process to one GPU of its host, chosen by its `local_rank`.
 
-    It sets ``CUDA_VISIBLE_DEVICES``, so it comes before the first use of CUDA, best before the
-    framework is imported. Where there are more processes than GPUs, some share one. Where a
-    launcher has given this process one GPU already, that stays.
+    It sets ``CUDA_VISIBLE_DEVICES``, so call it before the first use of CUDA, preferably before
+    importing the framework. If there are more processes than GPUs, some share one. A GPU that the
+    launcher has assigned to this process stays.
 
     Parameters
     ----------
     devices : sequence of int or str, optional
         The GPUs of this host that the job may use, by number or UUID. By default those in
-        ``CUDA_VISIBLE_DEVICES``, else all that the driver of NVIDIA shows.
+        ``CUDA_VISIBLE_DEVICES``, else all that NVIDIA's driver lists.
 
     Returns
     -------
     str or None
-        The GPU, as CUDA calls it; None where there is none, and nothing is changed.
+        The GPU as CUDA names it; None if there is no GPU, in which case nothing is changed.
 
     Raises
     ------
     ValueError
-        If `devices` is empty, or one of them is no number and no name.
+        If `devices` is empty, or one of them is neither a number nor a name.
     LauncherError
         As for `local_rank`.
 
@@ -100,7 +100,7 @@ def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
 def _visible() -> list[str]:
     if (listed := os.environ.get(_VISIBLE)) is not None:
         names = [name.strip() for name in listed.split(",")]
-        # CUDA takes what stands before the first that is none.
+        # CUDA ignores everything from the first invalid name on.
         end = next((i for i, name in enumerate(names) if name in ("", "-1")), len(names))
         return names[:end]
     try:

@@ -1,9 +1,9 @@
-"""What Multiverso raises.
+"""The exceptions of Multiverso.
 
-Wrong arguments raise the built-in `ValueError`, `TypeError`, `IndexError` and `MemoryError`, as
-NumPy does. Everything that has to do with the session, the other ranks or the machine is a
-`MultiversoError`, and also the built-in exception that comes closest, so that code which knows
-nothing about Multiverso can still handle it (``except TimeoutError``).
+Invalid arguments raise the built-in `ValueError`, `TypeError`, `IndexError` and `MemoryError`, as
+in NumPy. Errors of the session, of other ranks and of the machine are a `MultiversoError`. Each is
+also a subclass of the closest built-in exception, so that code which does not know Multiverso can
+handle it (``except TimeoutError``).
 """
 
 __all__ = [
@@ -38,38 +38,38 @@ class MultiversoError(Exception):
 
 
 class StateError(MultiversoError, RuntimeError):
-    """The call does not fit the state of the session or the role of this rank."""
+    """The call is not allowed in this state of the session or for the role of this rank."""
 
 
 class ForkedError(StateError):
-    """The process is a fork of one that had a session; a session cannot be used from both."""
+    """The process was forked from one with an open session, which only the parent can use."""
 
 
 class MismatchError(MultiversoError, RuntimeError):
-    """The ranks did not make the same call. The message names both sides."""
+    """The ranks did not make the same call. The message describes both calls."""
 
 
 class PeerError(MultiversoError):
-    """A call failed because of another rank: the base of what is raised then.
+    """Base class of errors that another rank caused.
+
+    Attributes that are unknown are None.
 
     Attributes
     ----------
     rank : int or None
-        Which rank: that was lost, that is late, or that gave the session up; the first, if there
-        are several. None if the error is about no rank in particular. What follows is None where it
-        is not known.
+        The rank that was lost, is late, or aborted the session; the first if there are several.
     host : str or None
-        The name of the host that the rank runs on.
+        The name of its host.
     table : str or None
-        The name of the table whose call failed here; None if that was no call of a table.
+        The name of the table whose call failed on this rank.
     last_call : str or None
-        What the rank did last, and when, such as ``"add of table 'w' (400 bytes), 0.31 s ago"``.
-        Known of ranks of this node.
+        The last call of that rank, such as ``"add of table 'w' (400 bytes), 0.31 s ago"``. Known
+        for ranks of this node.
     silent_for : float or None
-        Seconds from the rank's last sign of life until this error. A living rank gives one every
+        Seconds from the last heartbeat of that rank until this error. An alive rank sends one every
         second, or more often with a short `peer_timeout`.
     last_checkpoint : str or None
-        The path of the checkpoint that the session completed last.
+        The path of the last checkpoint that the session completed.
 
     """
 
@@ -82,15 +82,15 @@ class PeerError(MultiversoError):
 
 
 class OperationTimeout(PeerError, TimeoutError):  # noqa: N818 (as in TimeoutExpired)
-    """A call passed its deadline. The message names the ranks that were waited for."""
+    """A call exceeded its deadline. The message names the ranks that it was waiting for."""
 
 
 class PeerLostError(PeerError, RuntimeError):
-    """Another rank died or left. The message names it."""
+    """Another rank was lost. The message names it."""
 
 
 class AbortedError(PeerError, RuntimeError):
-    """Another rank gave the session up. The message names it and its reason."""
+    """Another rank aborted the session. The message names the rank and its reason."""
 
 
 class TransportError(MultiversoError, RuntimeError):
@@ -98,11 +98,11 @@ class TransportError(MultiversoError, RuntimeError):
 
 
 class LauncherError(MultiversoError, ImportError):
-    """No MPI, two MPIs, or the launcher of another MPI. The message says what to install or set."""
+    """No MPI, two MPIs, or a launcher of another MPI. The message says what to install or set."""
 
 
 class UnsupportedError(MultiversoError, NotImplementedError):
-    """Not possible in this build or on this machine. The message says what is."""
+    """Not supported by this build or machine. The message says what is supported."""
 
 
 class CheckpointIOError(MultiversoError, OSError):
@@ -111,11 +111,11 @@ class CheckpointIOError(MultiversoError, OSError):
     Attributes
     ----------
     errno : int or None
-        Why, as in `OSError`.
+        The reason, as in `OSError`.
     path : str or None
-        Which file; also as ``filename``.
+        The path of the file; also as ``filename``.
     bytes_written : int
-        How much of the file had been written before.
+        The number of bytes that had been written to the file.
 
     """
 
@@ -123,25 +123,25 @@ class CheckpointIOError(MultiversoError, OSError):
     bytes_written: int = 0
 
     def set_file(self, path: str, position: int, error_number: int) -> None:
-        """Note what the library says about the file."""
+        """Store what the library reports about the file."""
         self.path = self.filename = path
         self.bytes_written = position
         self.errno = error_number or None
 
     def __str__(self) -> str:
-        """Return the message, which names file and reason."""
+        """Return the message, which names the file and the reason."""
         return str(self.args[0]) if self.args else ""
 
 
 class CheckpointCorruptError(MultiversoError, ValueError):
-    """A file of a checkpoint is not what was written. Nothing has been loaded.
+    """A file of a checkpoint differs from what was written. Nothing has been loaded.
 
     Attributes
     ----------
     path : str or None
-        Which file.
+        The path of the file.
     offset : int or None
-        The byte in it where the fault was seen.
+        The byte in the file at which the damage was detected.
 
     """
 
@@ -149,7 +149,7 @@ class CheckpointCorruptError(MultiversoError, ValueError):
     offset: int | None = None
 
     def set_file(self, path: str, position: int, error_number: int) -> None:
-        """Note what the library says about the file."""
+        """Store what the library reports about the file."""
         self.path = path
         self.offset = position
 

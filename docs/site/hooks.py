@@ -1,8 +1,8 @@
-"""What the site needs beyond MkDocs: pages that come by themselves, and links out of docs/.
+"""Extend MkDocs: add pages that the navigation does not name, and follow links out of docs/.
 
-The documents are read in two places: in the repository, where a link to ``../src/README.md`` or to
-an example leads to that file, and on the site, which has only what is in docs/. So a file outside
-to which a page links becomes a page of the site: what it says if it is Markdown, else its text.
+The documents are read in two places. In the repository, a link to ``../src/README.md`` or to an
+example opens that file; the site has only docs/. So each outside file that a page links to becomes
+a page of the site: its content if it is Markdown, otherwise its text.
 """
 
 import ast
@@ -16,10 +16,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Where the files from outside docs/ are on the site.
+#: The folder of outside files on the site.
 SOURCES = "source"
 
-#: The page of the Python reference, to which modules that it does not name are added.
+#: The page of the Python reference; modules that it does not name are added.
 REFERENCE = "python.md"
 
 LINK = re.compile(r"(?P<text>!?\[[^\]]*\])\((?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?\)")
@@ -29,7 +29,7 @@ LANGUAGES = {".cc": "cpp", ".h": "cpp", ".lua": "lua", ".py": "python", ".toml":
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Put the pages that the navigation does not name into a section of their own, at the end."""
+    """Add a last section with the pages that the navigation does not name."""
     named = set(_pages(config.nav))
     docs = Path(config.docs_dir)
     more = [path.name for path in sorted(docs.glob("*.md")) if path.name not in named]
@@ -38,7 +38,7 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take the files outside docs/ that pages link to into the site, and those they link to."""
+    """Add the outside files that pages link to, directly or through other files."""
     waiting = [(file.src_uri, ROOT / "docs" / file.src_uri) for file in files.documentation_pages()]
     while waiting:
         _, path = waiting.pop()
@@ -57,18 +57,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links to files outside docs/ into links to their pages; complete the reference."""
+    """Redirect links to outside files to their pages; complete the Python reference."""
     uri = page.file.src_uri
     origin = ROOT / uri.removeprefix(f"{SOURCES}/") if uri.startswith(SOURCES) else None
     if origin is not None and not origin.exists():
-        return markdown  # a file that is shown as text: nothing in it is a link
+        return markdown  # a file shown as text contains no links
     path = origin or ROOT / "docs" / uri
 
     def rewritten(link: re.Match[str]) -> str:
         target = _target(path, link["path"])
         if target is None:
             return link[0]
-        if not target.is_file():  # a folder: the site has no page for it
+        if not target.is_file():  # the site has no page for a folder
             return link["text"][1:-1] if target.is_dir() else link[0]
         to = target.relative_to(ROOT / "docs").as_posix() if _in_docs(target) else _uri(target)
         return f"{link['text']}({_relative(to, uri)}{link['anchor'] or ''})"
@@ -79,7 +79,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _pages(nav: object) -> list[str]:
-    """Return the pages that a part of the navigation names."""
+    """Return the pages in a part of the navigation."""
     if isinstance(nav, str):
         return [nav]
     parts = nav.values() if isinstance(nav, dict) else nav
@@ -87,7 +87,7 @@ def _pages(nav: object) -> list[str]:
 
 
 def _target(page: Path, link: str) -> Path | None:
-    """Return what a link of a file leads to, if that is in this repository."""
+    """Return the target of a link, if it is in this repository."""
     target = Path(os.path.normpath(page.parent / link))
     return target if target.exists() and target.is_relative_to(ROOT) else None
 
@@ -97,7 +97,7 @@ def _in_docs(path: Path) -> bool:
 
 
 def _uri(path: Path) -> str:
-    """Return the source of the page for a file outside docs/."""
+    """Return the source path of the page of an outside file."""
     inside = PurePosixPath(SOURCES, path.relative_to(ROOT).as_posix())
     return str(inside if path.suffix == ".md" else inside.with_name(f"{inside.name}.md"))
 
@@ -115,7 +115,7 @@ def _as_page(path: Path) -> str:
 
 
 def _modules_beside(markdown: str) -> str:
-    """Return the reference of the public modules that a page does not name, in their order."""
+    """Return the reference of the public modules that a page does not name, sorted."""
     named = set(MODULE.findall(markdown))
     parts = []
     for path in sorted((ROOT / "multiverso").rglob("*.py")):
@@ -128,7 +128,7 @@ def _modules_beside(markdown: str) -> str:
 
 
 def _has_members(path: Path) -> bool:
-    """Return whether a module defines something that has a name in public."""
+    """Return whether a module defines a public name."""
     body = ast.parse(path.read_text("utf-8")).body
     kinds = (ast.ClassDef, ast.FunctionDef)
     return any(isinstance(node, kinds) and not node.name.startswith("_") for node in body)

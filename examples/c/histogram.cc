@@ -1,5 +1,5 @@
-// A histogram that all processes of a job fill together, in C++: a matrix of which each add needs
-// a few rows, and handles that close themselves.
+// A histogram that all processes of a job fill together, in C++. It shows adds to a few rows of a
+// matrix table, and RAII handles.
 //
 //   histogram
 //   mpirun -np 4 histogram --mpi
@@ -21,7 +21,7 @@ void Check(int32_t status) {
   }
 }
 
-// Leaves at once if an error ends the program; the other ranks then get its reason.
+// Leaves the session at once if an error ends the program, and tells the other ranks the reason.
 struct Leave {
   void operator()(MV_Session session) const { MV_SessionLeave(session, "the program failed"); }
 };
@@ -43,11 +43,11 @@ void Run(bool mpi) {
   shape.kind = MV_TABLE_MATRIX;
   shape.dtype = MV_INT64;
   shape.num_row = 10;  // classes
-  shape.num_col = 2;   // how many, and the sum of their values
+  shape.num_col = 2;   // count and sum of the values
   MV_Table table = nullptr;
   Check(MV_TableCreate(session.get(), &shape, &table));
 
-  // The workers share the numbers out among them; a class that occurs twice counts twice.
+  // The workers divide the numbers among themselves; an id that occurs twice is added twice.
   std::vector<int64_t> classes, counts;
   for (int64_t value = job.worker_id; value < 1000; value += job.num_workers) {
     classes.push_back(value % 10);
@@ -56,7 +56,7 @@ void Run(bool mpi) {
   const auto ids = static_cast<int64_t>(classes.size());
   Check(MV_TableAddRows(table, classes.data(), ids, counts.data(), 2 * ids));
 
-  // All workers together: with every add before it in.
+  // A collective get includes every earlier add of every worker.
   std::vector<int64_t> histogram(20);
   Check(MV_TableGet(table, histogram.data(), 20, MV_COLLECTIVE));
   if (job.worker_id == 0) {

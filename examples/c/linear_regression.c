@@ -1,4 +1,4 @@
-/* Linear regression by all processes of a job: three weights that everybody adds to and gets from.
+/* Linear regression by all processes of a job, with three weights that they share.
  *
  *   linear_regression         one worker, no MPI
  *   mpirun -np 4 linear_regression --mpi
@@ -11,7 +11,7 @@
 static void check(int32_t status) {
   if (status == MV_OK) return;
   fprintf(stderr, "%s: %s\n", MV_StatusName(status), MV_LastError());
-  exit(1); /* the other ranks are told, and do not wait for this one */
+  exit(1); /* the other ranks are notified and do not wait for this one */
 }
 
 int main(int argc, char** argv) {
@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
 
   const float truth[3] = {1.0f, -2.0f, 0.5f};
   float w[3], delta[3];
-  srand((unsigned)job.worker_id + 1); /* every worker draws data of its own */
+  srand((unsigned)job.worker_id + 1); /* each worker draws its own data */
   check(MV_TableGet(weights, w, 3, 0));
   for (int step = 0; step < 2000; ++step) {
     float x[3], error = 0;
@@ -40,9 +40,9 @@ int main(int argc, char** argv) {
       error += (w[i] - truth[i]) * x[i];
     }
     for (int i = 0; i < 3; ++i) delta[i] = -0.1f / (float)job.num_workers * error * x[i];
-    check(MV_TableAddGet(weights, delta, w, 3)); /* give, and take what all have given */
+    check(MV_TableAddGet(weights, delta, w, 3)); /* add this delta and get the sum of all */
   }
-  check(MV_SessionBarrier(session)); /* from here on everybody's adds are in */
+  check(MV_SessionBarrier(session)); /* afterwards every get includes every add */
   check(MV_TableGet(weights, w, 3, 0));
   if (job.worker_id == 0)
     printf("%d worker(s) found %.2f %.2f %.2f\n", (int)job.num_workers, w[0], w[1], w[2]);

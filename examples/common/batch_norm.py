@@ -1,4 +1,4 @@
-"""Batch normalisation for Lasagne 0.1, which has no layer of that kind.
+"""Batch normalization for Lasagne 0.1, which has no such layer.
 
 Source: S. Ioffe and C. Szegedy, Batch Normalization: Accelerating Deep Network Training by Reducing
 Internal Covariate Shift, 2015, algorithms 1 and 2.
@@ -8,20 +8,19 @@ from lasagne_backend import T, lasagne, theano
 
 
 class BatchNormLayer(lasagne.layers.Layer):
-    """Gives each channel mean 0 and variance 1 over a batch, then a scale and a shift it learns.
+    """Normalizes each channel over a batch, then applies a learned scale and shift.
 
-    With ``deterministic=True`` it takes the mean and the variance of what it has seen in training
-    in place of the batch's own. Those are parameters without the tag ``trainable``; after each
-    batch they come closer to its own, see `updates_of`.
+    With ``deterministic=True`` it uses running averages of the mean and variance instead. They are
+    parameters without the tag ``trainable``; `updates_of` returns their updates.
 
     Parameters
     ----------
     incoming : lasagne.layers.Layer
-        Whose outputs have the shape (images, channels, ...).
+        A layer whose outputs have the shape (images, channels, ...).
     alpha : float
-        How far the statistics go towards those of a batch, 0 to 1.
+        Weight of a new batch in the running averages, from 0 to 1.
     epsilon : float
-        What is added to a variance, lest it is zero.
+        Added to the variance for numerical stability.
     """
 
     def __init__(self, incoming, alpha=0.1, epsilon=1e-4, **kwargs):
@@ -35,15 +34,15 @@ class BatchNormLayer(lasagne.layers.Layer):
         kept = {"trainable": False, "regularizable": False}
         self.mean = self.add_param(constant(0), channels, name="mean", **kept)
         self.variance = self.add_param(constant(1), channels, name="variance", **kept)
-        self.seen = None
+        self.batch_statistics = None
 
     def get_output_for(self, input, deterministic=False, **kwargs):
-        """Return the normalised input."""
+        """Return the normalized input."""
         if deterministic:
             mean, variance = self.mean, self.variance
         else:
             mean, variance = input.mean(self.axes), input.var(self.axes)
-            self.seen = (mean, variance)
+            self.batch_statistics = (mean, variance)
         pattern = ["x", 0] + ["x"] * (len(self.input_shape) - 2)
         scale = self.gamma / T.sqrt(variance + self.epsilon)
         shift = self.beta - mean * scale
@@ -51,17 +50,19 @@ class BatchNormLayer(lasagne.layers.Layer):
 
 
 def updates_of(network):
-    """Return the updates of all statistics of a network, after ``get_output`` of it for training.
+    """Return the updates of the running averages; call it after ``get_output`` for training.
 
     Returns
     -------
     list of (shared variable, expression)
-        For ``theano.function(..., updates=...)``, beside those of the optimiser.
+        Updates to pass to ``theano.function`` in addition to those of the optimizer.
     """
     updates = []
     for layer in lasagne.layers.get_all_layers(network):
         if isinstance(layer, BatchNormLayer):
-            for kept, seen in zip((layer.mean, layer.variance), layer.seen, strict=True):
+            for running, batch in zip(
+                (layer.mean, layer.variance), layer.batch_statistics, strict=True
+            ):
                 alpha = T.constant(layer.alpha, dtype=theano.config.floatX)
-                updates.append((kept, kept + alpha * (seen - kept)))
+                updates.append((running, running + alpha * (batch - running)))
     return updates

@@ -1,6 +1,6 @@
-"""Texts to train on, character by character: those that come with Python, or files of one's own.
+"""Texts for character-level training: the documentation that ships with Python, or your files.
 
-`load_characters()` needs no download: Python brings the reference of its language, which
+`load_characters()` needs no download: Python ships with its language reference, which
 ``help("topics")`` shows, and its licence.
 """
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-SHARE = 0.1  # of a text, its end, for validation
+VALIDATION_SHARE = 0.1  # of a text, at its end
 
 
 class TextError(Exception):
-    """There is no usable text; the message is one sentence that says why."""
+    """No usable text is available; the message says why in one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +24,9 @@ class Characters:
     Attributes
     ----------
     train, valid : array of int64, shape (n,)
-        The number of each character of the text to train on, and of that for validation.
+        The code of each character, for training and for validation.
     alphabet : str
-        The characters, in the order of their numbers.
-
+        The characters, in the order of their codes.
     """
 
     train: np.ndarray
@@ -35,52 +34,50 @@ class Characters:
     alphabet: str
 
     def windows(self, rng, batch, length):
-        """Return stretches at random places, and their next characters, both (batch, length)."""
+        """Return windows at random positions and their next characters, both (batch, length)."""
         starts = rng.integers(0, len(self.train) - length, batch)
         return _cut(self.train, starts, length)
 
     def held_out(self, count, length):
-        """Return stretches for validation, always the same ones, as `windows` does."""
+        """Return fixed validation windows in the form that `windows` returns."""
         starts = np.linspace(0, len(self.valid) - length - 1, count).astype(np.int64)
         return _cut(self.valid, starts, length)
 
 
 def _cut(text, starts, length):
-    places = starts[:, None] + np.arange(length + 1)
-    found = text[places]
-    return found[:, :-1], found[:, 1:]
+    windows = text[starts[:, None] + np.arange(length + 1)]
+    return windows[:, :-1], windows[:, 1:]
 
 
-def load_characters(files=(), least=1000):
-    """Return the text of some files, or without any that of Python's own.
+def load_characters(files=(), minimum=1000):
+    """Return the text of `files`, or Python's documentation if there are none.
 
     Parameters
     ----------
     files : sequence of Path
         Texts in UTF-8.
-    least : int
-        How many characters there must be.
+    minimum : int
+        Characters that the text must have.
 
     Raises
     ------
     TextError
-        If a file cannot be read, or there is too little.
-
+        If a file cannot be read or the text is too short.
     """
-    text = "\n".join(map(_read, files)) if files else _of_python()
-    if len(text) < least:
-        raise TextError(f"expected a text of {least} characters or more, received {len(text)}")
+    text = "\n".join(map(_read, files)) if files else _python_documentation()
+    if len(text) < minimum:
+        raise TextError(f"expected a text of {minimum} characters or more, received {len(text)}")
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     alphabet, numbers = np.unique(codes, return_inverse=True)
     numbers = numbers.astype(np.int64)
-    end = int(len(numbers) * (1 - SHARE))
+    end = int(len(numbers) * (1 - VALIDATION_SHARE))
     return Characters(numbers[:end], numbers[end:], "".join(map(chr, alphabet)))
 
 
-def _of_python():
+def _python_documentation():
     from pydoc_data.topics import topics
 
-    licence = Path(sysconfig.get_path("stdlib"), "LICENSE.txt")  # not everywhere
+    licence = Path(sysconfig.get_path("stdlib"), "LICENSE.txt")  # some distributions omit it
     return "\n".join([*topics.values(), *([_read(licence)] if licence.is_file() else [])])
 
 
@@ -90,4 +87,4 @@ def _read(path):
     except OSError as error:
         raise TextError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TextError(f"cannot read {path}: it is no text in UTF-8") from error
+        raise TextError(f"cannot read {path}: it is not UTF-8 text") from error

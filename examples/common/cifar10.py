@@ -1,11 +1,11 @@
 """The images of CIFAR-10 from the files of its binary version, or generated ones of the same shape.
 
-`load_cifar10(folder)` reads what cifar-10-binary.tar.gz unpacks to: the files data_batch_1.bin to
-data_batch_5.bin and test_batch.bin. Each is a sequence of records, and a record is one byte for the
+`load_cifar10(folder)` reads the contents of cifar-10-binary.tar.gz: data_batch_1.bin to
+data_batch_5.bin and test_batch.bin. Each is a sequence of records; a record has one byte for the
 label, 0 to 9, and 3 072 for the pixels: red, green, blue, each 32 rows of 32. (The other version of
-CIFAR-10 consists of pickles, which run whatever code whoever made them has put there.)
+CIFAR-10 consists of pickles, which can run arbitrary code.)
 
-`generate(...)` needs no files. What it makes can be told apart but means nothing.
+`generate(...)` needs no files. Its classes are distinguishable but have no meaning.
 """
 
 import dataclasses
@@ -22,19 +22,19 @@ FOLDER = "cifar-10-batches-bin"  # in the archive
 
 
 class DataError(Exception):
-    """There is no usable data; the message is one sentence that says why."""
+    """No usable data is available; the message says why in one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Images:
-    """Images with their labels, and what they are.
+    """Images with their labels.
 
     Attributes
     ----------
     name : str
-        "CIFAR-10", or "generated".
+        "CIFAR-10" or "generated".
     train, test : array of float32, shape (n, 3, 32, 32)
-        Brightness from 0 to 1 less the mean of the training images.
+        Brightness from 0 to 1, minus the mean training image.
     train_labels, test_labels : array of int32, shape (n,)
         The class of each image, 0 to 9.
     """
@@ -47,12 +47,12 @@ class Images:
 
 
 def load_cifar10(folder: Path) -> Images:
-    """Read the six files from `folder`, or from the folder of the archive within it.
+    """Read the six files from `folder`, or from the archive's folder within it.
 
     Raises
     ------
     DataError
-        One of them is missing, truncated or something else.
+        If a file is missing, truncated or invalid.
     """
     if (folder / FOLDER).is_dir():
         folder = folder / FOLDER
@@ -67,7 +67,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
     try:
         content = np.fromfile(path, np.uint8)
     except FileNotFoundError as error:
-        raise DataError(f"cannot use {path}: there is no such file") from error
+        raise DataError(f"cannot use {path}: no such file") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     if content.size == 0 or content.size % RECORD:
@@ -85,10 +85,10 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def generate(train: int = 1000, test: int = 200, seed: int = 0) -> Images:
-    """Make images of ten classes, each of them a pattern of its own under noise.
+    """Generate images of ten classes, each of which is a distinct pattern with noise.
 
-    A pattern is an 8 x 8 mosaic of colours. In each image it is shifted by up to two pixels, so
-    that it is the pattern and no single pixel that tells.
+    A pattern is an 8 x 8 mosaic of colors, shifted in each image by up to two pixels, so that no
+    single pixel reveals the class.
     """
     rng = np.random.default_rng(seed)
     mosaics = rng.normal(size=(CLASSES, SHAPE[0], 8, 8)).repeat(4, axis=2).repeat(4, axis=3)

@@ -1,8 +1,8 @@
-"""Images of handwritten digits to train on: scikit-learn's, or a copy of MNIST.
+"""Images of handwritten digits for training: those of scikit-learn, or a copy of MNIST.
 
-`load_digit_images()` needs no download: scikit-learn brings 1 797 digits of 8 x 8 pixels.
-`load_digit_images(path)` reads the 70 000 digits of MNIST, or anything in one of its two formats:
-the archive mnist.npz, or a folder with the four IDX files, each gzipped or not.
+`load_digit_images()` needs no download: scikit-learn contains 1 797 digits of 8 x 8 pixels.
+`load_digit_images(path)` reads the 70 000 digits of MNIST, or other data in one of its formats: the
+archive mnist.npz, or a folder with the four IDX files, gzipped or not.
 """
 
 import dataclasses
@@ -23,17 +23,17 @@ IDX_NAMES = {
     "y_test": ("t10k-labels-idx1-ubyte", 1),
 }
 MAX_LABEL = 255
-PIECE = 1 << 24  # bytes
-BROKEN = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error)
+CHUNK = 1 << 24  # bytes
+READ_ERRORS = (OSError, EOFError, ValueError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class DataError(Exception):
-    """There is no usable data; the message is one sentence that says why."""
+    """No usable data is available; the message says why in one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some images with their labels.
+    """Images with their labels.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class DigitImages:
-    """A set of images in three parts that never change, with `classes` different labels."""
+    """Images of `classes` classes, always divided into the same three parts."""
 
     train: Part
     valid: Part
@@ -61,69 +61,77 @@ class DigitImages:
     classes: int
 
 
-def load_digit_images(path: str | Path | None = None) -> DigitImages:
+def load_digit_images(path: str | Path | None = None, smallest_side: int = 0) -> DigitImages:
     """Load the digits of scikit-learn, or MNIST from `path`.
 
     Parameters
     ----------
     path : path, optional
         An archive mnist.npz with the arrays x_train, y_train, x_test and y_test, or a folder with
-        the four IDX files under their usual names, with or without the ending .gz. Images are
+        the four IDX files under their usual names, with or without the suffix .gz. Images are
         bytes, or floats from 0 to 1; the last sixth of the training images is for validation.
+    smallest_side : int, optional
+        If given, images must be squares with sides of at least this many pixels.
 
     Raises
     ------
     DataError
-        The data is missing, broken, truncated or something else.
+        If the data is missing, corrupt, truncated or unsuitable.
     """
     if path is None:
         return _scikit_learn_digits()
     path = Path(path)
     try:
         arrays = _read_idx_folder(path) if path.is_dir() else _read_npz(path)
-        return _mnist(arrays)
+        return _mnist(arrays, smallest_side)
     except DataError as error:
         raise DataError(f"cannot use {path}: {error}") from error
     except FileNotFoundError as error:
-        raise DataError(f"cannot use {path}: there is no such file or folder") from error
+        raise DataError(f"cannot use {path}: no such file or folder") from error
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _scikit_learn_digits() -> DigitImages:
-    """Split the 1 797 digits: of each nine in a row three are for test and one for validation.
+    """Split the 1 797 digits: of every nine, three are for testing and one for validation.
 
-    One writer's digits follow each other, in runs of ten with one of each class. Nine has no
-    divisor in common with ten, so every part has all classes and all writers.
+    The digits of a writer are consecutive, in runs of ten with one of each class. Nine and ten are
+    coprime, so every part contains all classes and all writers.
     """
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise DataError(
-            "the digits come with scikit-learn, which cannot be imported"
-            f" ({error}); pip install scikit-learn, or give a copy of MNIST"
+            f"the digits are part of scikit-learn, which cannot be imported ({error});"
+            " pip install scikit-learn, or pass a copy of MNIST"
         ) from error
     digits = load_digits()
     images = (digits.data / 16).astype(np.float32)
     labels = digits.target.astype(np.int64)
-    place = np.arange(len(labels)) % 9
-    test, valid = place % 3 == 0, place == 1
+    position = np.arange(len(labels)) % 9
+    test, valid = position % 3 == 0, position == 1
     train = ~(test | valid)
     return DigitImages(
         *(Part(images[part], labels[part]) for part in (train, valid, test)), classes=10
     )
 
 
-def _mnist(arrays: dict[str, np.ndarray]) -> DigitImages:
+def _mnist(arrays: dict[str, np.ndarray], smallest_side: int) -> DigitImages:
     """Check, scale and split the four arrays of MNIST."""
     train = _checked_part(arrays, "train")
     test = _checked_part(arrays, "test")
     if len(train) < 2:
         raise DataError(f"expected two or more training images, found {len(train)}")
-    if train.images.shape[1] != test.images.shape[1]:
+    pixels = train.images.shape[1]
+    if pixels != test.images.shape[1]:
         raise DataError(
-            f"expected training and test images of one size, found {train.images.shape[1]} and"
+            f"expected training and test images of one size, found {pixels} and"
             f" {test.images.shape[1]} pixels"
+        )
+    if smallest_side and (math.isqrt(pixels) ** 2 != pixels or pixels < smallest_side**2):
+        raise DataError(
+            f"expected square images of {smallest_side} x {smallest_side} pixels or more,"
+            f" received {pixels} pixels"
         )
     cut = len(train) - max(1, len(train) // 6)
     return DigitImages(
@@ -138,11 +146,11 @@ def _checked_part(arrays: dict[str, np.ndarray], part: str) -> Part:
     images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
     if images.ndim < 2 or labels.ndim != 1 or len(images) != len(labels) or images.size == 0:
         raise DataError(
-            f"expected as many images in x_{part} as labels in y_{part}, found the shapes"
+            f"expected as many images in x_{part} as labels in y_{part}, found shapes"
             f" {images.shape} and {labels.shape}"
         )
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() > MAX_LABEL:
-        raise DataError(f"expected labels from 0 to {MAX_LABEL} in y_{part}, found others")
+        raise DataError(f"expected labels from 0 to {MAX_LABEL} in y_{part}, found other values")
     if images.dtype == np.uint8:
         images = images.astype(np.float32) / np.float32(255)
     elif images.dtype.kind == "f" and images.min() >= 0 and images.max() <= 1:
@@ -156,14 +164,14 @@ def _checked_part(arrays: dict[str, np.ndarray], part: str) -> Part:
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        # Never unpickles: a file from elsewhere must not run code.
+        # Unpickling an untrusted file could run arbitrary code.
         archive = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise
-    except BROKEN as error:
+    except READ_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DataError("it is no .npz archive, or only a part of one") from error
+        raise DataError("it is not an .npz archive, or it is truncated") from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise DataError("expected an .npz archive, found a single array")
     with archive:
@@ -176,10 +184,10 @@ def _read_member(archive: Any, name: str) -> np.ndarray:
         raise DataError(f"the archive has no array {name} (found: {found})")
     try:
         array = archive[name]
-    except BROKEN as error:
-        raise DataError(f"its array {name} cannot be read, the archive is broken") from error
+    except READ_ERRORS as error:
+        raise DataError(f"its array {name} cannot be read, the archive is corrupt") from error
     if not isinstance(array, np.ndarray):
-        raise DataError(f"its member {name} is no array")
+        raise DataError(f"its member {name} is not an array")
     return array
 
 
@@ -197,28 +205,28 @@ def _find(folder: Path, name: str) -> Path:
 def _read_idx(path: Path, ndim: int) -> np.ndarray:
     """Read one IDX file.
 
-    It has two zeros, a type code and the number of dimensions, one byte each, then each dimension
-    as a big-endian 32-bit number, then the elements in C order.
+    The file has two zeros, a type code and the number of dimensions, one byte each; each dimension
+    as a big-endian 32-bit number; and the elements in C order.
     """
     with path.open("rb") as probe:
-        gzipped = probe.read(2) == b"\x1f\x8b"  # by content: some programs unpack but keep .gz
+        gzipped = probe.read(2) == b"\x1f\x8b"  # some programs unpack a file but keep .gz
     try:
         with gzip.open(path) if gzipped else path.open("rb") as file:
             magic = file.read(4)
             if magic != bytes([0, 0, IDX_UBYTE, ndim]):
-                raise DataError(f"{path.name} is no IDX file of bytes in {ndim} dimensions")
+                raise DataError(f"{path.name} is not an IDX file of bytes in {ndim} dimensions")
             header = file.read(4 * ndim)
             if len(header) < 4 * ndim:
                 raise DataError(f"{path.name} is truncated")
             shape = tuple(int(n) for n in np.frombuffer(header, ">u4"))
             expected = math.prod(shape)
-            data = bytearray()  # in pieces: the header may promise more than any memory holds
-            while len(data) <= expected and (piece := file.read(PIECE)):
-                data += piece
-    except BROKEN as error:
+            data = bytearray()  # read in chunks: the header may claim more than fits into memory
+            while len(data) <= expected and (chunk := file.read(CHUNK)):
+                data += chunk
+    except READ_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DataError(f"{path.name} is broken or truncated") from error
+        raise DataError(f"{path.name} is corrupt or truncated") from error
     if len(data) < expected:
         raise DataError(
             f"{path.name} is truncated: expected {expected} bytes of data, found {len(data)}"

@@ -1,10 +1,10 @@
-"""Keras on whichever of its backends is installed, with one thread for each process.
+"""Keras on an installed backend, with one thread for each process.
 
     from keras_backend import EpochBar, keras
 
-KERAS_BACKEND names one of jax, tensorflow and torch; otherwise it is the first that is installed.
-The workers of a job are as many as there are cores, so that more threads would be in each other's
-way. Settings of your own for the number of threads win over these.
+KERAS_BACKEND selects jax, tensorflow or torch; the default is the first that is installed. A job
+usually has one worker per core, so more threads would compete for the cores. Your own settings for
+the number of threads take precedence.
 """
 
 import importlib.util
@@ -13,7 +13,7 @@ import os
 from tqdm import tqdm
 
 BACKENDS = ("jax", "torch", "tensorflow")
-# What torch, JAX and TensorFlow take the number of their threads from.
+# PyTorch, JAX and TensorFlow read their number of threads from these variables.
 THREADS = ("OMP_NUM_THREADS", "NPROC", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 if "KERAS_BACKEND" not in os.environ:
@@ -23,7 +23,7 @@ if "KERAS_BACKEND" not in os.environ:
     os.environ["KERAS_BACKEND"] = found[0]
 for name in THREADS:
     os.environ.setdefault(name, "1")
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow says of the processor
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # hides messages about the processor
 
 import keras  # noqa: E402
 
@@ -31,25 +31,19 @@ __all__ = ["EpochBar", "keras"]
 
 
 class EpochBar(keras.callbacks.Callback):
-    """A bar that grows by one for each epoch, with the error of its validation beside it.
-
-    Parameters
-    ----------
-    epochs : int
-        How many there will be.
-    """
+    """A progress bar over `epochs` that shows the latest validation error."""
 
     def __init__(self, epochs):
         super().__init__()
-        # tqdm shows nothing where the standard error is no terminal.
+        # disable=None shows the bar only on a terminal.
         self.bar = tqdm(total=epochs, unit="epoch", disable=None)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Grow."""
+        """Advance by one epoch."""
         error = 1 - logs["val_accuracy"]
         self.bar.set_postfix_str(f"validation error {error:.2%}", refresh=False)
         self.bar.update()
 
     def on_train_end(self, logs=None):
-        """Stay as it is."""
+        """Close the bar."""
         self.bar.close()

@@ -1,4 +1,4 @@
-"""What an example uses in place of Multiverso when one process trains alone: the same names."""
+"""Replaces Multiverso for training in one process: the same names without communication."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import numpy as np
 
 @contextlib.contextmanager
 def session(**_options: Any) -> Iterator[None]:
-    """Begin and end nothing."""
+    """Open no session."""
     yield
 
 
 def worker_id() -> int:
-    """Return the number of this worker: the only one."""
+    """Return the id of the only worker."""
     return 0
 
 
@@ -24,12 +24,12 @@ def num_workers() -> int:
 
 
 def is_master_worker() -> bool:
-    """Tell whether this worker is the one that reports."""
+    """Return whether this worker reports the result."""
     return True
 
 
 def barrier() -> None:
-    """Wait for nobody."""
+    """Return at once, since no other worker exists."""
 
 
 class ArrayTableHandler:
@@ -48,21 +48,21 @@ class ArrayTableHandler:
 
 
 def mv_shared(value: Any, **kwargs: Any) -> Any:
-    """Make a plain shared variable."""
+    """Return a plain shared variable."""
     from theano_backend import theano
 
     return theano.shared(value, **kwargs)
 
 
 def sync_all_mv_shared_vars() -> None:
-    """Synchronise with nobody."""
+    """Do nothing."""
 
 
 class ParamManager:
-    """Keeps a model in step with nobody's."""
+    """A parameter manager that has nothing to sync."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
 
     def sync_all_param(self) -> None:
-        """Synchronise with nobody."""
+        """Do nothing."""

@@ -4,12 +4,10 @@
     mpirun -np 4 python examples/keras/cnn_digits.py
     KERAS_BACKEND=torch mpirun -np 4 python examples/keras/cnn_digits.py --sync
 
-Each worker trains on its part of the images, so that the number of samples seen does not depend on
-how many workers there are. What makes it a parallel program is marked `MULTIVERSO`.
+Each worker trains on its part of the images, so the number of samples seen does not depend on the
+number of workers. The lines that make it parallel are marked `MULTIVERSO`.
 """
 
-import argparse
-import json
 import math
 import sys
 import time
@@ -20,20 +18,21 @@ import numpy as np
 import multiverso as mv
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from command_line import make_parser, positive, report  # noqa: E402
 from digit_images import DataError, DigitImages, load_digit_images  # noqa: E402
 from keras_backend import EpochBar, keras  # noqa: E402
 
-# MULTIVERSO: the callback that keeps the models in step, and what cuts the data for the workers.
+# MULTIVERSO: the callback that syncs the models, and the function that divides the data.
 from multiverso.keras_ext import MVCallback, shard  # noqa: E402  # isort: skip
 
-SMALLEST_SIDE = 8  # of the images: both layers of convolution have something to see
+SMALLEST_SIDE = 8  # pixels that the two convolutions need
 
 
 def network(side, classes, learning_rate, updates):
     """Return a network of two convolutions, for images of `side` x `side` pixels.
 
-    Its learning rate falls to nothing within so many updates: what it ends with does not depend on
-    which images came last.
+    The learning rate decays to zero within `updates`, so the result does not depend on which images
+    came last.
     """
     layers = keras.layers
     model = keras.Sequential(
@@ -61,19 +60,19 @@ def train(args, data: DigitImages):
         (part.images.reshape(-1, side, side, 1), part.labels)
         for part in (data.train, data.valid, data.test)
     )
-    # MULTIVERSO: of each worker's own images, in an order of their own.
+    # MULTIVERSO: each worker takes its own images, in its own order.
     keras.utils.set_random_seed(args.seed + mv.worker_id())
     images, labels = shard(*train)
     updates = args.epochs * math.ceil(len(labels) / args.batch_size)
     model = network(side, data.classes, args.learning_rate, updates)
-    # MULTIVERSO: from here on all workers have the master's model; after every freq batches it
-    # sends what they have changed, and fetches what the others' have. The epochs end together.
+    # MULTIVERSO: all workers start from the master's model. The callback exchanges changes after
+    # every freq batches, and the epochs end together.
     callbacks = [MVCallback(model, freq=args.freq, average_metrics=True)]
     master = mv.is_master_worker()
     if master:  # MULTIVERSO: one worker validates and prints for all.
         callbacks.append(EpochBar(args.epochs))
     all_updates = np.array([updates])
-    mv.aggregate(all_updates)  # MULTIVERSO: those of all workers; now all are ready, too.
+    mv.aggregate(all_updates)  # MULTIVERSO: sum the updates of all workers and wait for them.
 
     start = time.perf_counter()
     history = model.fit(
@@ -85,7 +84,7 @@ def train(args, data: DigitImages):
         callbacks=callbacks,
         validation_data=valid if master else None,
     ).history
-    # MULTIVERSO: wait until everybody's last batch is in, then fetch the whole.
+    # MULTIVERSO: wait until every worker has added its last batch, then fetch the result.
     mv.barrier()
     callbacks[0].sync()
     seconds = time.perf_counter() - start
@@ -102,62 +101,30 @@ def train(args, data: DigitImages):
     }
 
 
-def positive(kind):
-    """Return a function that turns an option into a positive, finite number."""
-
-    def parse(text):
-        value = kind(text)
-        if not 0 < value < math.inf:
-            raise ValueError(text)
-        return value
-
-    parse.__name__ = f"positive {kind.__name__}"
-    return parse
-
-
 def parse_arguments():
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the command-line options."""
+    parser = make_parser(__doc__, epochs=20, batch_size=20, learning_rate=0.05)
     option = parser.add_argument
-    option("--data", metavar="FILE", help="mnist.npz, or a folder with the four IDX files of MNIST")
-    option("--epochs", type=positive(int), default=20, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.05, help="(default %(default)s)")
-    option("--freq", type=positive(int), default=1, help="batches between two syncs")
-    option("--seed", type=int, default=0, help="of images and weights (default %(default)s)")
-    option("--sync", action="store_true", help="in lock-step: equal to the bit in every run")
-    option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
+    option("--data", metavar="FILE", help="mnist.npz or the folder of MNIST's four IDX files")
+    option("--freq", type=positive(int), default=1, help="batches between syncs")
+    option("--sync", action="store_true", help="lock-step: runs are bitwise identical")
     return parser.parse_args()
 
 
 def main():
-    """Load the data, train, report; return the exit code."""
+    """Load the data, train and report; return the exit code."""
     args = parse_arguments()
     try:
-        data = load_digit_images(args.data)
-        pixels = data.train.images.shape[1]
-        if math.isqrt(pixels) ** 2 != pixels or pixels < SMALLEST_SIDE**2:
-            raise DataError(
-                f"expected square images of {SMALLEST_SIDE} x {SMALLEST_SIDE} pixels or more,"
-                f" received {pixels} pixels"
-            )
+        data = load_digit_images(args.data, SMALLEST_SIDE)
     except DataError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 2
-    # MULTIVERSO: the processes find each other here, and part at its end.
+    # MULTIVERSO: the processes of the job join one session for this block.
     with mv.session(sync=args.sync):
         result = train(args, data)
     if result is None:
         return 0
-    print(
-        "test error {test_error:.2%}, {seconds:.2f} seconds"
-        " (workers {workers}, updates {updates}, epochs {epochs}, on {backend})".format(**result)
-    )
-    if args.json is not None:
-        args.json.write_text(json.dumps(result) + "\n")
-    return 0
+    return report(result, args.json, f", on {result['backend']}")
 
 
 if __name__ == "__main__":

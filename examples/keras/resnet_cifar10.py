@@ -4,11 +4,11 @@
     mpirun -np 4 python examples/keras/resnet_cifar10.py --data FOLDER
 
 FOLDER has the binary version of CIFAR-10 (data_batch_1.bin, ...). Without it, the images are
-generated: a small set of the same shape, to see that everything runs.
+generated: a small set of the same shape, for a quick check.
 
 Source of network and settings: K. He, X. Zhang, S. Ren and J. Sun, Deep Residual Learning for Image
-Recognition, 2015, section 4.2. The workers share each epoch's batches out among them, so that the
-number of samples seen does not depend on how many there are. What makes it a parallel program is
+Recognition, 2015, section 4.2. The workers divide each epoch's batches among themselves, so the
+number of samples seen does not depend on the number of workers. The lines that make it parallel are
 marked `MULTIVERSO`.
 """
 
@@ -29,7 +29,7 @@ layers = keras.layers
 
 
 def convolution(x, filters, stride=1, rectify=True):
-    """Return a convolution of 3 x 3, batch normalisation and, by default, a rectifier."""
+    """Return a 3 x 3 convolution, batch normalization and, by default, a rectifier."""
     x = layers.Conv2D(
         filters,
         3,
@@ -44,7 +44,7 @@ def convolution(x, filters, stride=1, rectify=True):
 
 
 class Shortcut(layers.Layer):
-    """Every second pixel of each image, and channels of zeros besides: what has no parameters."""
+    """Parameter-free shortcut: every second pixel of each image, padded with channels of zeros."""
 
     def call(self, x):
         """Return the input with half the side and twice the channels."""
@@ -53,14 +53,14 @@ class Shortcut(layers.Layer):
 
 
 def residual_block(x, filters, halves):
-    """Return two convolutions of `x`, and what it was added to them."""
+    """Return two convolutions of `x` with `x` added to their result."""
     stack = convolution(x, filters, stride=2 if halves else 1)
     stack = convolution(stack, filters, rectify=False)
     return layers.ReLU()(layers.Add()([stack, Shortcut()(x) if halves else x]))
 
 
 def build(depth):
-    """Return the network of `depth` layers, 6 n + 2, ready to be trained."""
+    """Return the compiled network of `depth` = 6 n + 2 layers."""
     channels, *side = cifar10.SHAPE
     inputs = layers.Input((*side, channels))
     x = convolution(inputs, residual.FILTERS)
@@ -81,7 +81,7 @@ def build(depth):
 
 
 class Batches(keras.utils.PyDataset):
-    """The batches of an epoch with these numbers, drawn anew when they are asked for."""
+    """The batches of an epoch with these numbers, augmented when they are requested."""
 
     def __init__(self, data, args, epoch, numbers):
         super().__init__()
@@ -89,12 +89,12 @@ class Batches(keras.utils.PyDataset):
         self.order = residual.order_of(args, epoch, len(data.train))
 
     def __len__(self):
-        """Return how many they are."""
+        """Return the number of batches."""
         return len(self.numbers)
 
-    def __getitem__(self, place):
-        """Return images and labels of one batch."""
-        number, size = self.numbers[place], self.args.batch_size
+    def __getitem__(self, index):
+        """Return the images and labels of one batch."""
+        number, size = self.numbers[index], self.args.batch_size
         batch = self.order[number * size : (number + 1) * size]
         images = residual.augmented(self.data.train[batch], self.args, self.epoch, number)
         return channels_last(images), self.data.train_labels[batch]
@@ -109,41 +109,41 @@ def train(args, mv, callbacks_of, data):
     """Train on `data`; return the result on the master, None elsewhere."""
     keras.utils.set_random_seed(args.seed)
     model = build(args.depth)
-    # MULTIVERSO: from here on all workers have the master's network.
+    # MULTIVERSO: all workers start from the master's network.
     callbacks = callbacks_of(model)
     master = mv.is_master_worker()
     batches = math.ceil(len(data.train) / args.batch_size)
     if batches < mv.num_workers():
-        raise SystemExit(f"expected a batch for each of {mv.num_workers()} workers, got {batches}")
-    if args.sync:  # MULTIVERSO: in lock-step all workers take equally many.
+        raise SystemExit(f"expected {mv.num_workers()} batches or more, received {batches}")
+    if args.sync:  # MULTIVERSO: lock-step needs equally many batches per worker.
         batches -= batches % mv.num_workers()
-    mine = range(mv.worker_id(), batches, mv.num_workers())  # MULTIVERSO: every num_workers-th.
+    mine = range(mv.worker_id(), batches, mv.num_workers())  # MULTIVERSO: this worker's batches.
     test_images = channels_last(data.test)
     history = []
 
     def test_error():
         size = residual.TEST_BATCH
-        seen = model.evaluate(test_images, data.test_labels, size, verbose=0, return_dict=True)
-        return 1 - seen["accuracy"]
+        metrics = model.evaluate(test_images, data.test_labels, size, verbose=0, return_dict=True)
+        return 1 - metrics["accuracy"]
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
-    # tqdm shows nothing where the standard error is no terminal.
+    # disable=None shows the bar only on a terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
     for epoch in range(args.epochs):
         model.optimizer.learning_rate = residual.learning_rate(args, epoch)
-        drawn = Batches(data, args, epoch, mine)
+        dataset = Batches(data, args, epoch, mine)
         begin = time.perf_counter()
         # MULTIVERSO: the callback syncs after every freq batches, and at the end.
-        losses = model.fit(drawn, shuffle=False, verbose=0, callbacks=callbacks).history["loss"]
-        seconds = time.perf_counter() - begin  # of training alone
+        losses = model.fit(dataset, shuffle=False, verbose=0, callbacks=callbacks).history["loss"]
+        seconds = time.perf_counter() - begin  # without the test
         if master:  # MULTIVERSO: one worker tests and prints for all.
             error = test_error() if args.test_each else None
             history.append({"cost": losses[-1], "seconds": seconds, "test_error": error})
             progress.set_postfix_str(f"cost {losses[-1]:.3f}", refresh=False)
             progress.update()
     progress.close()
-    # MULTIVERSO: wait until everybody's last batch is in, then fetch the whole.
+    # MULTIVERSO: wait until every worker has added its last batch, then fetch the result.
     mv.barrier()
     seconds = time.perf_counter() - start
     for callback in callbacks:
@@ -164,7 +164,7 @@ def train(args, mv, callbacks_of, data):
 
 
 def main():
-    """Load the data, train, report; return the exit code."""
+    """Load the data, train and report; return the exit code."""
     args = residual.parse_arguments(__doc__)
     try:
         data = residual.load(args)
@@ -179,19 +179,17 @@ def main():
     else:
         import multiverso as mv
 
-        # MULTIVERSO: what keeps the networks of all workers in step.
+        # MULTIVERSO: syncs the networks of all workers.
         from multiverso.keras_ext import MVCallback
 
         def callbacks_of(model):
             return [MVCallback(model, freq=args.freq)]
 
-    # MULTIVERSO: the processes find each other here, and part at its end. They wait for each other
-    # while one compiles and while the master tests.
-    with mv.session(sync=args.sync, timeout=residual.PATIENCE):
+    # MULTIVERSO: the processes of the job join one session for this block. The timeout covers the
+    # time that a worker needs to compile and the master to test.
+    with mv.session(sync=args.sync, timeout=residual.TIMEOUT):
         result = train(args, mv, callbacks_of, data)
-    if result is not None:
-        residual.report(args, result)
-    return 0
+    return 0 if result is None else residual.report(args, result)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
--- The XOR network of the Torch tutorial, 2-20-1 with tanh and mean squared error, in plain LuaJIT.
+-- The 2-20-1 XOR network of the Torch tutorial, with tanh and mean squared error, in plain LuaJIT.
 --
 --   luajit examples/lua/xor.lua
 --   mpirun -np 4 luajit examples/lua/xor.lua
 
 local ffi = require 'ffi'
-local multiverso = require 'multiverso' -- MULTIVERSO: the parameters are shared between processes
+local multiverso = require 'multiverso' -- MULTIVERSO: shares the parameters between processes
 
 local INPUTS, HIDDEN, STEPS, RATE = 2, 20, 20000, 0.05
 local SIZE = HIDDEN * (INPUTS + 1) + HIDDEN + 1
--- Where the parts are among the parameters.
+-- Offsets of the weights and biases in the parameters.
 local W1, B1, W2, B2 = 0, HIDDEN * INPUTS, HIDDEN * (INPUTS + 1), HIDDEN * (INPUTS + 2)
 
 local function tanh(x)
@@ -16,7 +16,7 @@ local function tanh(x)
   return (e - 1) / (e + 1)
 end
 
---- The network's output for a point; `hidden` receives the outputs of the hidden units.
+--- Returns the network's output for a point; `hidden` receives the outputs of the hidden units.
 local function forward(w, a, b, hidden)
   local sum = w[B2]
   for i = 0, HIDDEN - 1 do
@@ -26,7 +26,7 @@ local function forward(w, a, b, hidden)
   return sum
 end
 
---- What one point changes in the parameters, into `delta`; returns the error squared.
+--- Writes the update for one point to `delta`; returns the squared error.
 local function train(w, a, b, target, hidden, delta, rate)
   local difference = forward(w, a, b, hidden) - target
   local step = -rate * 2 * difference
@@ -39,16 +39,16 @@ local function train(w, a, b, target, hidden, delta, rate)
   return difference * difference
 end
 
-multiverso.init() -- MULTIVERSO: finds the other processes that mpirun has started
+multiverso.init() -- MULTIVERSO: joins the other processes of the job
 local workers, worker = multiverso.num_workers(), multiverso.worker_id()
 
 math.randomseed(1)
 local initial = {}
 for i = 1, SIZE do initial[i] = (math.random() - 0.5) end
--- MULTIVERSO: one table has all parameters; the master's initial values are in force everywhere.
+-- MULTIVERSO: one table holds all parameters and starts with the master's initial values.
 local parameters = multiverso.ArrayTableHandler:new(SIZE, initial)
 
-math.randomseed(100 + worker) -- MULTIVERSO: every worker draws points of its own
+math.randomseed(100 + worker) -- MULTIVERSO: each worker draws its own points
 local hidden, delta, w = ffi.new('float[?]', HIDDEN), ffi.new('float[?]', SIZE),
   ffi.new('float[?]', SIZE)
 parameters:get(w)
@@ -56,10 +56,10 @@ for _ = 1, STEPS / workers do
   local a, b = 2 * math.random() - 1, 2 * math.random() - 1
   train(w, a, b, a * b > 0 and -1 or 1, hidden, delta, RATE)
   parameters:add(delta) -- MULTIVERSO: instead of w = w + delta
-  parameters:get(w) -- MULTIVERSO: with what the other workers have added meanwhile
+  parameters:get(w) -- MULTIVERSO: includes what the other workers have added
 end
 
-multiverso.barrier() -- MULTIVERSO: from here on everybody's adds are in
+multiverso.barrier() -- MULTIVERSO: afterwards the table contains every add
 if multiverso.is_master_worker() then
   parameters:get(w)
   local right = 0
@@ -71,4 +71,4 @@ if multiverso.is_master_worker() then
   end
   print(('%d worker(s): %d of 4 right'):format(workers, right))
 end
-multiverso.shutdown() -- MULTIVERSO: waits for all, and ends the session
+multiverso.shutdown() -- MULTIVERSO: waits for all workers and closes the session

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Make one of the models of models/zoo.py: NAME_arch.json and NAME.weights.h5.
+"""Write a model of models/zoo.py to NAME_arch.json and NAME.weights.h5.
 
 python BuildModel.py mnist
 """
@@ -13,14 +13,14 @@ from multiverso.learn.command import Parser
 
 
 def parse_arguments(names):
-    """Return the options of the command line."""
+    """Return the command-line options."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model_name", choices=names, help="the model to make")
+    parser.add_argument("model_name", choices=names, help="name of the model")
     return parser.parse_args()
 
 
 def main():
-    """Make the model, write the files; return the exit code."""
+    """Build the model and write the files; return the exit code."""
     try:
         choose_backend()  # before Keras is imported
     except InputError as problem:

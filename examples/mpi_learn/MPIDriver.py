@@ -6,7 +6,7 @@
     mpirun -np 3 ./MPIDriver.py mnist_arch.json train_mnist.list test_mnist.list \
         --loss categorical_crossentropy --epochs 3
 
-Rank 0 is the master, the others are workers; started with plain python, one process is both.
+Rank 0 is the master and the others are workers; without mpirun, one process is both.
 """
 
 import sys

@@ -1,21 +1,19 @@
-"""Word vectors: skip-gram with negative sampling, by all workers of an MPI job, with NumPy alone.
+"""Word vectors by skip-gram with negative sampling with NumPy, by all workers of an MPI job.
 
     python examples/numpy/word2vec.py
     mpirun -np 4 python examples/numpy/word2vec.py
     mpirun -np 4 python examples/numpy/word2vec.py --text FILE --words "for list"
 
-The vectors are rows of two matrix tables. For each batch a worker gets the rows of the words in it,
-and adds to them what the batch has taught: a vocabulary may so be larger than what one batch, or
-one process, could hold. Without --text it reads the language reference that comes with Python.
+The vectors are rows of two matrix tables. For each batch, a worker gets only the rows of the words
+in it and adds the updates to them, so the vocabulary may be larger than one process could hold.
+Without --text, the program reads the language reference that ships with Python.
 
-After T. Mikolov, I. Sutskever, K. Chen, G. Corrado and J. Dean, Distributed Representations of
-Words and Phrases and their Compositionality, 2013. What makes it a parallel program is marked
-`MULTIVERSO`.
+Source: T. Mikolov, I. Sutskever, K. Chen, G. Corrado and J. Dean, Distributed Representations of
+Words and Phrases and their Compositionality, 2013. The lines that make the program parallel are
+marked `MULTIVERSO`.
 """
 
-import argparse
 import collections
-import json
 import math
 import re
 import sys
@@ -27,26 +25,29 @@ from tqdm import tqdm
 
 import multiverso as mv
 
-#: How rarer words are preferred as negative samples, and frequent ones left out (the paper's).
+sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from command_line import make_parser, positive, write_json  # noqa: E402
+
+#: Exponent of the distribution of negative samples, and subsampling threshold (from the paper).
 NEGATIVE_POWER = 0.75
 SUBSAMPLE = 1e-3
-#: No step moves a vector further than this, so that a word that fills a batch cannot throw it away.
-LONGEST_STEP = 0.5
+#: Clips the norm of a row's update, so that a word that dominates a batch cannot diverge.
+MAX_STEP_NORM = 0.5
 
 
 def default_text() -> str:
-    """Return the language reference that `help()` shows, which every Python brings along."""
+    """Return the language reference that `help()` shows; it ships with every Python."""
     from pydoc_data.topics import topics
 
     return "\n".join(topics[name] for name in sorted(topics))
 
 
 class Vocabulary:
-    """The words that occur often enough, the most frequent first."""
+    """The words that occur at least `min_count` times, the most frequent first."""
 
-    def __init__(self, tokens: list[str], least: int) -> None:
+    def __init__(self, tokens: list[str], min_count: int) -> None:
         counted = collections.Counter(tokens)
-        kept = sorted((-count, word) for word, count in counted.items() if count >= least)
+        kept = sorted((-count, word) for word, count in counted.items() if count >= min_count)
         self.words = [word for _, word in kept]
         self.ids = {word: number for number, word in enumerate(self.words)}
         counts = np.array([-count for count, _ in kept], np.float64)
@@ -60,12 +61,12 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, tokens: list[str]) -> np.ndarray:
-        """Return the numbers of the words that are in the vocabulary, in order."""
+        """Return the ids of the tokens that are in the vocabulary, in order."""
         return np.array([self.ids[token] for token in tokens if token in self.ids], np.int64)
 
 
 def pairs(text: np.ndarray, vocabulary: Vocabulary, window: int, rng) -> np.ndarray:
-    """Return (word, neighbour) of a text in random order, an array of shape (n, 2)."""
+    """Return the (word, neighbour) pairs of a text in random order; the shape is (n, 2)."""
     text = text[rng.random(len(text)) < vocabulary.keep[text]]
     reach = rng.integers(1, window + 1, len(text))
     found = []
@@ -79,16 +80,16 @@ def pairs(text: np.ndarray, vocabulary: Vocabulary, window: int, rng) -> np.ndar
 
 
 def step(word_rows, other_rows, words, others, learning_rate):
-    """Return the steps for the rows and the mean cost of a batch.
+    """Return the updates of both sets of rows and the mean cost of a batch.
 
     Parameters
     ----------
     word_rows, other_rows : arrays of float32, shapes (a, dimension) and (b, dimension)
-        The vectors that occur in the batch.
+        The vectors that the batch uses.
     words : array of int64, shape (n,)
-        Which of `word_rows` is the word of each pair.
+        Index in `word_rows` of the word of each pair.
     others : array of int64, shape (n, 1 + negatives)
-        Which of `other_rows` is its neighbour, and which are negative samples.
+        Indices in `other_rows` of its neighbour, followed by its negative samples.
 
     """
     word, other = word_rows[words], other_rows[others]
@@ -102,7 +103,7 @@ def step(word_rows, other_rows, words, others, learning_rate):
     np.add.at(other_steps, others, error[:, :, None] * word[:, None, :])
     for steps in (word_steps, other_steps):
         length = np.linalg.norm(steps, axis=1, keepdims=True)
-        steps *= np.minimum(1, LONGEST_STEP / np.maximum(length, 1e-30))
+        steps *= np.minimum(1, MAX_STEP_NORM / np.maximum(length, 1e-30))
     return word_steps, other_steps, float(cost)
 
 
@@ -116,7 +117,7 @@ def train(args, tokens: list[str]):
     start_values = np.random.default_rng(args.seed).uniform(
         -0.5 / args.dimension, 0.5 / args.dimension, (len(vocabulary), args.dimension)
     )
-    # MULTIVERSO: the vectors are rows of tables, from the master's values on.
+    # MULTIVERSO: the vectors are rows of tables that start with the master's values.
     word_table = mv.MatrixTableHandler(*start_values.shape, start_values, name="words")
     other_table = mv.MatrixTableHandler(*start_values.shape, name="neighbours")
 
@@ -124,7 +125,7 @@ def train(args, tokens: list[str]):
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
     costs, seen = [], 0
-    # tqdm shows nothing where the standard error is no terminal.
+    # disable=None shows the bar only on a terminal.
     progress = tqdm(
         total=args.epochs * len(part),
         unit="word",
@@ -143,7 +144,7 @@ def train(args, tokens: list[str]):
             others = np.hstack([batch[:, 1:], negatives])
             other_ids, places = np.unique(others, return_inverse=True)
             rate = args.learning_rate * (1 - (epoch + index / batches) / args.epochs)
-            # MULTIVERSO: only the rows of this batch, as all workers have left them.
+            # MULTIVERSO: get the current values of this batch's rows only.
             word_steps, other_steps, batch_cost = step(
                 word_table.get(word_ids),
                 other_table.get(other_ids),
@@ -151,7 +152,7 @@ def train(args, tokens: list[str]):
                 places.reshape(others.shape),
                 max(rate, args.learning_rate * 1e-3),
             )
-            # MULTIVERSO: add to everybody's rows what this batch has taught.
+            # MULTIVERSO: add this batch's updates to the shared rows.
             word_table.add(word_steps, word_ids)
             other_table.add(other_steps, other_ids)
             cost += batch_cost
@@ -160,8 +161,8 @@ def train(args, tokens: list[str]):
         costs.append(cost / max(batches, 1))
         progress.set_postfix_str(f"cost {costs[-1]:.3f}")
     progress.close()
-    # MULTIVERSO: the number of samples of all workers, and everybody's last batch is in.
-    samples_of_all = mv.aggregate(np.array([seen], np.int64))[0]
+    # MULTIVERSO: sum the sample counts of all workers, and wait for every worker's last batch.
+    total_samples = mv.aggregate(np.array([seen], np.int64))[0]
     mv.barrier()
     if not master:
         return None
@@ -170,64 +171,44 @@ def train(args, tokens: list[str]):
         "nearest": nearest(vocabulary, word_table.get(), args.words),
         "costs": costs,
         "seconds": seconds,
-        "samples": int(samples_of_all),
-        "samples_per_second": samples_of_all / seconds,
+        "samples": int(total_samples),
+        "samples_per_second": total_samples / seconds,
         "workers": mv.num_workers(),
         "vocabulary": len(vocabulary),
         "tokens": len(text),
     }
 
 
-def nearest(vocabulary: Vocabulary, vectors: np.ndarray, words: list[str], most: int = 5):
-    """Return the words whose vectors point most nearly the same way, for each word asked for."""
+def nearest(vocabulary: Vocabulary, vectors: np.ndarray, words: list[str], count: int = 5):
+    """Return the `count` words with the highest cosine similarity to each of `words`."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     directions = vectors / np.maximum(length, 1e-30)
     found = {}
     for word in words:
         if word not in vocabulary.ids:
             continue
-        likeness = directions @ directions[vocabulary.ids[word]]
-        ranking = [i for i in np.argsort(-likeness) if i != vocabulary.ids[word]]
-        found[word] = [vocabulary.words[i] for i in ranking[:most]]
+        similarity = directions @ directions[vocabulary.ids[word]]
+        ranking = [i for i in np.argsort(-similarity) if i != vocabulary.ids[word]]
+        found[word] = [vocabulary.words[i] for i in ranking[:count]]
     return found
 
 
-def positive(kind):
-    """Return a function that turns an option into a positive, finite number."""
-
-    def parse(text):
-        value = kind(text)
-        if not 0 < value < math.inf:
-            raise ValueError(text)
-        return value
-
-    parse.__name__ = f"positive {kind.__name__}"
-    return parse
-
-
 def parse_arguments():
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the command-line options."""
+    parser = make_parser(__doc__, epochs=5, batch_size=256, learning_rate=0.1)
     option = parser.add_argument
-    option("--text", type=Path, metavar="FILE", help="a text in UTF-8 (default: Python's own)")
+    option("--text", type=Path, metavar="FILE", help="UTF-8 text (default: Python's manual)")
     option("--words", type=str.split, default=["class", "list", "import", "except", "float"],
-           help="words to print the nearest of, in quotes")  # fmt: skip
-    option("--epochs", type=positive(int), default=5, help="(default %(default)s)")
+           help="words to print the nearest words of, as one quoted argument")  # fmt: skip
     option("--dimension", type=positive(int), default=64, help="(default %(default)s)")
     option("--window", type=positive(int), default=5, help="(default %(default)s)")
     option("--negatives", type=positive(int), default=5, help="(default %(default)s)")
-    option("--batch-size", type=positive(int), default=256, help="(default %(default)s)")
     option("--min-count", type=positive(int), default=5, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.1, help="(default %(default)s)")
-    option("--seed", type=int, default=0, help="(default %(default)s)")
-    option("--json", type=Path, metavar="FILE", help="write the result to FILE, too")
     return parser.parse_args()
 
 
 def main():
-    """Read the text, train, report; return the exit code."""
+    """Read the text, train and report; return the exit code."""
     args = parse_arguments()
     try:
         text = default_text() if args.text is None else args.text.read_text("utf-8")
@@ -236,10 +217,10 @@ def main():
         return 2
     tokens = re.findall(r"[^\W\d_]+", text.lower())
     if len(Vocabulary(tokens, args.min_count)) < 2:
-        print(f"error: expected two words or more that occur {args.min_count} times or more"
+        print(f"error: expected at least two words that occur {args.min_count} times or more"
               " in the text, found fewer; see --min-count", file=sys.stderr)  # fmt: skip
         return 2
-    with mv.session():  # MULTIVERSO: the processes find each other here, and part at its end.
+    with mv.session():  # MULTIVERSO: the processes of the job join one session for this block.
         result = train(args, tokens)
     if result is None:
         return 0
@@ -251,9 +232,7 @@ def main():
             (result["costs"][0], result["costs"][-1]), **result
         )
     )
-    if args.json is not None:
-        args.json.write_text(json.dumps(result) + "\n")
-    return 0
+    return write_json(result, args.json)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,11 @@
     python examples/theano/logistic_regression.py
     mpirun -np 4 python examples/theano/logistic_regression.py
 
-Minibatch stochastic gradient descent with early stopping. The workers share each epoch's batches
-out among them, so that the number of updates does not depend on how many workers there are. What
-makes it a parallel program is marked `MULTIVERSO`; `--plain` trains without it, to compare with.
+It uses minibatch stochastic gradient descent with early stopping. The workers divide each epoch's
+batches among themselves, so the number of updates does not depend on the number of workers. The
+lines that make it parallel are marked `MULTIVERSO`; `--plain` trains without them for comparison.
 """
 
-import argparse
-import json
 import math
 import sys
 import time
@@ -19,11 +17,12 @@ import numpy as np
 from tqdm import tqdm
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
+from command_line import make_parser, report  # noqa: E402
 from digit_images import DataError, DigitImages, Part, load_digit_images  # noqa: E402
 from theano_backend import T, theano  # noqa: E402
 
-# Early stopping, in epochs: train at least PATIENCE, and PATIENCE_INCREASE times as long as it took
-# to reach the last validation cost that was better by more than the threshold.
+# Early stopping, in epochs: train for at least PATIENCE, and PATIENCE_INCREASE times as long as it
+# took to reach the last validation cost that improved by more than the threshold.
 PATIENCE = 20
 PATIENCE_INCREASE = 2
 IMPROVEMENT_THRESHOLD = 0.995
@@ -31,39 +30,37 @@ REPORT_EVERY = 10  # epochs
 
 
 class LogisticRegression:
-    """Probabilities of classes as the softmax of a linear function of the pixels.
+    """Class probabilities as the softmax of a linear function of the centred pixels.
 
-    The function is of the difference to the mean image. What all images have in common would else
-    dominate every gradient, and make the model swing from batch to batch.
+    Without centring, the mean image would dominate every gradient and make training unstable.
     """
 
     def __init__(self, sharedvar, mean_image, classes):
         self.mean_image = mean_image
         start = np.zeros((len(mean_image), classes), np.float32)
-        # MULTIVERSO: mv_shared, not shared: all workers train it, from the master's value on.
+        # MULTIVERSO: mv_shared instead of shared: all workers train the master's values.
         self.W = sharedvar.mv_shared(start, name="W", borrow=True)
         self.b = sharedvar.mv_shared(np.zeros(classes, np.float32), name="b", borrow=True)
 
     def scores(self, x):
-        """Return the logarithms of the probabilities, up to a constant per image."""
+        """Return the log probabilities up to a constant per image."""
         return T.dot(x - self.mean_image, self.W) + self.b
 
     def cost(self, x, y):
         """Return the mean negative log-likelihood of the labels `y`."""
         scores = self.scores(x)
-        # The largest score is taken off so that no exponential overflows. It changes nothing, nor
-        # does it have a gradient.
+        # Subtracting the largest score prevents overflow and changes neither value nor gradient.
         top = theano.gradient.disconnected_grad(T.max(scores, axis=1, keepdims=True))
         scores = scores - top
         log_p = scores - T.log(T.sum(T.exp(scores), axis=1, keepdims=True))
         return -T.mean(log_p[T.arange(y.shape[0]), y])
 
     def errors(self, x, y):
-        """Return the fraction of images for which another class than `y` is likeliest."""
+        """Return the fraction of misclassified images."""
         return T.mean(T.neq(T.argmax(self.scores(x), axis=1), y))
 
     def trainer(self, images, labels, batch_size, learning_rate):
-        """Return a function that makes one update with the batch of a given index."""
+        """Return a function that trains on the batch with a given index."""
         x, y, index = T.matrix("x"), T.lvector("y"), T.lscalar("index")
         images, labels = theano.shared(images, borrow=True), theano.shared(labels, borrow=True)
         batch = slice(index * batch_size, (index + 1) * batch_size)
@@ -79,7 +76,7 @@ class LogisticRegression:
         )
 
     def evaluator(self, part: Part):
-        """Return a function that returns the cost and the fraction of errors on a part."""
+        """Return a function that returns the cost and the error rate on a part of the data."""
         x, y = T.matrix("x"), T.lvector("y")
         images = theano.shared(part.images, borrow=True)
         labels = theano.shared(part.labels, borrow=True)
@@ -89,14 +86,14 @@ class LogisticRegression:
 
 
 class EarlyStopping:
-    """Says when the validation cost has not become much better for long."""
+    """Detects that the validation cost has stopped improving."""
 
     def __init__(self):
         self.best = math.inf
         self.patience = PATIENCE
 
     def is_over(self, epoch, cost):
-        """Take note of the validation cost after an epoch and return whether to stop."""
+        """Record the validation cost after an epoch and return whether to stop."""
         if cost < self.best * IMPROVEMENT_THRESHOLD:
             self.patience = max(self.patience, epoch * PATIENCE_INCREASE)
         self.best = min(self.best, cost)
@@ -104,17 +101,17 @@ class EarlyStopping:
 
 
 class Flag:
-    """Something that workers may say once, and that all know after the next barrier."""
+    """A flag that any worker may raise once and that all workers see after a barrier."""
 
     def __init__(self, mv):
         self.mv = mv
-        # MULTIVERSO: workers tell each other through a table, which starts with zeros.
+        # MULTIVERSO: a table of zeros with one element for each worker's flag.
         self.table = mv.ArrayTableHandler(mv.num_workers(), dtype="int32")
 
     def raise_if(self, condition):
-        """Raise the flag if the condition holds and return the workers that have raised theirs.
+        """Raise the flag if the condition holds; return the workers that have raised theirs.
 
-        Blocks until all workers have called it.
+        Collective: blocks until all workers have called it.
         """
         if condition:
             self.table.add(np.arange(self.mv.num_workers()) == self.mv.worker_id())
@@ -137,15 +134,15 @@ def train(args, mv, sharedvar, data: DigitImages):
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers are ready.
     start = time.perf_counter()
-    # tqdm shows nothing where the standard error is no terminal.
+    # disable=None shows the bar only on a terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
     for epoch in range(1, args.epochs + 1):
         # MULTIVERSO: each worker takes every num_workers-th batch.
         for index in range(mv.worker_id(), batches, mv.num_workers()):
             update(index)
-            # MULTIVERSO: send what this batch has changed, fetch what the others' have.
+            # MULTIVERSO: send this batch's changes and fetch the other workers' changes.
             sharedvar.sync_all_mv_shared_vars()
-        # MULTIVERSO: wait until the epoch's last batch is in, then fetch the whole.
+        # MULTIVERSO: wait until all workers have added the epoch's batches, then fetch the result.
         mv.barrier()
         sharedvar.sync_all_mv_shared_vars()
 
@@ -173,14 +170,14 @@ def train(args, mv, sharedvar, data: DigitImages):
 
 
 def run(args, mv, sharedvar):
-    """Load the data, train, report; return the exit code."""
+    """Load the data, train and report; return the exit code."""
     data, problem, result = None, None, None
-    with mv.session():  # MULTIVERSO: the processes find each other here, and part at its end.
+    with mv.session():  # MULTIVERSO: the processes of the job join one session for this block.
         try:
             data = load_digit_images(args.data)
         except DataError as error:
             problem = error
-        # MULTIVERSO: if a worker has no data, all leave, and the first such worker says why.
+        # MULTIVERSO: if a worker has no data, all stop, and the first such worker reports why.
         without_data = Flag(mv).raise_if(problem is not None)
         if not without_data:
             result = train(args, mv, sharedvar, data)
@@ -191,65 +188,17 @@ def run(args, mv, sharedvar):
     return 0 if result is None else report(result, args.json)
 
 
-def report(result, json_path):
-    """Print the result and write it to `json_path`, if given; return the exit code."""
-    print(
-        "test error {test_error:.2%}, {seconds:.2f} seconds"
-        " (workers {workers}, updates {updates}, epochs {epochs})".format(**result)
-    )
-    if json_path is not None:
-        try:
-            json_path.write_text(json.dumps(result) + "\n")
-        except OSError as error:
-            print(f"error: cannot write {json_path}: {error.strerror}", file=sys.stderr)
-            return 2
-    return 0
-
-
-def positive(kind):
-    """Return a function that turns an option into a positive, finite number."""
-
-    def parse(text):
-        value = kind(text)
-        if not 0 < value < math.inf:
-            raise ValueError(text)
-        return value
-
-    parse.__name__ = f"positive {kind.__name__}"
-    return parse
-
-
-def natural_number(text):
-    """Turn an option into an integer from 0 on."""
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
-
-
 def parse_arguments():
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Return the command-line options."""
+    parser = make_parser(__doc__, epochs=100, batch_size=20, learning_rate=0.13)
     option = parser.add_argument
-    option("--data", metavar="FILE", help="mnist.npz, or a folder with the four IDX files of MNIST")
-    option("--epochs", type=positive(int), default=100, help="at most (default %(default)s)")
-    option("--batch-size", type=positive(int), default=20, help="(default %(default)s)")
-    option("--learning-rate", type=positive(float), default=0.13, help="(default %(default)s)")
-    option(
-        "--seed",
-        type=natural_number,
-        default=0,
-        help="of the order of the images (default %(default)s)",
-    )
-    option("--json", metavar="FILE", type=Path, help="write the result to this file, too")
-    option("--plain", action="store_true", help="train in one process, without Multiverso")
+    option("--data", metavar="FILE", help="mnist.npz or the folder of MNIST's four IDX files")
+    option("--plain", action="store_true", help="train in one process without Multiverso")
     return parser.parse_args()
 
 
 def main():
-    """Train as the command line says, with Multiverso or without; return the exit code."""
+    """Train with or without Multiverso; return the exit code."""
     args = parse_arguments()
     if args.plain:
         import single_process as mv

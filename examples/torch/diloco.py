@@ -1,15 +1,15 @@
-"""A character-level transformer, trained with many local steps between two exchanges: DiLoCo.
+"""A character-level transformer trained with DiLoCo: many local steps between two exchanges.
 
     mpirun -np 2 python examples/torch/diloco.py --json two.json
     mpirun -np 4 python examples/torch/diloco.py --json four.json
     python examples/torch/diloco.py two.json four.json --plot diloco.png
 
-Each worker trains its own copy with AdamW. After every H steps the workers give what their copies
-have lost since the last time, which together is the gradient of one step of Nesterov's momentum
-beside the parameters, and go on with what comes of it (Douillard et al., arXiv:2311.08105). A
-larger H exchanges fewer bytes for the same number of samples. The program trains once for each H of
---sync-every, always on as many samples by all workers together, and the picture shows what that
-does to the loss. What makes it a parallel program is marked `MULTIVERSO`.
+Each worker trains its own copy with AdamW. After every H steps, the sum of all workers' changes
+serves as the gradient of one outer step of SGD with Nesterov momentum, and every worker continues
+from the result (Douillard et al., arXiv:2311.08105). A larger H exchanges fewer bytes for the same
+number of samples. The program trains once for each H of --sync-every, always on the same total
+number of samples, and plots the effect on the loss. The lines that make it parallel are marked
+`MULTIVERSO`.
 """
 
 import argparse
@@ -27,19 +27,20 @@ from multiverso.sync import ParamSync
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "common"))
 from characters import TextError, load_characters  # noqa: E402
+from command_line import positive  # noqa: E402
 
 LENGTH = 64  # characters in a sample
 VALIDATION = 64  # samples
-EVALUATE = 20  # steps between two looks at the loss, about
+EVALUATE = 20  # steps between evaluations, approximately
 
 
 class Transformer(torch.nn.Module):
-    """Predicts the next character from those before it."""
+    """Predicts the next character from the previous ones."""
 
     def __init__(self, characters, width=64, heads=4, layers=2):
         super().__init__()
         self.character = torch.nn.Embedding(characters, width)
-        self.place = torch.nn.Embedding(LENGTH, width)
+        self.position = torch.nn.Embedding(LENGTH, width)
         layer = torch.nn.TransformerEncoderLayer(
             width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True
         )
@@ -51,25 +52,25 @@ class Transformer(torch.nn.Module):
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, characters):
-        """Return the scores of the next character at each place."""
-        places = torch.arange(characters.shape[1])
-        embedded = self.character(characters) + self.place(places)
+        """Return the scores of the next character at each position."""
+        positions = torch.arange(characters.shape[1])
+        embedded = self.character(characters) + self.position(positions)
         return self.scores(self.layers(embedded, mask=self.mask, is_causal=True))
 
 
 def loss_of(model, windows):
     """Return the mean cross entropy of the next characters, in nats."""
-    given, wanted = map(torch.from_numpy, windows)
-    return torch.nn.functional.cross_entropy(model(given).flatten(0, 1), wanted.flatten())
+    given, expected = map(torch.from_numpy, windows)
+    return torch.nn.functional.cross_entropy(model(given).flatten(0, 1), expected.flatten())
 
 
 def train(args, text, sync_every, progress):
-    """Train a new model with so many local steps; return the curve of the loss on the master."""
+    """Train a new model with `sync_every` local steps per exchange; return its record."""
     torch.manual_seed(args.seed)
     model = Transformer(len(text.alphabet))
     parameters = [parameter.detach() for parameter in model.parameters()]
-    # MULTIVERSO: the outer optimiser is beside the parameters. What all workers give is summed up,
-    # hence the division.
+    # MULTIVERSO: the outer optimizer runs where the parameters are stored. It receives the sum over
+    # all workers, hence the division.
     sync = ParamSync(
         parameters,
         updater="nesterov",
@@ -77,10 +78,10 @@ def train(args, text, sync_every, progress):
         momentum=args.outer_momentum,
     )
     inner = torch.optim.AdamW(model.parameters(), lr=args.inner_rate)
-    # MULTIVERSO: each worker draws samples of its own, so many that all together see --samples.
+    # MULTIVERSO: each worker draws its own samples; all workers together see --samples.
     rng = np.random.default_rng((args.seed, mv.worker_id()))
-    together = mv.num_workers() * args.batch_size
-    rounds = max(1, args.samples // (together * sync_every))
+    batch_of_all = mv.num_workers() * args.batch_size
+    rounds = max(1, args.samples // (batch_of_all * sync_every))
     every = max(1, EVALUATE // sync_every)  # rounds
     valid = text.held_out(VALIDATION, LENGTH)
     master = mv.is_master_worker()
@@ -90,7 +91,7 @@ def train(args, text, sync_every, progress):
         if master and (done % every == 0 or done == rounds):  # MULTIVERSO: one worker validates.
             with torch.no_grad():
                 losses.append(float(loss_of(model, valid)))
-            samples.append(done * sync_every * together)
+            samples.append(done * sync_every * batch_of_all)
             progress.set_postfix_str(f"H {sync_every}, validation loss {losses[-1]:.3f}")
             progress.update(samples[-1] - sum(samples[-2:-1]))
         if done == rounds:
@@ -99,7 +100,7 @@ def train(args, text, sync_every, progress):
             inner.zero_grad()
             loss_of(model, text.windows(rng, args.batch_size, LENGTH)).backward()
             inner.step()
-        sync.sync()  # MULTIVERSO: everybody's steps become one, and everybody goes on with it.
+        sync.sync()  # MULTIVERSO: apply the sum of all workers' steps and fetch the result.
         exchanged += 2 * sum(table.size * table.dtype.itemsize for table in sync.tables)
     return {
         "workers": mv.num_workers(),
@@ -112,34 +113,34 @@ def train(args, text, sync_every, progress):
 
 
 def plot(runs, file):
-    """Draw loss over samples, and bytes exchanged per sample, of all runs."""
+    """Plot the loss over samples and the bytes exchanged per sample of all runs."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     curves, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     counts = sorted({run["workers"] for run in runs})
     styles = dict(zip(counts, ("-", "--", "-.", ":"), strict=False))
-    colors = {h: f"C{place}" for place, h in enumerate(sorted({r["sync_every"] for r in runs}))}
+    colors = {h: f"C{index}" for index, h in enumerate(sorted({r["sync_every"] for r in runs}))}
     names = [f"{run['workers']} workers, H = {run['sync_every']}" for run in runs]
     for run, name in zip(runs, names, strict=True):
         style, color = styles.get(run["workers"], ":"), colors[run["sync_every"]]
         curves.plot(run["samples"], run["loss"], style, color=color, label=name)
-    curves.set_xlabel(f"samples of {LENGTH} characters, by all workers together")
+    curves.set_xlabel(f"samples of {LENGTH} characters, all workers together")
     curves.set_ylabel("validation loss, nats per character")
     curves.grid(visible=True, alpha=0.3)
     curves.legend()
-    found = [run["bytes_per_sample"] for run in runs]
-    drawn = bars.barh(names, found, color=[colors[run["sync_every"]] for run in runs])
-    bars.bar_label(drawn, [f"{value:,.0f}" for value in found], padding=3)
+    bytes_per_sample = [run["bytes_per_sample"] for run in runs]
+    drawn = bars.barh(names, bytes_per_sample, color=[colors[run["sync_every"]] for run in runs])
+    bars.bar_label(drawn, [f"{value:,.0f}" for value in bytes_per_sample], padding=3)
     bars.set_xscale("log")
-    bars.set_xlim(right=5 * max(found))  # for the labels
+    bars.set_xlim(right=5 * max(bytes_per_sample))  # leaves space for the labels
     bars.invert_yaxis()
     bars.set_xlabel("bytes exchanged per sample")
     figure.savefig(file, dpi=120)
 
 
 def report(runs):
-    """Print a line for each run."""
+    """Print one line for each run."""
     for run in runs:
         print(
             "{workers} workers, H {sync_every}: validation loss {last:.3f}, {bytes_per_sample:,.0f}"
@@ -148,7 +149,7 @@ def report(runs):
 
 
 def read_runs(files):
-    """Return the runs in reports of this program; exit with 2 if one is none."""
+    """Return the runs in reports of this program; exit with 2 if a report is invalid."""
     runs = []
     for file in files:
         try:
@@ -159,50 +160,42 @@ def read_runs(files):
     return runs
 
 
-def positive(text):
-    """Turn an option into an integer from 1 on."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
 def parse_arguments():
-    """Return the options of the command line."""
+    """Return the command-line options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     option = parser.add_argument
-    option("reports", type=Path, nargs="*", help="reports to draw instead of training")
-    option("--sync-every", type=positive, nargs="+", metavar="H", default=[1, 10, 100])
-    option("--samples", type=positive, default=12800, help="by all workers together, for each H")
-    option("--batch-size", type=positive, default=8)
+    option("reports", type=Path, nargs="*", help="reports to plot instead of training")
+    option("--sync-every", type=positive(int), nargs="+", metavar="H", default=[1, 10, 100])
+    option("--samples", type=positive(int), default=12800, help="of all workers, for each H")
+    option("--batch-size", type=positive(int), default=8)
     option("--inner-rate", type=float, default=1e-3, help="learning rate of AdamW")
     option("--outer-rate", type=float, default=0.7, help="learning rate of Nesterov's momentum")
     option("--outer-momentum", type=float, default=0.9)
-    option("--text", type=Path, nargs="+", default=[], metavar="FILE", help="not Python's own")
+    option("--text", type=Path, nargs="+", default=[], metavar="FILE", help="UTF-8 texts to learn")
     option("--seed", type=int, default=1)
     option("--json", type=Path, metavar="FILE", help="write the runs to FILE")
-    option("--plot", type=Path, metavar="FILE", help="draw the runs to FILE.png")
+    option("--plot", type=Path, metavar="FILE", help="plot the runs to FILE.png")
     return parser.parse_args()
 
 
 def main():
-    """Load the text, train, report; return the exit code."""
+    """Load the text, train and report; return the exit code."""
     args = parse_arguments()
     master, runs = True, read_runs(args.reports)
     if not runs:
         try:
-            text = load_characters(args.text, least=20 * LENGTH)
+            text = load_characters(args.text, minimum=20 * LENGTH)
         except TextError as problem:
             print(f"error: {problem}", file=sys.stderr)
             return 2
-        torch.set_num_threads(1)  # the workers are as many as there are cores
-        # MULTIVERSO: the processes find each other here. The paper trains in lock-step.
+        torch.set_num_threads(1)  # a job usually has one worker per core
+        # MULTIVERSO: the processes of the job join one session, in lock-step as in the paper.
         with mv.session(sync=True):
             master = mv.is_master_worker()
             total = args.samples * len(args.sync_every)
-            # tqdm shows nothing where the standard error is no terminal.
+            # disable=None shows the bar only on a terminal.
             with tqdm(total=total, unit="sample", disable=None if master else True) as progress:
                 runs = [train(args, text, every, progress) for every in args.sync_every]
     if not master:

@@ -1,10 +1,10 @@
---- The C library: finds it, declares it, and turns its statuses into Lua errors.
+--- Loads the C library, declares its functions, and converts its statuses to Lua errors.
 --
--- Declarations are those of src/include/multiverso/c_api.h, word for word; a test compares them.
+-- A test compares the declarations with src/include/multiverso/c_api.h.
 
 local ffi = require 'ffi'
 
--- Declared once in a process, also where this file is loaded again.
+-- A process may declare them only once, even if this file is loaded again.
 local DECLARATIONS = [[
 typedef struct MV_SessionHandle_* MV_Session;
 typedef struct MV_TableHandle_* MV_Table;
@@ -104,34 +104,33 @@ local capi = {
 
 local SUFFIX = ({ OSX = '.dylib', Windows = '.dll' })[ffi.os] or '.so'
 
---- Places where the library may be, in the order in which they are tried.
+--- Returns the paths of the library to try, in order.
 local function candidates()
   local override = os.getenv('MULTIVERSO_LIBRARY')
   if override and override ~= '' then return { override } end
-  local places = {}
-  -- Beside the C modules of LuaRocks, then in the source tree that this file is part of.
+  local paths = {}
+  -- The folders of LuaRocks' C modules come first, then the source tree that contains this file.
   for pattern in package.cpath:gmatch('[^;]+') do
     if pattern:find('?', 1, true) then
-      local place = pattern:gsub('%?', 'libmultiverso'):gsub('%.[^./]+$', SUFFIX)
-      places[#places + 1] = place
+      paths[#paths + 1] = pattern:gsub('%?', 'libmultiverso'):gsub('%.[^./]+$', SUFFIX)
     end
   end
   local here = debug.getinfo(1, 'S').source:match('^@(.*)lua/multiverso/capi%.lua$')
-  if here then places[#places + 1] = here .. 'multiverso/_lib/libmultiverso' .. SUFFIX end
+  if here then paths[#paths + 1] = here .. 'multiverso/_lib/libmultiverso' .. SUFFIX end
   local present = {}
-  for _, place in ipairs(places) do
-    local file = io.open(place, 'rb')
+  for _, path in ipairs(paths) do
+    local file = io.open(path, 'rb')
     if file then
       file:close()
-      present[#present + 1] = place
+      present[#present + 1] = path
     end
   end
-  present[#present + 1] = 'multiverso' -- wherever the dynamic linker finds it
+  present[#present + 1] = 'multiverso' -- searched by the dynamic linker
   return present
 end
 
---- Keeps a library in the process for good: sessions are left, and MPI is finalised, by code in it
--- that runs at exit, after Lua has closed its libraries.
+--- Keeps the library loaded: its exit handlers leave sessions and finalize MPI after Lua has closed
+-- its libraries.
 local function pin(path)
   if ffi.os ~= 'Linux' then return end
   pcall(ffi.cdef, 'void* dlopen(const char*, int);')
@@ -149,23 +148,22 @@ local function load()
     end
     tried[#tried + 1] = tostring(found)
   end
-  error('the Multiverso library cannot be loaded: ' .. table.concat(tried, '; ')
-    .. ". 'cmake --install' and 'luarocks make' install it; the environment variable "
-    .. 'MULTIVERSO_LIBRARY names one that lies elsewhere', 0)
+  error('cannot load the Multiverso library: ' .. table.concat(tried, '; ')
+    .. ". Install it with 'cmake --install' or 'luarocks make', or set MULTIVERSO_LIBRARY", 0)
 end
 
 local lib, path = load()
 local abi = lib.MV_AbiVersion()
 if abi ~= capi.MV_ABI_VERSION then
-  error(('the library %s has ABI %d, and these Lua files need %d: install both anew'):format(
-    path, abi, capi.MV_ABI_VERSION), 0)
+  error(('library %s: expected ABI %d, received %d: reinstall it and the Lua files'):format(
+    path, capi.MV_ABI_VERSION, abi), 0)
 end
 capi.lib = lib
 
 local PENDING = capi.MV_PENDING
 
---- Goes on with a pending call to its end. Never compiled: compiled code does not look at the hook
--- by which LuaJIT reports Ctrl-C.
+--- Waits until a pending call is complete. It must not be compiled, because compiled code ignores
+-- the hook by which LuaJIT reports Ctrl-C.
 local function finish()
   local status
   repeat
@@ -181,8 +179,8 @@ local function run(f, ...)
   return status
 end
 
---- Calls a function of the library to its end; a failure is a Lua error with its message.
--- Whatever interrupts a wait (Ctrl-C, a hook) gives the call up, for all ranks that take part.
+--- Calls a function of the library and waits until it is complete; raises a Lua error on failure.
+-- An interrupted wait (Ctrl-C, a hook) aborts the call on all participating ranks.
 function capi.call(f, ...)
   local ok, status = pcall(run, f, ...)
   if not ok then
@@ -194,9 +192,9 @@ function capi.call(f, ...)
   end
 end
 
---- Raises the error of a wrong argument, in the form that the library's own have.
-function capi.refuse(name, what, expected, received)
-  error(('%s: %s: expected %s, received %s'):format(name, what, expected, received), 0)
+--- Raises an error for an invalid argument, in the form of the library's own errors.
+function capi.reject(status, argument, expected, received)
+  error(('%s: %s: expected %s, received %s'):format(status, argument, expected, received), 0)
 end
 
 return capi

@@ -1,21 +1,21 @@
---- What users pass and what C takes: tables, ffi arrays and Torch's tensors as buffers of one dtype.
+--- Converts between Lua tables, ffi arrays or Torch tensors and the typed buffers of the C API.
 --
--- An ffi array of the right dtype, and a contiguous tensor of it, are not copied.
+-- An ffi array or a contiguous tensor of the right dtype is not copied.
 
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
 
 local elements = {}
 
---- The dtypes of tables: name, code in the C API, C type, Torch's class.
+--- The dtypes of tables: name, code in the C API, C type and Torch class.
 local DTYPES = {
   float32 = { name = 'float32', code = capi.MV_FLOAT32, ctype = 'float', torch = 'FloatTensor' },
   float64 = { name = 'float64', code = capi.MV_FLOAT64, ctype = 'double', torch = 'DoubleTensor' },
   int32 = { name = 'int32', code = capi.MV_INT32, ctype = 'int32_t', torch = 'IntTensor',
-            least = -2 ^ 31, most = 2 ^ 31 - 1 },
-  -- Numbers of Lua are doubles, which have all integers up to 2^53.
+            min = -2 ^ 31, max = 2 ^ 31 - 1 },
+  -- Lua numbers are doubles, which represent all integers up to 2^53.
   int64 = { name = 'int64', code = capi.MV_INT64, ctype = 'int64_t', torch = 'LongTensor',
-            least = -2 ^ 53, most = 2 ^ 53 },
+            min = -2 ^ 53, max = 2 ^ 53 },
 }
 local BY_CTYPE = {}
 for _, dtype in pairs(DTYPES) do
@@ -27,22 +27,22 @@ end
 local has_torch, torch = pcall(require, 'torch')
 has_torch = has_torch and type(torch) == 'table' and torch.FloatTensor ~= nil
 
---- Returns the dtype of that name.
+--- Returns the dtype with the given name.
 function elements.dtype(name)
   local dtype = DTYPES[name]
   if not dtype then
-    capi.refuse('MV_ERR_TYPE', 'dtype', 'float32, float64, int32 or int64', tostring(name))
+    capi.reject('MV_ERR_TYPE', 'dtype', 'float32, float64, int32 or int64', tostring(name))
   end
   return dtype
 end
 
--- What is known of a C type, by its number: parsing its name once is enough.
-local known = {}
+-- Caches the parsed names of C types by type id.
+local parsed_types = {}
 
-local function of_ctype(data)
+local function parse_ctype(data)
   local ctype = ffi.typeof(data)
   local id = tonumber(ctype)
-  local found = known[id]
+  local found = parsed_types[id]
   if found then return found end
   local text = tostring(ctype):match('^ctype<(.*)>$'):gsub('%(&%)', ''):gsub('const ', '')
   local element, rest = text:match('^([%w_ ]-)%s*([%[%*].*)$')
@@ -53,7 +53,7 @@ local function of_ctype(data)
     is_pointer = rest == '*',
     is_array = rest ~= nil and rest:find('^%[') ~= nil,
   }
-  known[id] = found
+  parsed_types[id] = found
   return found
 end
 
@@ -62,105 +62,105 @@ local function is_tensor(data)
 end
 
 local function describe(value)
-  if type(value) == 'cdata' then return 'cdata ' .. of_ctype(value).text end
+  if type(value) == 'cdata' then return 'cdata ' .. parse_ctype(value).text end
   if is_tensor(value) then return value:type() end
   if type(value) == 'number' then return tostring(value) end
   return 'a value of type ' .. type(value)
 end
 elements.describe = describe
 
-local function refuse_count(what, expected, received)
-  capi.refuse('MV_ERR_VALUE', what, ('%d elements'):format(expected), ('%d'):format(received))
+local function reject_count(argument, expected, received)
+  capi.reject('MV_ERR_VALUE', argument, ('%d elements'):format(expected), ('%d'):format(received))
 end
 
-local function element(value, dtype, what, position)
+local function element(value, dtype, argument, position)
   if type(value) == 'number' then
-    local least = dtype.least
-    if not least or (value % 1 == 0 and value >= least and value <= dtype.most) then
+    local min = dtype.min
+    if not min or (value % 1 == 0 and value >= min and value <= dtype.max) then
       return value
     end
-  elseif dtype.least and type(value) == 'cdata'
+  elseif dtype.min and type(value) == 'cdata'
     and (ffi.istype('int64_t', value) or ffi.istype('uint64_t', value)) then
     if ffi.cast(dtype.ctype, value) == value then return value end
   end
-  capi.refuse(type(value) == 'number' and 'MV_ERR_VALUE' or 'MV_ERR_TYPE',
-    ('%s, element %d'):format(what, position), 'a number that fits ' .. dtype.name,
+  capi.reject(type(value) == 'number' and 'MV_ERR_VALUE' or 'MV_ERR_TYPE',
+    ('%s, element %d'):format(argument, position), 'a number that fits ' .. dtype.name,
     type(value) == 'table' and 'a table' or tostring(value))
 end
 
---- How many numbers there are in a table of numbers, or in a table of such tables.
+--- Returns the number of elements in a table of numbers, or in a table of rows.
 local function count_of(data)
   if type(data[1]) ~= 'table' then return #data end
   local count = 0
   for i = 1, #data do
     if type(data[i]) ~= 'table' then
-      capi.refuse('MV_ERR_TYPE', ('row %d'):format(i), 'a table', describe(data[i]))
+      capi.reject('MV_ERR_TYPE', ('row %d'):format(i), 'a table', describe(data[i]))
     end
     count = count + #data[i]
   end
   return count
 end
 
-local function from_table(data, dtype, count, columns, what)
+local function from_table(data, dtype, count, columns, argument)
   local received = count_of(data)
-  if received ~= count then refuse_count(what, count, received) end
+  if received ~= count then reject_count(argument, count, received) end
   local buffer = dtype.array(count)
   if type(data[1]) ~= 'table' then
-    for i = 1, count do buffer[i - 1] = element(data[i], dtype, what, i) end
+    for i = 1, count do buffer[i - 1] = element(data[i], dtype, argument, i) end
     return buffer
   end
   local filled = 0
   for i = 1, #data do
     if #data[i] ~= columns then
-      refuse_count(('%s, row %d'):format(what, i), columns, #data[i])
+      reject_count(('%s, row %d'):format(argument, i), columns, #data[i])
     end
     for j = 1, columns do
-      buffer[filled] = element(data[i][j], dtype, what, filled + 1)
+      buffer[filled] = element(data[i][j], dtype, argument, filled + 1)
       filled = filled + 1
     end
   end
   return buffer
 end
 
--- The memory of an ffi array of that dtype; what is no such array is refused.
-local function from_cdata(data, dtype, count, what)
-  local kind = of_ctype(data)
+--- Returns `data` if it is an ffi array of the given dtype; raises an error otherwise.
+local function from_cdata(data, dtype, count, argument)
+  local kind = parse_ctype(data)
   if kind.dtype ~= dtype or not (kind.is_array or kind.is_pointer) then
-    capi.refuse('MV_ERR_TYPE', what, ('an array of %s'):format(dtype.ctype), describe(data))
+    capi.reject('MV_ERR_TYPE', argument, ('an array of %s'):format(dtype.ctype), describe(data))
   end
   if kind.is_array then
     local received = ffi.sizeof(data) / dtype.size
-    if received ~= count then refuse_count(what, count, received) end
+    if received ~= count then reject_count(argument, count, received) end
   end
   return data
 end
 
-local function from_tensor(data, dtype, count, what)
-  if data:nElement() ~= count then refuse_count(what, count, data:nElement()) end
+local function from_tensor(data, dtype, count, argument)
+  if data:nElement() ~= count then reject_count(argument, count, data:nElement()) end
   local tensor = data
   if tensor:type() ~= 'torch.' .. dtype.torch then tensor = tensor:type('torch.' .. dtype.torch) end
   return tensor:contiguous()
 end
 
---- Returns `data` as memory of `count` elements, and what has to be kept as long as it is used.
+--- Returns `data` as memory of `count` elements, and the object that owns this memory.
 -- @param columns elements of each row, if `data` may be a table of rows
-function elements.input(data, dtype, count, columns, what)
+function elements.input(data, dtype, count, columns, argument)
   if type(data) == 'table' and not is_tensor(data) then
-    local buffer = from_table(data, dtype, count, columns, what)
+    local buffer = from_table(data, dtype, count, columns, argument)
     return buffer, buffer
   elseif type(data) == 'cdata' and not is_tensor(data) then
-    return from_cdata(data, dtype, count, what), data
+    return from_cdata(data, dtype, count, argument), data
   elseif is_tensor(data) then
-    local tensor = from_tensor(data, dtype, count, what)
+    local tensor = from_tensor(data, dtype, count, argument)
     return tensor:data(), tensor
   end
-  capi.refuse('MV_ERR_TYPE', what, has_torch and 'a table, an ffi array or a tensor'
+  capi.reject('MV_ERR_TYPE', argument, has_torch and 'a table, an ffi array or a tensor'
     or 'a table or an ffi array', describe(data))
 end
 
---- Returns memory that a call can write `count` elements to, and a function that gives the result:
--- `out` itself where it is given; else a new tensor where Torch is, or a table.
--- @param rows how many rows the result has; nil for one of a single dimension
+--- Returns memory for `count` elements, and a function that returns the result: `out` if given,
+-- else a new tensor if Torch is loaded, else a table.
+-- @param rows number of rows of the result; nil for a vector
 function elements.output(out, dtype, count, rows)
   if out == nil then
     if has_torch and count > 0 then
@@ -173,18 +173,18 @@ function elements.output(out, dtype, count, rows)
   end
   if is_tensor(out) then
     if out:type() ~= 'torch.' .. dtype.torch or not out:isContiguous() then
-      capi.refuse('MV_ERR_TYPE', 'out', 'a contiguous torch.' .. dtype.torch, describe(out))
+      capi.reject('MV_ERR_TYPE', 'out', 'a contiguous torch.' .. dtype.torch, describe(out))
     end
-    if out:nElement() ~= count then refuse_count('out', count, out:nElement()) end
+    if out:nElement() ~= count then reject_count('out', count, out:nElement()) end
     return out:data(), function() return out end
   end
   if type(out) ~= 'cdata' then
-    capi.refuse('MV_ERR_TYPE', 'out', ('an array of %s'):format(dtype.ctype), describe(out))
+    capi.reject('MV_ERR_TYPE', 'out', ('an array of %s'):format(dtype.ctype), describe(out))
   end
   return from_cdata(out, dtype, count, 'out'), function() return out end
 end
 
---- Returns `count` elements as a table of numbers, or as a table of that many rows.
+--- Returns `count` elements as a table of numbers, or as a table of `rows` rows.
 function elements.to_table(buffer, count, rows)
   local result = {}
   if not rows then
@@ -200,7 +200,7 @@ function elements.to_table(buffer, count, rows)
   return result
 end
 
---- Returns row ids, counted from 0, as int64, how many there are, and what to keep meanwhile.
+--- Returns row ids, counted from 0, as int64, their number, and the owner of their memory.
 function elements.row_ids(row_ids)
   if is_tensor(row_ids) then
     local count = row_ids:nElement()
@@ -211,8 +211,8 @@ function elements.row_ids(row_ids)
     local buffer = from_table(row_ids, DTYPES.int64, #row_ids, nil, 'row_ids')
     return buffer, #row_ids, buffer
   elseif type(row_ids) == 'cdata' then
-    local kind = of_ctype(row_ids)
-    if kind.dtype and kind.is_array and kind.dtype.least then
+    local kind = parse_ctype(row_ids)
+    if kind.dtype and kind.is_array and kind.dtype.min then
       local count = ffi.sizeof(row_ids) / kind.dtype.size
       if kind.dtype.name == 'int64' then return row_ids, count, row_ids end
       local buffer = DTYPES.int64.array(count)
@@ -220,11 +220,11 @@ function elements.row_ids(row_ids)
       return buffer, count, buffer
     end
   end
-  capi.refuse('MV_ERR_TYPE', 'row_ids', 'a table of numbers or an array of int64_t',
+  capi.reject('MV_ERR_TYPE', 'row_ids', 'a table of numbers or an array of int64_t',
     describe(row_ids))
 end
 
---- Returns the memory of an array that is to be changed in place: its dtype and its count too.
+--- Returns the memory, dtype and element count of an array that a call changes in place.
 function elements.in_place(data)
   if is_tensor(data) then
     for _, dtype in pairs(DTYPES) do
@@ -233,12 +233,12 @@ function elements.in_place(data)
       end
     end
   elseif type(data) == 'cdata' then
-    local kind = of_ctype(data)
+    local kind = parse_ctype(data)
     if kind.dtype and kind.is_array then
       return data, kind.dtype, ffi.sizeof(data) / kind.dtype.size
     end
   end
-  capi.refuse('MV_ERR_TYPE', 'array',
+  capi.reject('MV_ERR_TYPE', 'array',
     'an array of float, double, int32_t or int64_t, or a contiguous tensor of them', describe(data))
 end
 

@@ -1,4 +1,4 @@
---- Multiverso for LuaJIT: parameters in tables that every worker of an MPI job can add to and get from.
+--- Multiverso for LuaJIT: tables of parameters that all workers of an MPI job add to and get from.
 --
 --   local multiverso = require 'multiverso'
 --   multiverso.init()
@@ -7,7 +7,7 @@
 --   local parameters = weights:get()
 --   multiverso.shutdown()
 --
--- `luajit train.lua` is one worker, `mpirun -np 4 luajit train.lua` four. docs/lua.md has the rest.
+-- `luajit train.lua` runs one worker, `mpirun -np 4 luajit train.lua` four. See docs/lua.md.
 
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
@@ -23,25 +23,25 @@ local multiverso = {
 }
 
 --- Joins the parameter server. Collective: returns when all ranks have called it. Under mpirun or
--- srun it opens the job's MPI and initialises it where that has not been done.
--- @param sync true for lock-step rounds; false, the default: each worker at its own speed
+-- srun it loads the job's MPI and initializes it if necessary.
+-- @param sync true for lock-step rounds; false (default): each worker runs at its own speed
 -- @param options { staleness = rounds, role = 'all' | 'worker' | 'server', timeout = seconds,
---   mpi = path of the libmpi to open }
+--   mpi = path of the libmpi to load }
 function multiverso.init(sync, options)
   session.open(sync, options)
 end
 
---- Waits for all ranks: every add called before it is in every get after it.
+--- Waits for all ranks: every get after it includes every add before it.
 function multiverso.barrier()
   call(lib.MV_SessionBarrier, session.current().handle)
 end
 
---- Waits for all ranks to come here, and ends the session. Nothing happens without one.
+--- Closes the session when all ranks have called it; a no-op without a session.
 function multiverso.shutdown()
   session.close()
 end
 
---- This worker joins no further rounds of sync mode; those of the others go on without it.
+--- Withdraws this worker from further rounds of sync mode; the other workers continue without it.
 function multiverso.finish()
   call(lib.MV_SessionFinish, session.current().handle)
 end
@@ -54,12 +54,12 @@ function multiverso.aggregate(array)
   return array
 end
 
--- Who takes part. Ids are dense, in rank order, from 0; -1 on a rank whose role has none.
+-- Ids are dense and in rank order, from 0; a rank whose role has no such id gets -1.
 for _, name in ipairs { 'rank', 'size', 'num_workers', 'num_servers', 'worker_id', 'server_id' } do
   multiverso[name] = function() return tonumber(session.current().description[name]) end
 end
 
---- Whether this is the worker whose initial values count.
+--- Returns whether this is the worker whose initial values tables start with.
 function multiverso.is_master_worker()
   return multiverso.worker_id() == 0
 end

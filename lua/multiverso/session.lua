@@ -1,4 +1,4 @@
---- The session: this process's membership in the parameter server. There is one at a time.
+--- The session: this process's membership in the parameter server. Only one can be open at a time.
 
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
@@ -7,16 +7,16 @@ local lib, call = capi.lib, capi.call
 local session = {}
 
 local ROLES = { all = capi.MV_ROLE_ALL, worker = capi.MV_ROLE_WORKER, server = capi.MV_ROLE_SERVER }
-local KNOWN = { staleness = true, role = true, timeout = true, mpi = true }
+local OPTION_NAMES = { staleness = true, role = true, timeout = true, mpi = true }
 
--- Longest stretch of a wait without a look at Ctrl-C.
+-- A wait checks for Ctrl-C at this interval.
 local WAIT_SLICE_MS = 100
 
 local SIZEOF_DESCRIPTION = ffi.sizeof('MV_SessionDescription')
 
 local current -- { handle, description, key } while a session is open
 
---- Whether a launcher started this process as one of a job.
+--- Returns whether a launcher started this process as part of a job.
 local function in_job()
   if os.getenv('OMPI_COMM_WORLD_SIZE') then return true end
   if os.getenv('SLURM_STEP_ID') and (tonumber(os.getenv('SLURM_STEP_NUM_TASKS')) or 0) > 1 then
@@ -28,36 +28,36 @@ local function in_job()
   return false
 end
 
-local function check_type(what, value, expected)
+local function check_type(argument, value, expected)
   if type(value) ~= expected then
-    capi.refuse('MV_ERR_TYPE', what, 'a ' .. expected, type(value))
+    capi.reject('MV_ERR_TYPE', argument, 'a ' .. expected, type(value))
   end
 end
 
---- Returns the C options, what they point to, and a text that tells one choice from another.
-local function chosen(sync, options)
+--- Returns the C options, the string that they point to, and a key that identifies the choice.
+local function parse_options(sync, options)
   sync, options = sync or false, options or {}
   check_type('sync', sync, 'boolean')
   check_type('options', options, 'table')
   for name in pairs(options) do
-    if not KNOWN[name] then
-      capi.refuse('MV_ERR_TYPE', 'options', 'staleness, role, timeout or mpi', tostring(name))
+    if not OPTION_NAMES[name] then
+      capi.reject('MV_ERR_TYPE', 'options', 'staleness, role, timeout or mpi', tostring(name))
     end
   end
   local staleness, timeout, role = options.staleness, options.timeout or 120, options.role or 'all'
   if staleness ~= nil then check_type('staleness', staleness, 'number') end
   check_type('timeout', timeout, 'number')
   if staleness and (staleness < 0 or staleness % 1 ~= 0) then
-    capi.refuse('MV_ERR_VALUE', 'staleness', 'an integer, 0 or more', staleness)
+    capi.reject('MV_ERR_VALUE', 'staleness', 'an integer >= 0', staleness)
   end
   if not (timeout > 0 and timeout < 2 ^ 31) then
-    capi.refuse('MV_ERR_VALUE', 'timeout', 'seconds above 0', timeout)
+    capi.reject('MV_ERR_VALUE', 'timeout', 'seconds > 0', timeout)
   end
   if not ROLES[role] then
-    capi.refuse('MV_ERR_VALUE', 'role', 'all, worker or server', tostring(role))
+    capi.reject('MV_ERR_VALUE', 'role', 'all, worker or server', tostring(role))
   end
   if sync and staleness and staleness > 0 then
-    capi.refuse('MV_ERR_VALUE', 'staleness', 'none or 0 with sync', staleness)
+    capi.reject('MV_ERR_VALUE', 'staleness', 'nil or 0 with sync', staleness)
   end
   local raw = ffi.new('MV_SessionOptions')
   call(lib.MV_SessionOptionsInit, raw)
@@ -77,7 +77,7 @@ local function chosen(sync, options)
   return raw, options.mpi, ('%s %s %s %s'):format(raw.mode, tonumber(raw.staleness), role, timeout)
 end
 
---- Returns the open session; an error if there is none.
+--- Returns the open session; raises an error without one.
 function session.current()
   if not current then
     error('MV_ERR_STATE: expected an open session: call multiverso.init() first', 0)
@@ -86,7 +86,7 @@ function session.current()
 end
 
 function session.open(sync, options)
-  local raw, path, key = chosen(sync, options)
+  local raw, path, key = parse_options(sync, options)
   if current then
     if current.key ~= key then
       error('MV_ERR_STATE: a session is open with other options: call multiverso.shutdown() first',
@@ -108,12 +108,12 @@ function session.close()
   local ok, message = pcall(call, lib.MV_SessionClose, closing.handle)
   current = nil
   if not ok then
-    lib.MV_SessionLeave(closing.handle, tostring(message)) -- still open, if it was interrupted
+    lib.MV_SessionLeave(closing.handle, tostring(message)) -- an interrupted close keeps it open
     error(message, 0)
   end
 end
 
---- Ends the session without waiting for anyone; who waits for this rank learns the reason.
+--- Leaves the session without waiting; ranks that wait for this one receive the reason.
 function session.leave(reason)
   if not current then return end
   local leaving = current
@@ -121,8 +121,8 @@ function session.leave(reason)
   lib.MV_SessionLeave(leaving.handle, reason)
 end
 
--- A script that ends, by an error or because it is over, closes its Lua state, which collects this.
--- One that calls os.exit does not: then the library itself leaves.
+-- A script that returns or fails closes its Lua state, which collects this object. A script that
+-- calls os.exit does not; then the library itself leaves the session.
 local guard = newproxy(true)
 getmetatable(guard).__gc = function()
   session.leave('its script ended without multiverso.shutdown()')

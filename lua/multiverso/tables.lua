@@ -1,4 +1,4 @@
---- The tables: arrays and matrices of parameters that every worker can add to and get from.
+--- Arrays and matrices of parameters that every worker can add to and get from.
 
 local ffi = require 'ffi'
 local capi = require 'multiverso.capi'
@@ -6,20 +6,20 @@ local elements = require 'multiverso.elements'
 local session = require 'multiverso.session'
 local lib, call = capi.lib, capi.call
 
-local KNOWN = { dtype = true, name = true }
+local OPTION_NAMES = { dtype = true, name = true }
 
-local function extent(value, what)
+local function check_extent(value, argument)
   if type(value) ~= 'number' then
-    capi.refuse('MV_ERR_TYPE', what, 'a number', elements.describe(value))
+    capi.reject('MV_ERR_TYPE', argument, 'a number', elements.describe(value))
   end
   if not (value >= 1 and value <= 2 ^ 53 and value % 1 == 0) then
-    capi.refuse('MV_ERR_VALUE', what, 'an integer from 1 to 2^53', value)
+    capi.reject('MV_ERR_VALUE', argument, 'an integer from 1 to 2^53', value)
   end
   return value
 end
 
---- Returns what `init_value` comes to: nil for zeros, or memory and what keeps it.
-local function initial(init_value, dtype, count, columns)
+--- Converts `init_value` to memory and its owner, or nil for zeros.
+local function initial_values(init_value, dtype, count, columns)
   if init_value == nil then return nil end
   if type(init_value) == 'number' then
     local buffer = dtype.array(count)
@@ -30,15 +30,15 @@ local function initial(init_value, dtype, count, columns)
   return elements.input(init_value, dtype, count, columns, 'init_value')
 end
 
---- Fills in what table to create; returns dtype and what the options point to.
-local function specify(raw, kind, rows, columns, init_value, options, is_master)
+--- Fills in the C options of a table; returns its dtype and the objects that they point to.
+local function fill_options(raw, kind, rows, columns, init_value, options, is_master)
   options = options or {}
   if type(options) ~= 'table' then
-    capi.refuse('MV_ERR_TYPE', 'options', 'a table', type(options))
+    capi.reject('MV_ERR_TYPE', 'options', 'a table', type(options))
   end
   for name in pairs(options) do
-    if not KNOWN[name] then
-      capi.refuse('MV_ERR_TYPE', 'options', 'dtype or name', tostring(name))
+    if not OPTION_NAMES[name] then
+      capi.reject('MV_ERR_TYPE', 'options', 'dtype or name', tostring(name))
     end
   end
   raw.kind = kind
@@ -46,39 +46,40 @@ local function specify(raw, kind, rows, columns, init_value, options, is_master)
   raw.dtype = dtype.code
   if options.name ~= nil then
     if type(options.name) ~= 'string' then
-      capi.refuse('MV_ERR_TYPE', 'name', 'a string', type(options.name))
+      capi.reject('MV_ERR_TYPE', 'name', 'a string', type(options.name))
     end
     raw.name = options.name
   end
   if kind == capi.MV_TABLE_ARRAY then
-    extent(rows, 'size')
+    check_extent(rows, 'size')
   else
-    extent(rows, 'num_row')
-    extent(columns, 'num_col')
-    extent(rows * columns, 'num_row * num_col')
+    check_extent(rows, 'num_row')
+    check_extent(columns, 'num_col')
+    check_extent(rows * columns, 'num_row * num_col')
   end
-  local memory, keep = initial(init_value, dtype, rows * columns, columns)
+  local memory, keep = initial_values(init_value, dtype, rows * columns, columns)
   if is_master and memory ~= nil then raw.init_value = memory end
   raw.num_row, raw.num_col = rows, columns
   return dtype, { memory, keep, options.name }
 end
 
---- Creates a table together with all ranks.
+--- Creates a table. Collective.
 local function create(class, kind, rows, columns, init_value, options)
   local open = session.current()
   local raw = ffi.new('MV_TableOptions')
   call(lib.MV_TableOptionsInit, raw)
   local is_master = tonumber(open.description.worker_id) == 0
-  local ok, dtype, keep = pcall(specify, raw, kind, rows, columns, init_value, options, is_master)
+  local ok, dtype, keep = pcall(fill_options, raw, kind, rows, columns, init_value, options,
+    is_master)
   local handle = ffi.new('MV_Table[1]')
   if not ok then
-    -- The others are creating theirs: taking part with a table of no rows tells them.
+    -- The other ranks wait in MV_TableCreate: a table of no rows reports the error to them.
     raw.num_row, raw.init_value = 0, nil
     pcall(call, lib.MV_TableCreate, open.handle, raw, handle)
     error(dtype, 0)
   end
   call(lib.MV_TableCreate, open.handle, raw, handle)
-  keep[1] = nil -- until here the options pointed to it
+  keep[1] = nil -- the options pointed to it until here
   return setmetatable({
     _handle = ffi.gc(handle[0], lib.MV_TableFree),
     _dtype = dtype,
@@ -97,7 +98,7 @@ end
 
 local function add_all(self, data, columns)
   local memory
-  -- Held here until C has read it: a pointer alone does not keep what it points to.
+  -- Holds the data until C has read it, because a pointer does not keep its target alive.
   memory, self._held = elements.input(data, self._dtype, self._count, columns, 'data')
   call(lib.MV_TableAdd, self._handle, memory, self._count)
   self._held = nil
@@ -106,23 +107,23 @@ end
 local ArrayTableHandler = {}
 ArrayTableHandler.__index = ArrayTableHandler
 
---- Creates a vector. Collective: all ranks create the same.
--- @param size how many elements
--- @param init_value what it holds at first: `size` elements or one number; zeros by default. The
---   master worker's counts
+--- Creates a vector. Collective: all ranks pass the same arguments.
+-- @param size number of elements
+-- @param init_value initial values: `size` elements or one number; zeros by default. Those of the
+--   master worker are used
 -- @param options { dtype = 'float32' | 'float64' | 'int32' | 'int64', name = ... }
 function ArrayTableHandler:new(size, init_value, options)
   return create(self, capi.MV_TABLE_ARRAY, size, 1, init_value, options)
 end
 
 --- Adds a delta of `size` elements; `data` can be reused when this returns.
--- @param sync makes no difference: the delta has been applied, or is in its round, in any case
+-- @param sync has no effect: the delta has always been applied, or staged in its round
 function ArrayTableHandler:add(data, sync) -- luacheck: no unused args
   add_all(self, data, nil)
 end
 
---- Returns the parameters: a tensor where Torch is, else a table; or `out`, filled in place.
--- @param sync true: all workers call it and get the same bits
+--- Returns the parameters in `out` if given, else in a tensor if Torch is loaded, else in a table.
+-- @param sync true: all workers call it and get bitwise identical values
 function ArrayTableHandler:get(out, sync)
   return get_all(self, nil, out, sync)
 end
@@ -130,13 +131,13 @@ end
 local MatrixTableHandler = {}
 MatrixTableHandler.__index = MatrixTableHandler
 
---- Creates a matrix. Collective: all ranks create the same. Parameters as for an array.
+--- Creates a matrix. Collective; the parameters are those of an array.
 function MatrixTableHandler:new(num_row, num_col, init_value, options)
   return create(self, capi.MV_TABLE_MATRIX, num_row, num_col, init_value, options)
 end
 
---- Adds a delta to the whole matrix, or to the rows with these ids, which are counted from 0.
--- A row that is named twice gets both.
+--- Adds a delta to the whole matrix, or to the rows with these ids, counted from 0.
+-- An id that occurs twice is added twice.
 function MatrixTableHandler:add(data, row_ids, sync) -- luacheck: no unused args
   if row_ids == nil then
     add_all(self, data, self._columns)

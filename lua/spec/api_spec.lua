@@ -1,9 +1,9 @@
--- The table of the API in docs/lua.md and the module have the same names.
+-- The API table in docs/lua.md and the module contain the same names.
 local multiverso = require 'multiverso'
 
 local ROOT = debug.getinfo(1, 'S').source:match('^@(.*)lua/spec/') or ''
 
---- The names in the first column of the page's tables, as written there.
+--- Returns the names in the first column of the page's tables.
 local function documented()
   local file = assert(io.open(ROOT .. 'docs/lua.md'))
   local names = {}
@@ -24,7 +24,7 @@ end
 describe('docs/lua.md', function()
   local names = documented()
 
-  it('has the calls of the Torch binding', function()
+  it('documents the calls of the original Torch binding', function()
     for _, call in ipairs {
       'multiverso.init(sync)', 'multiverso.barrier()', 'multiverso.shutdown()',
       'multiverso.num_workers()', 'multiverso.worker_id()', 'multiverso.server_id()',
@@ -36,11 +36,11 @@ describe('docs/lua.md', function()
     end
   end)
 
-  it('names nothing that is not there', function()
+  it('documents only names that exist', function()
     for name in pairs(names) do assert.is_function(find(name), name) end
   end)
 
-  it('names everything that is there', function()
+  it('documents every public name', function()
     for name, value in pairs(multiverso) do
       if type(value) == 'function' then assert.is_string(names['multiverso.' .. name], name) end
       if type(value) == 'table' then

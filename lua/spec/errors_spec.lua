@@ -1,4 +1,4 @@
--- What is refused: every failing call is a Lua error, names what was wrong, and moves nothing.
+-- Every failing call raises a Lua error that names the cause, and changes no table.
 local ffi = require 'ffi'
 local multiverso = require 'multiverso'
 
@@ -11,26 +11,26 @@ end
 
 describe('without a session', function()
   for _, name in ipairs { 'barrier', 'finish', 'num_workers', 'worker_id', 'server_id', 'rank' } do
-    it(name .. ' says to call init', function()
+    it('tells the caller of ' .. name .. ' to call init', function()
       fails('^MV_ERR_STATE: .*call multiverso%.init', multiverso[name])
     end)
   end
 
-  it('no table can be made', function()
+  it('rejects table creation', function()
     fails('call multiverso%.init', multiverso.ArrayTableHandler.new, multiverso.ArrayTableHandler, 3)
   end)
 
-  it('shutdown does nothing', function() multiverso.shutdown() end)
+  it('treats shutdown as a no-op', function() multiverso.shutdown() end)
 
-  for what, arguments in pairs {
+  for message, arguments in pairs {
     ['^MV_ERR_TYPE: sync: expected a boolean, received string'] = { 'yes' },
     ['^MV_ERR_TYPE: options: expected .*, received speed'] = { false, { speed = 1 } },
     ['^MV_ERR_VALUE: role: .* received boss'] = { false, { role = 'boss' } },
     ['^MV_ERR_VALUE: timeout: .* received 0'] = { false, { timeout = 0 } },
     ['^MV_ERR_VALUE: staleness: .* received %-1'] = { false, { staleness = -1 } },
-    ['^MV_ERR_VALUE: staleness: expected none or 0 with sync'] = { true, { staleness = 1 } },
+    ['^MV_ERR_VALUE: staleness: expected nil or 0 with sync'] = { true, { staleness = 1 } },
   } do
-    it('init refuses: ' .. what, function() fails(what, multiverso.init, unpack(arguments)) end)
+    it('rejects init options: ' .. message, function() fails(message, multiverso.init, unpack(arguments)) end)
   end
 end)
 
@@ -42,12 +42,12 @@ describe('a table', function()
     matrix = multiverso.MatrixTableHandler:new(2, 2, { 1, 2, 3, 4 })
   end)
   after_each(function()
-    assert.same({ 1, 2, 3 }, array:get()) -- nothing was changed
+    assert.same({ 1, 2, 3 }, array:get()) -- the failed call changed nothing
     assert.same({ { 1, 2 }, { 3, 4 } }, matrix:get())
     multiverso.shutdown()
   end)
 
-  it('refuses data of another size', function()
+  it('rejects data of the wrong size', function()
     fails('^MV_ERR_VALUE: data: expected 3 elements, received 2', array.add, array, { 1, 2 })
     fails('expected 3 elements, received 4', array.add, array, ffi.new('float[4]'))
     fails('expected 4 elements, received 3', matrix.add, matrix, { { 1, 2 }, { 3 } })
@@ -56,7 +56,7 @@ describe('a table', function()
     fails('expected 3 elements, received 2', array.get, array, ffi.new('float[2]'))
   end)
 
-  it('refuses data of another type', function()
+  it('rejects data of the wrong type', function()
     fails('^MV_ERR_TYPE: data: .*received cdata double', array.add, array, ffi.new('double[3]'))
     fails('element 2: expected a number', array.add, array, { 1, 'x', 3 })
     fails('received a value of type string', array.add, array, 'abc')
@@ -65,7 +65,7 @@ describe('a table', function()
     fails('^MV_ERR_TYPE', array.add, array, ffi.new('MV_SessionOptions'))
   end)
 
-  it('refuses rows that are not there', function()
+  it('rejects row ids out of range', function()
     for _, id in ipairs { 2, -1, 2 ^ 40 } do
       local text = ('^MV_ERR_INDEX: .*row_ids%%[1%%]: expected 0 to 1, received %.0f'):format(id)
       text = text:gsub('%-', '%%-')
@@ -78,14 +78,14 @@ describe('a table', function()
     fails('^MV_ERR_TYPE: row_ids', matrix.get, matrix, 'all')
   end)
 
-  it('refuses integers that do not fit', function()
+  it('rejects values that the integer dtype cannot represent', function()
     local table = multiverso.ArrayTableHandler:new(1, nil, { dtype = 'int32' })
     fails('fits int32, received 2147483648', table.add, table, { 2 ^ 31 })
     fails('fits int32, received 0.5', table.add, table, { 0.5 })
     assert.same({ 0 }, table:get())
   end)
 
-  for what, arguments in pairs {
+  for message, arguments in pairs {
     ['size: expected an integer'] = { 'ArrayTableHandler', 0 },
     ['size: expected a number'] = { 'ArrayTableHandler', 'three' },
     ['init_value: expected 3 elements, received 2'] = { 'ArrayTableHandler', 3, { 1, 2 } },
@@ -93,16 +93,16 @@ describe('a table', function()
     ['num_col: expected'] = { 'MatrixTableHandler', 2, 1.5 },
     ['num_row %* num_col: expected'] = { 'MatrixTableHandler', 2 ^ 40, 2 ^ 40 },
   } do
-    it('cannot be made with ' .. what, function()
+    it('rejects creation arguments: ' .. message, function()
       local class = multiverso[arguments[1]]
-      fails(what, class.new, class, unpack(arguments, 2, 4))
+      fails(message, class.new, class, unpack(arguments, 2, 4))
     end)
   end
 
-  it('cannot be used after the session', function()
-    local before, gone = array, multiverso.ArrayTableHandler:new(1)
+  it('rejects calls after its session is closed', function()
+    local before, another = array, multiverso.ArrayTableHandler:new(1)
     multiverso.shutdown()
-    fails('^MV_ERR_HANDLE: .*closed', gone.get, gone)
+    fails('^MV_ERR_HANDLE: .*closed', another.get, another)
     fails('^MV_ERR_HANDLE: .*closed', before.add, before, { 1, 2, 3 })
     multiverso.init()
     array = multiverso.ArrayTableHandler:new(3, { 1, 2, 3 })
@@ -110,13 +110,13 @@ describe('a table', function()
   end)
 end)
 
-describe('ranks that do not agree', function()
-  it('are told so', function()
+describe('ranks with different arguments', function()
+  it('all receive an error', function()
     multiverso.init()
     if multiverso.num_workers() > 1 then
       local size = 3 + multiverso.worker_id()
       fails('^MV_ERR_MISMATCH: ', multiverso.ArrayTableHandler.new, multiverso.ArrayTableHandler, size)
-      -- One rank's wrong argument is an error on all of them, and nobody waits.
+      -- An invalid argument on one rank is an error on all ranks, and no rank waits.
       size = multiverso.is_master_worker() and -1 or 3
       fails(multiverso.is_master_worker() and 'size: expected' or '^MV_ERR_',
         multiverso.ArrayTableHandler.new, multiverso.ArrayTableHandler, size)

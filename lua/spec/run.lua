@@ -1,2 +1,2 @@
--- Runs busted with LuaJIT, whatever the system's `busted` runs with: luajit lua/spec/run.lua lua/spec
+-- Runs busted with LuaJIT instead of the system's Lua: luajit lua/spec/run.lua lua/spec
 require 'busted.runner'({ standalone = false })

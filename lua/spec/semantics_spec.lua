@@ -1,4 +1,4 @@
--- What tables do, for any number of workers.
+-- The behaviour of tables with any number of workers.
 local ffi = require 'ffi'
 local multiverso = require 'multiverso'
 
@@ -28,13 +28,13 @@ describe('a session', function()
     assert.equal(multiverso.worker_id() == 0, multiverso.is_master_worker())
   end)
 
-  it('can be opened again', function()
+  it('can be reopened', function()
     multiverso.shutdown()
     multiverso.init()
     assert.equal(0, multiverso.ArrayTableHandler:new(1):get()[1])
   end)
 
-  it('that is open is what init gives, with the same options', function()
+  it('is reused by init with the same options and protected from others', function()
     multiverso.init()
     multiverso.init(false, { timeout = 120 })
     assert.has_error(function() multiverso.init(true) end,
@@ -54,17 +54,17 @@ describe('an array table', function()
   before_each(function() multiverso.init() end)
   after_each(function() multiverso.shutdown() end)
 
-  it('is zero at first', function()
+  it('starts with zeros', function()
     assert.same(numbers(5), multiverso.ArrayTableHandler:new(5):get())
   end)
 
-  it("begins with the master's values", function()
+  it("starts with the master's values", function()
     local value = multiverso.is_master_worker() and { 1, 2, 3 } or { 9, 9, 9 }
     assert.same({ 1, 2, 3 }, multiverso.ArrayTableHandler:new(3, value):get())
     assert.same({ 0.5, 0.5 }, multiverso.ArrayTableHandler:new(2, 0.5):get())
   end)
 
-  it('has all adds after a barrier', function()
+  it('includes all adds after a barrier', function()
     local workers = multiverso.num_workers()
     local table = multiverso.ArrayTableHandler:new(4, { 1, 1, 1, 1 })
     for step = 1, 10 do
@@ -75,7 +75,7 @@ describe('an array table', function()
     multiverso.barrier()
   end)
 
-  it('takes ffi arrays and pointers, and fills them in place', function()
+  it('accepts ffi arrays and pointers, and fills them in place', function()
     local table = multiverso.ArrayTableHandler:new(3, { 1, 2, 3 })
     local delta, out = ffi.new('float[3]', 1, 0, -1), ffi.new('float[?]', 4, 7)
     table:add(delta)
@@ -87,14 +87,14 @@ describe('an array table', function()
     multiverso.barrier()
   end)
 
-  it('gives all workers the same with get(out, true)', function()
+  it('returns the same values to all workers with get(out, true)', function()
     local table = multiverso.ArrayTableHandler:new(1)
     table:add({ 1 })
     assert.same({ multiverso.num_workers() }, table:get(nil, true))
   end)
 
   for _, dtype in ipairs { 'float32', 'float64', 'int32', 'int64' } do
-    it('can be of ' .. dtype, function()
+    it('supports ' .. dtype, function()
       local table = multiverso.ArrayTableHandler:new(2, { 1, -2 }, { dtype = dtype, name = 'w' })
       table:add({ 2 ^ 20, 1 })
       multiverso.barrier()
@@ -109,7 +109,7 @@ describe('a matrix table', function()
   before_each(function() multiverso.init() end)
   after_each(function() multiverso.shutdown() end)
 
-  it('is a table of rows', function()
+  it('returns rows by id', function()
     local matrix = multiverso.MatrixTableHandler:new(2, 3, { { 1, 2, 3 }, { 4, 5, 6 } })
     assert.same({ { 1, 2, 3 }, { 4, 5, 6 } }, matrix:get())
     assert.same({ { 4, 5, 6 }, { 1, 2, 3 }, { 4, 5, 6 } }, matrix:get({ 1, 0, 1 }))
@@ -129,7 +129,7 @@ describe('a matrix table', function()
     multiverso.barrier()
   end)
 
-  it('adds rows, twice where one is named twice, and no others', function()
+  it('adds only the given rows, and a repeated row twice', function()
     local workers = multiverso.num_workers()
     local rows = 10 * workers
     local matrix = multiverso.MatrixTableHandler:new(rows, 2)
@@ -154,7 +154,7 @@ describe('a matrix table', function()
 end)
 
 describe('sync mode', function()
-  it('sees exactly j adds of every worker after the j-th', function()
+  it('includes exactly j adds of every worker after the j-th add', function()
     multiverso.init(true)
     local workers = multiverso.num_workers()
     local table = multiverso.ArrayTableHandler:new(3)
@@ -166,7 +166,7 @@ describe('sync mode', function()
     multiverso.shutdown()
   end)
 
-  it('goes on without a worker that has finished', function()
+  it('continues without a worker that has finished', function()
     multiverso.init(true)
     local table = multiverso.ArrayTableHandler:new(1)
     for _ = 1, 2 + multiverso.worker_id() do
@@ -180,7 +180,7 @@ describe('sync mode', function()
     multiverso.shutdown()
   end)
 
-  it('has a bounded form', function()
+  it('includes all adds after a barrier with bounded staleness', function()
     multiverso.init(false, { staleness = 2 })
     local table = multiverso.ArrayTableHandler:new(1)
     for _ = 1, 20 do table:add({ 1 }) end

@@ -1,4 +1,4 @@
--- Tensors, on a stand-in for Torch7 that has what the binding uses of it.
+-- Tests tensors with a fake Torch7 that implements the methods the binding uses.
 local ffi = require 'ffi'
 
 local torch = {}
@@ -9,7 +9,7 @@ local CTYPES = {
   FloatTensor = 'float', DoubleTensor = 'double', IntTensor = 'int32_t', LongTensor = 'int64_t',
   CharTensor = 'int8_t',
 }
-local copies = 0 -- how many tensors were converted or made contiguous
+local copies = 0 -- tensors that were converted or made contiguous
 
 for name, ctype in pairs(CTYPES) do
   torch[name] = function(first, second)
@@ -30,7 +30,7 @@ function Tensor:contiguous()
   if self:isContiguous() then return self end
   copies = copies + 1
   local tensor = torch[self.name:sub(7)](self.rows, self.columns)
-  for i = 0, self.count - 1 do -- stored by columns
+  for i = 0, self.count - 1 do -- stored in column-major order
     tensor.storage[i] = self.storage[i % self.columns * self.rows + math.floor(i / self.columns)]
   end
   return tensor
@@ -51,7 +51,7 @@ end
 describe('with Torch', function()
   local multiverso
 
-  local function forget()
+  local function unload()
     for _, name in ipairs { '', '.elements', '.session', '.tables', '.capi' } do
       package.loaded['multiverso' .. name] = nil
     end
@@ -59,12 +59,12 @@ describe('with Torch', function()
 
   setup(function()
     package.loaded.torch = torch
-    forget()
+    unload()
     multiverso = require 'multiverso'
   end)
   teardown(function()
     package.loaded.torch = nil
-    forget()
+    unload()
   end)
   before_each(function()
     multiverso.init()
@@ -72,7 +72,7 @@ describe('with Torch', function()
   end)
   after_each(function() multiverso.shutdown() end)
 
-  it('get returns tensors', function()
+  it('returns tensors from get', function()
     local array = multiverso.ArrayTableHandler:new(3, torch.FloatTensor({ 1, 2, 3 })):get()
     assert.same({ 'torch.FloatTensor', 3 }, { array:type(), array:nElement() })
     assert.same({ 1, 2, 3 }, array:values())
@@ -83,7 +83,7 @@ describe('with Torch', function()
     assert.same({}, matrix:get({}))
   end)
 
-  it('a contiguous tensor of the right type is not copied', function()
+  it('does not copy a contiguous tensor of the right type', function()
     local workers = multiverso.num_workers()
     local table = multiverso.ArrayTableHandler:new(2)
     table:add(torch.FloatTensor({ 1, 2 }))
@@ -95,7 +95,7 @@ describe('with Torch', function()
     multiverso.barrier()
   end)
 
-  it('others are converted', function()
+  it('converts tensors of other types and layouts', function()
     local workers = multiverso.num_workers()
     local table = multiverso.MatrixTableHandler:new(2, 2)
     table:add(torch.DoubleTensor({ 1, 2, 3, 4 }))
@@ -111,14 +111,14 @@ describe('with Torch', function()
     multiverso.barrier()
   end)
 
-  it('aggregate sums in place', function()
+  it('sums tensors in place with aggregate', function()
     local tensor = torch.LongTensor({ 1, multiverso.worker_id() })
     assert.equal(tensor, multiverso.aggregate(tensor))
     local workers = multiverso.num_workers()
     assert.same({ workers, workers * (workers - 1) / 2 }, tensor:values())
   end)
 
-  it('wrong tensors are refused', function()
+  it('rejects tensors of the wrong size or type', function()
     local table = multiverso.ArrayTableHandler:new(2)
     assert.has_error(function() table:add(torch.FloatTensor(3)) end,
       'MV_ERR_VALUE: data: expected 2 elements, received 3')

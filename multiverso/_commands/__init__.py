@@ -2,8 +2,8 @@
 
 ``python -m multiverso SCRIPT`` runs a script, and ends its whole job when it fails.
 
-Each command is a module of its own with `add_parser`, which declares its arguments and sets
-``run``, a function from them to the exit code.
+Each command is a module with a function `add_parser`, which declares its arguments and sets
+``run``, a function that takes them and returns the exit code.
 """
 
 import argparse
@@ -17,15 +17,15 @@ from multiverso.errors import MultiversoError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; return its exit code, 2 if they are wrong."""
+    """Run the command in `arguments`; return its exit code, 2 if they are invalid."""
     if arguments is None:
         arguments = sys.argv[1:]
     if arguments and Path(arguments[0]).suffix == ".py":
         return _script.run(arguments)
     parser = argparse.ArgumentParser(
         prog="multiverso",
-        description="A parameter server for MPI jobs: its tools. With a script (train.py) instead "
-        "of a command: runs it, and ends the whole job when it fails on one rank.",
+        description="Tools of a parameter server for MPI jobs. With a script (train.py) instead of "
+        "a command, runs it, and ends the whole job when it fails on one rank.",
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

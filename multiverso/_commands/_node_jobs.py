@@ -1,7 +1,7 @@
-"""The jobs of this user on this node, as seen from outside, without disturbing them.
+"""Finds the jobs of this user on this node and reads their state, without disturbing them.
 
-What the ranks of a node share is memory without a name, which each of them keeps open. So it is
-found where the kernel lists what processes have open, and read from there.
+The ranks of a node share memory without a name, which each of them keeps open. It is found among
+the open files of their processes in /proc.
 """
 
 import contextlib
@@ -20,24 +20,25 @@ from multiverso.errors import UnsupportedError
 
 _PROC: Final = Path("/proc")
 
-#: What the links of descriptors to such memory contain: anonymous, or in a file.
-_NAMES: Final = ("/memfd:multiverso", "/multiverso-")
+#: The targets of descriptors of this memory contain one of these: anonymous memory, or a file.
+_TARGETS: Final = ("/memfd:multiverso", "/multiverso-")
 
-_ROOM: Final = 1 << 16
+#: Bytes of a description that fit at the first attempt.
+_FIRST_ROOM: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class Node:
-    """What the ranks of one job on this node were doing at a moment.
+    """The state of one job's ranks on this node at one moment.
 
     Attributes
     ----------
     key : tuple of int
-        The same for the same job, whenever it is looked at.
+        Identifies the job.
     at : float
         The moment, in seconds of `time.monotonic`.
     content : dict
-        What the library tells: ``members``, ``tables`` and what the session is.
+        The state from ``MV_NodeDescribe``: ``members``, ``tables``, and facts about the session.
 
     """
 
@@ -47,7 +48,7 @@ class Node:
 
 
 def find_nodes() -> list[Node]:
-    """Return the jobs of this user on this node, those of this process excepted."""
+    """Return the jobs of this user on this node, except that of this process."""
     found: dict[tuple[int, int], Node] = {}
     for path in _candidates():
         with contextlib.suppress(OSError, UnsupportedError):
@@ -60,15 +61,15 @@ def find_nodes() -> list[Node]:
 
 
 def is_alive(member: dict[str, Any]) -> bool:
-    """Return whether there is a process of that number."""
+    """Return whether the process of a member exists."""
     return (_PROC / str(member["pid"])).exists()
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield the descriptors that may be of the memory that the ranks of a node share."""
+    """Yield the paths of descriptors that may refer to the shared memory of a job."""
     own = (os.getpid(), os.geteuid())
     for process in _PROC.iterdir():
-        # Closing a descriptor of its own memory would take a rank's mark of presence away.
+        # Closing a descriptor of this process's own memory would release its presence lock.
         if not process.name.isdigit() or int(process.name) == own[0]:
             continue
         with contextlib.suppress(OSError):
@@ -77,12 +78,12 @@ def _candidates() -> Iterator[Path]:
             for descriptor in (process / "fd").iterdir():
                 with contextlib.suppress(OSError):
                     target = str(descriptor.readlink())
-                    if any(name in target for name in _NAMES):
+                    if any(name in target for name in _TARGETS):
                         yield descriptor
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    length = ctypes.c_int64(_ROOM)
+    length = ctypes.c_int64(_FIRST_ROOM)
     while True:
         text = ctypes.create_string_buffer(length.value)
         room = length.value
@@ -95,14 +96,14 @@ def _describe(path: Path) -> dict[str, Any]:
 
 
 def summarize(node: Node, before: Node | None) -> dict[str, Any]:
-    """Return what is to be shown of a job: its members and tables, with rates.
+    """Return the members and tables of a job, with rates.
 
     Parameters
     ----------
     node : Node
-        What it does now.
+        The current state.
     before : Node or None
-        What it did a while ago, since when the rates are counted; None for no rates.
+        An earlier state, from which the rates are computed; None for no rates.
 
     """
     content = node.content
@@ -146,7 +147,7 @@ def _rate(amount: float, seconds: float) -> float | None:
 
 
 def _lags(content: dict[str, Any]) -> list[int]:
-    """Return by how many adds each member is behind the first, where it is most."""
+    """Return for each member how many adds it is behind the first, at most over all tables."""
     workers = [member["worker_id"] >= 0 for member in content["members"]]
     lags = [0] * len(workers)
     for table in content["tables"]:

@@ -1,8 +1,8 @@
-"""Runs a script as ``python -m multiverso SCRIPT`` does: the first exception ends the whole job.
+"""Runs a script for ``python -m multiverso SCRIPT``: the first exception ends the whole job.
 
-When a script ends with an exception, the other ranks go on until they wait for it, and MPI waits
-for all of them at its end. Here the rank prints its traceback, tells the others, and ends the job
-with its exit code, as ``python -m mpi4py`` does.
+Otherwise the other ranks continue until they wait for the failed one, and MPI_Finalize waits for
+all ranks. Here the rank prints its traceback, tells the others its reason, and ends the job with
+its exit code, like ``python -m mpi4py``.
 """
 
 import runpy
@@ -16,10 +16,10 @@ from multiverso import _session
 from multiverso._mpi import communicator
 from multiverso._native.exception_text import describe
 
-#: The exit codes of Python after an exception, and of shells after Ctrl-C.
+#: The exit code of Python after an exception, and of shells after Ctrl-C.
 _FAILED: Final = 1
 _INTERRUPTED: Final = 130
-#: Whose lines above the script's own mean nothing to its author.
+#: Files whose frames are removed from the traceback, because they do not concern the user.
 _RUNNERS: Final = (__file__, runpy.run_path.__code__.co_filename)
 
 
@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     Does not return if it fails in a job of several ranks.
     """
     sys.argv[:] = arguments
-    # As Python does for a script: its folder, instead of that of this program.
+    # Python does the same for a script: its folder comes first on the path.
     sys.path[0] = str(Path(arguments[0]).resolve().parent)
     try:
         runpy.run_path(arguments[0], run_name="__main__")
@@ -49,7 +49,7 @@ def _code_of(error: SystemExit) -> int:
 
 
 def _end(code: int, error: BaseException) -> int:
-    """Print what Python would print, and end the job, if there is one and the code is not 0."""
+    """Print what Python would print, and end the job if the code is not 0."""
     if not isinstance(error, SystemExit):
         trace = _of_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
@@ -67,7 +67,7 @@ def _end(code: int, error: BaseException) -> int:
 
 
 def _of_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback from the script's own first line on."""
+    """Return the part of a traceback that begins in the script."""
     at = trace
     while at is not None and at.tb_frame.f_code.co_filename in _RUNNERS:
         at = at.tb_next

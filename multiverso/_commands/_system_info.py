@@ -1,7 +1,6 @@
-"""What is installed, and what this machine is: the facts that `info` shows and `doctor` judges.
+"""Collects facts about the software and the machine, for `info` and `doctor`.
 
-Nothing here starts MPI: what there is to know about it is asked by a process of its own, which can
-crash or hang without harm.
+A separate process loads MPI, because it may crash or hang.
 """
 
 import importlib.metadata
@@ -17,15 +16,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso._mpi.mpirun import environment, find_mpirun, without_job
+from multiverso._commands._trial import run_trial
+from multiverso._mpi.mpirun import find_mpirun, mpirun_vendor
 from multiverso._native import capi, library
 from multiverso._version import __version__
 from multiverso.errors import LauncherError
 
-#: Seconds for a program that only says what it is.
-_PATIENCE: Final = 30.0
+#: Seconds that the process which loads MPI may take.
+_LIMIT: Final = 30.0
 
-#: The distributions that adapters, commands and examples can use.
+#: The optional distributions of adapters, commands and examples.
 _OPTIONAL: Final = (
     "aesara",
     "flax",
@@ -57,9 +57,9 @@ _SHARED_MEMORY: Final = "/dev/shm"
 
 
 def collect(mpirun: str | None = None) -> dict[str, Any]:
-    """Return all facts, as what JSON can hold; None stands for what is not there.
+    """Return all facts as JSON values; None stands for missing ones.
 
-    `mpirun` is the launcher, if not the one that `multiverso run` takes.
+    `mpirun` is the path of the launcher, by default that of `multiverso run`.
     """
     build = json.loads(library.lib.MV_BuildInfo())
     return {
@@ -80,7 +80,7 @@ def collect(mpirun: str | None = None) -> dict[str, Any]:
 
 
 def distribution(name: str) -> str | None:
-    """Return the version of an installed distribution."""
+    """Return the version of a distribution, or None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -88,60 +88,30 @@ def distribution(name: str) -> str | None:
 
 
 def mpi() -> dict[str, Any]:
-    """Return what MPI mpi4py finds: vendor, version, library; or error, in words."""
+    """Return vendor, version and library of the MPI that mpi4py finds, or ``error``."""
+    probe = [sys.executable, "-m", "multiverso._commands._mpi_probe"]
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "multiverso._commands._mpi_probe"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            env=without_job(os.environ),
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"error": f"the process that asks MPI what it is did not answer: {error}"}
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.strip().rpartition("\n")[2])
+        ended = run_trial(probe, 1, _LIMIT)
+        found: dict[str, Any] = json.loads(ended.output.strip().rpartition("\n")[2])
+    except OSError as error:
+        return {"error": f"the process that loads MPI cannot be started: {error}"}
     except ValueError:
-        lines = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()
+        lines = (ended.errors.strip() or f"exit code {ended.returncode}").splitlines()
         return {"error": f"MPI could not be loaded: {lines[-1]}"}
     return found
 
 
 def launcher(mpirun: str | None = None) -> dict[str, Any]:
-    """Return the launcher, by default that of `multiverso run`: path and make; or error."""
+    """Return path, vendor and version of the launcher, or ``error``."""
     try:
         path = mpirun or find_mpirun()
     except LauncherError as error:
         return {"error": str(error)}
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            env=environment(1),
-            check=False,
-        )
+        vendor, version = mpirun_vendor(path)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return {"path": path, "error": f"{path} --version did not answer: {error}"}
-    return {"path": path, **_make_of(done.stdout + done.stderr)}
-
-
-def _make_of(text: str) -> dict[str, Any]:
-    """Return vendor and version from what an mpirun says about itself."""
-    vendor: str | None = None
-    if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text:
-        vendor = "Open MPI"
-    elif "Intel(R) MPI" in text:
-        vendor = "Intel MPI"
-    elif "HYDRA" in text or "MPICH" in text:
-        vendor = "MPICH"
-    words = text.replace("\n", " ").split()
-    version = next((w for w in words if w[:1].isdigit() and "." in w), None)
-    return {"vendor": vendor, "version": version}
+        return {"path": path, "error": f"{path} --version failed: {error}"}
+    return {"path": path, "vendor": vendor, "version": version}
 
 
 def machine() -> dict[str, Any]:
@@ -156,16 +126,16 @@ def machine() -> dict[str, Any]:
 
 
 def _quota() -> float | None:
-    """Return how many cores the control group of this process may keep busy."""
+    """Return the number of cores that the control group allows, or None if it has no limit."""
     try:
         most, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         return int(most) / int(period)
-    except (OSError, ValueError):  # "max", or there is none
+    except (OSError, ValueError):  # "max", or no control group
         return None
 
 
 def memory() -> dict[str, int | None]:
-    """Return bytes: of the machine, free, and the limit of the control group."""
+    """Return the memory in bytes: total, available, swap, and the limit of the control group."""
     lines = Path("/proc/meminfo").read_text("ascii").splitlines()
     kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines if ":" in line}
     return {
@@ -181,11 +151,11 @@ def _number_in(path: str) -> int | None:
         number = int(Path(path).read_text("ascii"))
     except (OSError, ValueError):
         return None
-    return number if number < 2**62 else None  # that is how the kernel says "none"
+    return number if number < 2**62 else None  # the kernel reports a huge number for no limit
 
 
 def shared_memory() -> dict[str, Any]:
-    """Return what there is for segments: anonymous memory, /dev/shm, huge pages."""
+    """Return the facts about shared memory: /dev/shm, the kind of segments, huge pages."""
     try:
         disk = shutil.disk_usage(_SHARED_MEMORY)
     except OSError:
@@ -201,7 +171,7 @@ def shared_memory() -> dict[str, Any]:
 
 
 def _chosen(path: Path) -> str | None:
-    """Return the word in brackets: "always [madvise] never"."""
+    """Return the word in brackets in a file such as "always [madvise] never"."""
     try:
         text = path.read_text("ascii")
     except OSError:
@@ -210,7 +180,7 @@ def _chosen(path: Path) -> str | None:
 
 
 def limits() -> dict[str, int | None]:
-    """Return this process's limits; None where there is none."""
+    """Return the resource limits of this process; None means unlimited."""
     names = {
         "open_files": resource.RLIMIT_NOFILE,
         "address_space": resource.RLIMIT_AS,

@@ -1,4 +1,4 @@
-"""``multiverso doctor``: whether jobs of several ranks work here, and what to do if not."""
+"""``multiverso doctor``: checks that jobs of several ranks work here, and advises if not."""
 
 import argparse
 import dataclasses
@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from multiverso._commands import _checks, _system_info
+from multiverso._commands._argument_types import integer, seconds
 from multiverso._commands._checks import Finding
 from multiverso._mpi.launcher import find_launcher
 
@@ -18,26 +19,30 @@ def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="check that jobs work here, and say what to do if they do not",
+        help="check that jobs work here, and advise if they do not",
         description="Checks MPI and its plug-ins, the launcher, shared memory, huge pages and "
-        "cores, starts two ranks that add to a table, and says what to do about each thing that "
-        "is not right. Exits with 1 if something is broken.",
+        "cores, starts two ranks that add to a table, and gives advice on each problem. "
+        "Exits with 1 if something is broken.",
     )
     parser.add_argument(
-        "-np", "-n", type=_positive, default=2, metavar="N", help="ranks you want to start (2)"
+        "-np", "-n", type=integer(1), default=2, metavar="N", help="ranks to start (2)"
     )
     parser.add_argument(
-        "--limit", type=_seconds, default=60.0, metavar="SECONDS", help="for the two ranks (60)"
+        "--limit",
+        type=seconds(0.001, 86400),
+        default=60.0,
+        metavar="SECONDS",
+        help="limit of the trial (60)",
     )
     parser.add_argument("--mpirun", metavar="PATH", help="the launcher, if not that of this Python")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check, and print what was found; return 1 if something is broken."""
+    """Check and print the findings; return 1 if something is broken."""
     if find_launcher() is not None:
-        sys.stderr.write("multiverso doctor: start it by itself, not as a rank of a job\n")
+        sys.stderr.write("multiverso doctor: start it directly, not as a rank of a job\n")
         return 2
     findings = list(
         _checks.check_all(_system_info.collect(options.mpirun), options.np, options.limit)
@@ -53,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def text_of(findings: Iterable[Finding]) -> str:
-    """Return the findings as plain text, a line each and one for the advice."""
+    """Return the findings as plain text: a line for each finding, and one for its advice."""
     lines = []
     for finding in findings:
         lines.append(f"{finding.state:<15}  {finding.check:<13}  {finding.found}")
@@ -73,29 +78,7 @@ def _print_table(findings: Iterable[Finding]) -> None:
         table.add_row(
             text(finding.check),
             text(finding.state, style=styles[finding.state]),
-            text(finding.found),  # not as markup: brackets are part of what was found
+            text(finding.found),  # a Text, because it may contain brackets, which are markup
             text(finding.advice or ""),
         )
     console.print(table)
-
-
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        msg = f"expected a whole number of at least 1, received {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 86400:
-        msg = f"expected seconds, more than 0 and less than a day, received {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return number

@@ -1,4 +1,4 @@
-"""``multiverso info``: what is installed here, and on what machine."""
+"""``multiverso info``: shows the software and the machine."""
 
 import argparse
 import json
@@ -12,16 +12,16 @@ def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "info",
-        help="show versions, MPI, memory and what is installed",
-        description="Shows which Multiverso, MPI and Python are here, the machine's cores and "
-        "memory, and which optional packages are installed: what a report of a fault should have.",
+        help="show versions, MPI, memory and installed packages",
+        description="Shows the versions of Multiverso, MPI and Python, the cores and memory of the "
+        "machine, and the optional packages that are installed. Add it to bug reports.",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print it; return 0."""
+    """Print the information; return 0."""
     facts = _system_info.collect()
     if options.json:
         sys.stdout.write(json.dumps(facts, indent=2) + "\n")
@@ -79,27 +79,27 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
             f"locked memory {size(limits['locked_memory'])}, "
             f"size of a file {size(limits['file_size'])}",
         ),
-        ("installed", ", ".join(installed) or "nothing that is optional"),
+        ("installed", ", ".join(installed) or "no optional packages"),
     ]
 
 
 def describe_mpi(mpi: dict[str, Any]) -> str:
-    """Return which MPI that is, or why there is none."""
+    """Return vendor, version and path of the MPI, or the error."""
     if "error" in mpi:
         return str(mpi["error"])
     return f"{mpi['vendor']} {mpi['version']} (MPI {mpi['standard']}), {mpi['library']}"
 
 
 def describe_launcher(launcher: dict[str, Any]) -> str:
-    """Return which mpirun that is, or why there is none."""
+    """Return vendor, version and path of the mpirun, or the error."""
     if "error" in launcher:
         return str(launcher["error"])
-    make = f"{launcher['vendor']} {launcher['version'] or ''}".strip()
-    return f"{make if launcher['vendor'] else 'of an unknown make'}, {launcher['path']}"
+    known = f"{launcher['vendor']} {launcher['version'] or ''}".strip()
+    return f"{known if launcher['vendor'] else 'unknown vendor'}, {launcher['path']}"
 
 
 def size(number: int | None) -> str:
-    """Return a number of bytes for people; None is none."""
+    """Return a number of bytes in readable units; None becomes "none"."""
     if number is None:
         return "none"
     amount, unit = float(number), "bytes"
@@ -111,4 +111,4 @@ def size(number: int | None) -> str:
 
 
 def _count(number: int | None) -> str:
-    return "without limit" if number is None else str(number)
+    return "unlimited" if number is None else str(number)

@@ -1,4 +1,4 @@
-"""``multiverso run -np N train.py``: starts a job, and starts it again when it has failed."""
+"""``multiverso run -np N train.py``: starts a job, and restarts it after a failure."""
 
 import argparse
 import contextlib
@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso._mpi.mpirun import environment, find_mpirun, surviving
+from multiverso._commands._argument_types import integer
+from multiverso._mpi.mpirun import mpirun_command, mpirun_environment
 
-#: Seconds that mpirun has to tear the job down after each signal.
-_PATIENCE: Final = 10.0
+#: Seconds that mpirun has to end the job after each signal.
+_GRACE: Final = 10.0
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -20,20 +21,20 @@ def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
-        help="start a job on this machine, and again when it has failed",
-        description="Starts mpirun with what the MPI of this environment needs. The first rank "
-        "that fails ends the job with its exit code. With --restarts, a job that has failed is "
-        "started again; its script goes on from the last checkpoint by "
+        help="start a job on this machine, and restart it after a failure",
+        description="Starts mpirun with the options that the MPI of this environment needs. The "
+        "first rank that fails ends the job with its exit code. With --restarts, a failed job is "
+        "restarted; its script resumes from the last checkpoint with "
         "mv.load(DIRECTORY, missing_ok=True).",
     )
-    parser.add_argument("-np", "-n", type=_positive, default=1, metavar="N", help="ranks")
+    parser.add_argument("-np", "-n", type=integer(1), default=1, metavar="N", help="ranks (1)")
     parser.add_argument(
-        "--restarts", type=_not_negative, default=0, metavar="N", help="how often at most (0)"
+        "--restarts", type=integer(0), default=0, metavar="N", help="restarts at most (0)"
     )
     parser.add_argument(
         "--survive",
         action="store_true",
-        help="let the other ranks live when one dies, for scripts that say "
+        help="keep the other ranks running when one dies, for scripts that call "
         "mv.init(on_peer_lost='continue')",
     )
     parser.add_argument("--mpirun", metavar="PATH", help="the launcher, if not that of this Python")
@@ -43,37 +44,35 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job; return its exit code, of the last start if there were several."""
+    """Run the job; return the exit code of its last start."""
     if not Path(options.script).is_file():
-        sys.stderr.write(f"multiverso run: {options.script}: there is no such file\n")
+        sys.stderr.write(f"multiverso run: {options.script}: no such file\n")
         return 2
-    mpirun = options.mpirun or find_mpirun()
-    script = [options.script, *options.arguments]
-    if options.survive:
-        command = surviving(mpirun, options.np, [sys.executable, *script])
-    else:
-        command = [mpirun, "-np", str(options.np), sys.executable, "-m", "multiverso", *script]
-    environ = environment(options.np)
+    # With `-m multiverso` the first rank that fails ends the job.
+    runner = [] if options.survive else ["-m", "multiverso"]
+    program = [sys.executable, *runner, options.script, *options.arguments]
+    command = mpirun_command(program, options.np, mpirun=options.mpirun, survive=options.survive)
+    environ = mpirun_environment(options.np)
     for left in range(options.restarts, -1, -1):
         code, stopped = _run_once(command, environ)
         if code == 0 or stopped or left == 0:
             break
         number = options.restarts - left + 1
         sys.stderr.write(
-            f"multiverso run: the job ended with {code}; restart {number} of {options.restarts}\n"
+            f"multiverso run: the job exited with {code}; restart {number} of {options.restarts}\n"
         )
     return code
 
 
 def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
-    """Return the exit code of one job, and whether somebody stopped it."""
+    """Return the exit code of one job, and whether a signal stopped it."""
     received: list[int] = []
     before = {
         number: signal.signal(number, lambda came, _frame: received.append(came))
         for number in _SIGNALS
     }
     try:
-        # In a group of its own, so that Ctrl-C reaches mpirun once, and from here.
+        # mpirun has a process group of its own, so that Ctrl-C reaches it only through here.
         process = subprocess.Popen(command, env=environ, start_new_session=True)
         while process.poll() is None and not received:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -89,31 +88,12 @@ def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """See to it that nothing of the job is left."""
+    """Wait for the end of the job, and kill it if it does not end."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
-            process.wait(_PATIENCE)
+            process.wait(_GRACE)
             break
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
     process.wait()
-
-
-def _positive(text: str) -> int:
-    return _at_least(text, 1)
-
-
-def _not_negative(text: str) -> int:
-    return _at_least(text, 0)
-
-
-def _at_least(text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        msg = f"expected a whole number of at least {least}, received {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return number

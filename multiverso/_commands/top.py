@@ -1,4 +1,4 @@
-"""``multiverso top``: what the jobs on this node are doing, live."""
+"""``multiverso top``: shows live what the jobs on this node are doing."""
 
 import argparse
 import contextlib
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from multiverso._commands import _node_jobs
+from multiverso._commands._argument_types import seconds
 
 _MODES: Final = ("async", "sync", "staleness")
 
@@ -20,55 +21,59 @@ def add_parser(commands: Any) -> None:
         "top",
         help="show what the jobs on this node are doing",
         description="Shows the jobs of this user on this node: what each rank does and waits for, "
-        "and how much is moved from and to each table. It reads what the ranks note in the memory "
-        "they share, and does not disturb them. Ctrl-C ends it.",
+        "and the throughput of each table. It reads the records of the ranks in their shared "
+        "memory, and does not disturb them. Ctrl-C ends it.",
     )
-    parser.add_argument("--once", action="store_true", help="print one look and end")
-    parser.add_argument("--json", action="store_true", help="print looks as JSON, one a line")
+    parser.add_argument("--once", action="store_true", help="print once and end")
+    parser.add_argument("--json", action="store_true", help="print JSON, one line each time")
     parser.add_argument(
-        "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks (1)"
+        "--interval",
+        type=seconds(0.01, 3600),
+        default=1.0,
+        metavar="SECONDS",
+        help="between updates (1)",
     )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the jobs until it is interrupted, or once; return the exit code."""
-    drawing = None
+    """Show the jobs once, or until Ctrl-C; return the exit code."""
+    view = None
     if not options.json:
         try:
-            drawing = _Drawing()
+            view = _View()
         except ImportError:
             sys.stderr.write(
                 "multiverso top: expected the package rich, which draws the tables: "
-                "pip install 'multiverso[tools]'; or ask for --json\n"
+                "pip install 'multiverso[tools]', or use --json\n"
             )
             return 2
     with contextlib.suppress(KeyboardInterrupt):
-        _look(options, drawing)
+        _show(options, view)
     return 0
 
 
-def _look(options: argparse.Namespace, drawing: "_Drawing | None") -> None:
+def _show(options: argparse.Namespace, view: "_View | None") -> None:
     before = {node.key: node for node in _node_jobs.find_nodes()}
-    with drawing.live() if drawing and not options.once else contextlib.nullcontext() as live:
+    with view.live() if view and not options.once else contextlib.nullcontext() as live:
         while True:
             time.sleep(options.interval)
             nodes = _node_jobs.find_nodes()
             jobs = [_node_jobs.summarize(node, before.get(node.key)) for node in nodes]
             before = {node.key: node for node in nodes}
-            if drawing is None:
+            if view is None:
                 sys.stdout.write(f"{json.dumps(jobs)}\n")
                 sys.stdout.flush()
             elif live is not None:
-                live.update(drawing.of(jobs), refresh=True)
+                live.update(view.render(jobs), refresh=True)
             else:
-                drawing.show(jobs)
+                view.show(jobs)
             if options.once:
                 return
 
 
-class _Drawing:
-    """Tables of rich."""
+class _View:
+    """Renders jobs as tables of the package rich."""
 
     def __init__(self) -> None:
         self._rich = {
@@ -77,24 +82,24 @@ class _Drawing:
         }
 
     def live(self) -> Any:
-        """Return a display that is drawn over itself."""
+        """Return a display that is updated in place."""
         return self._rich["live"].Live(auto_refresh=False)
 
     def show(self, jobs: Sequence[dict[str, Any]]) -> None:
-        """Print them."""
-        self._rich["console"].Console().print(self.of(jobs))
+        """Print the jobs."""
+        self._rich["console"].Console().print(self.render(jobs))
 
-    def of(self, jobs: Sequence[dict[str, Any]]) -> Any:
-        """Return what is to be drawn of some jobs."""
-        drawn = [part for job in jobs for part in (self._members(job), self._tables(job))]
-        return self._rich["console"].Group(*(drawn or ["no jobs of this user on this node"]))
+    def render(self, jobs: Sequence[dict[str, Any]]) -> Any:
+        """Return the tables of all jobs."""
+        tables = [table for job in jobs for table in (self._members(job), self._tables(job))]
+        return self._rich["console"].Group(*(tables or ["no jobs of this user on this node"]))
 
     def _table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
         table = self._rich["table"].Table(title=title, title_justify="left")
         for column in columns:
             table.add_column(column)
         for row in rows:
-            # As text: the names of tables are anybody's, and no markup.
+            # Text, because the name of a table may contain brackets, which are markup.
             table.add_row(*(self._rich["text"].Text(cell) for cell in row))
         return table
 
@@ -135,14 +140,3 @@ class _Drawing:
 
 def _number(value: float | None, unit: str = "") -> str:
     return "" if value is None else f"{value:.3g}{unit}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.01 <= seconds <= 3600:
-        msg = f"expected seconds from 0.01 to 3600, received {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return seconds

@@ -1,4 +1,4 @@
-"""``multiverso verify DIR``: whether checkpoints are what was written."""
+"""``multiverso verify DIR``: verifies the checksums of checkpoints."""
 
 import argparse
 import sys
@@ -13,23 +13,23 @@ def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "verify",
-        help="check every byte of checkpoints",
-        description="Reads a checkpoint, or all of a folder, compares every byte with the "
-        "checksums, and says what is in it. Exits with 1 if one is not whole.",
+        help="verify every byte of checkpoints",
+        description="Reads a checkpoint, or all checkpoints in a folder, verifies the checksums of "
+        "every byte, and describes the contents. Exits with 1 if one is damaged.",
     )
-    parser.add_argument("directory", type=Path, help="a checkpoint, or a folder of them")
+    parser.add_argument("directory", type=Path, help="a checkpoint, or a folder of checkpoints")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify; return 0 if all is whole."""
+    """Verify the checkpoints; return 0 if all are undamaged."""
     code = 0
     for path in saved_in(options.directory) or [options.directory]:
         try:
             with Checkpoint(path) as checkpoint:
                 sys.stdout.write(_describe(checkpoint))
                 checkpoint.verify()
-            sys.stdout.write("  whole\n")
+            sys.stdout.write("  intact\n")
         except (CheckpointCorruptError, CheckpointIOError) as error:
             sys.stdout.flush()
             sys.stderr.write(f"multiverso: {error}\n")

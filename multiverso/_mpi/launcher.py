@@ -1,4 +1,4 @@
-"""Finds out what started this process as one of an MPI job, by the environment alone."""
+"""Detects the launcher that started this process as a rank of a job, from the environment alone."""
 
 import os
 from collections.abc import Mapping
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Launcher:
-    """What started this process as one of several.
+    """A program that started this process as one rank of several.
 
     Attributes
     ----------
     name : str
-        For messages.
+        Its name in messages.
     variable : str
-        The environment variable that shows it.
+        The environment variable that reveals it.
     size : int or None
-        Number of processes in the job, where the launcher tells.
+        The number of processes in the job, if the launcher tells.
 
     """
 
@@ -26,7 +26,7 @@ class Launcher:
 
 
 def find_launcher(environ: Mapping[str, str] = os.environ) -> Launcher | None:
-    """Return what started this process as part of an MPI job, or None."""
+    """Return the launcher of this process, or None if it is not a rank of an MPI job."""
     if "OMPI_COMM_WORLD_SIZE" in environ:
         return _launcher(environ, "the mpirun of Open MPI", "OMPI_COMM_WORLD_SIZE")
     if "SLURM_STEP_ID" in environ and (_number(environ, "SLURM_STEP_NUM_TASKS") or 0) > 1:
@@ -52,7 +52,7 @@ def _number(environ: Mapping[str, str], variable: str) -> int | None:
 
 
 def started_by(launcher: Launcher | None) -> str:
-    """Return who started this process, for messages."""
+    """Return how this process was started, as the beginning of a message."""
     if launcher is None:
         return "this process is to join an MPI job"
     value = os.environ.get(launcher.variable, "")

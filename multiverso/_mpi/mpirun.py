@@ -1,53 +1,35 @@
-"""Starting mpirun: which one, in which environment, and how to see to it that nothing is left."""
+"""How to start a job: which mpirun, its command line, and the environment that it needs.
 
-import contextlib
+Nothing else in this project knows the options and variables of an mpirun.
+"""
+
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
-import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from multiverso.errors import LauncherError
 
-#: Seconds that mpirun has to tear a job down before it and all of the job are killed.
-_GRACE: Final = 5.0
+#: Seconds within which an mpirun must say what it is.
+_VERSION_LIMIT: Final = 30.0
 
-#: Marks the processes of a trial: ranks are not in the process group of their mpirun.
-_MARK: Final = "MULTIVERSO_TRIAL"
-
-#: Runs a command. MPICH tells those who are left of a loss by SIGUSR1.
+#: Runs a command and ends with 0. It ignores SIGUSR1, by which MPICH reports the loss of a rank.
 _SHELL: Final = """trap '' USR1; "$0" "$@"; exit 0"""
 
-#: How launchers' own variables begin, which a job inside of a job would take for its own.
-_OF_A_JOB: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
+#: How the variables begin that a launcher sets for its ranks. A job that is started from a rank
+#: must not inherit them.
+_RANK_PREFIXES: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
 
-
-@dataclass(frozen=True)
-class Ended:
-    """How a trial ended.
-
-    Attributes
-    ----------
-    returncode : int or None
-        Of mpirun; None if it was killed at its limit.
-    output, errors : str
-        What it and its ranks printed.
-
-    """
-
-    returncode: int | None
-    output: str
-    errors: str
+#: What spares Open MPI on one machine a false error (from the component for UCX, where there is
+#: none) and a second at the start (in the component for libfabric).
+ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
 def find_mpirun() -> str:
-    """Return the mpirun of this environment, else the one on the path.
+    """Return the path of the mpirun of this environment, else of the first one on the path.
 
     Raises
     ------
@@ -66,87 +48,81 @@ def find_mpirun() -> str:
     return found
 
 
-def surviving(mpirun: str, ranks: int, command: Sequence[str]) -> list[str]:
-    """Return the command of a job whose other ranks live on when one dies.
+def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
+    """Return vendor and version of an mpirun, None where it does not say. Starts a process.
 
-    The exit code of such a job says nothing: that of Open MPI is 0, and that of MPICH made so.
+    Raises
+    ------
+    OSError, subprocess.TimeoutExpired
+        If it cannot be started, or does not end.
+
     """
-    told = subprocess.run([mpirun, "--version"], capture_output=True, text=True, check=False)
-    if "Open MPI" in told.stdout:
+    done = subprocess.run(
+        [mpirun, "--version"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_VERSION_LIMIT,
+        env=mpirun_environment(1),
+        check=False,
+    )
+    text = done.stdout + done.stderr
+    vendor = None
+    if any(name in text for name in ("Open MPI", "OpenRTE", "PRRTE")):
+        vendor = "Open MPI"
+    elif "Intel(R) MPI" in text:
+        vendor = "Intel MPI"
+    elif "HYDRA" in text or "MPICH" in text:
+        vendor = "MPICH"
+    version = next((word for word in text.split() if word[:1].isdigit() and "." in word), None)
+    return vendor, version
+
+
+def mpirun_command(
+    command: Sequence[str], ranks: int, *, mpirun: str | None = None, survive: bool = False
+) -> list[str]:
+    """Return the command line that starts `ranks` processes of a command.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The program and its arguments.
+    ranks : int
+        How many processes.
+    mpirun : str, optional
+        The launcher, by default that of `find_mpirun`.
+    survive : bool, optional
+        Whether the other ranks live on when one dies. The exit code of such a job means nothing:
+        that of Open MPI is 0, and that of MPICH is made 0.
+
+    """
+    mpirun = mpirun or find_mpirun()
+    if not survive:
+        return [mpirun, "-np", str(ranks), *command]
+    if mpirun_vendor(mpirun)[0] == "Open MPI":
         return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
-    # The mpirun of MPICH kills the others nevertheless when it sees one of its processes killed by
-    # a signal. So each rank has a shell above it, which ends like any other.
+    # Even so, MPICH's mpirun kills all ranks when a signal has killed one of its own processes. A
+    # shell above each rank hides that: it ends normally.
     shell = ["sh", "-c", _SHELL, *command]
     return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
 
 
-def environment(ranks: int) -> dict[str, str]:
-    """Return the environment for an mpirun of so many ranks.
+def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
+    """Return the environment for an mpirun of so many ranks; None allows any number.
 
-    It is this process's, and in it what Open MPI wants to hear before it lets root start a job, or
-    more ranks than cores. Other MPIs skip that, and what the user has set stays.
+    It is this process's, with what Open MPI demands before it starts a job as root, or more ranks
+    than cores. Other MPIs ignore that, and variables that are set already stay.
     """
     variables = {}
     if os.geteuid() == 0:
         variables["OMPI_ALLOW_RUN_AS_ROOT"] = "1"
         variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
-    if ranks > len(os.sched_getaffinity(0)):
+    if ranks is None or ranks > len(os.sched_getaffinity(0)):
         variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
-        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # of the releases before 5
+        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # for releases before 5
     return {**variables, **os.environ}
 
 
-def without_job(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those that make a process one of an MPI job."""
-    return {name: value for name, value in environ.items() if not name.startswith(_OF_A_JOB)}
-
-
-def try_out(command: Sequence[str], ranks: int, limit: float) -> Ended:
-    """Run an mpirun for at most `limit` seconds, and let nothing of it live on."""
-    number = uuid.uuid4().hex
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env={**without_job(environment(ranks)), _MARK: number},
-        start_new_session=True,
-    )
-    try:
-        output, errors = process.communicate(timeout=limit)
-        return Ended(process.returncode, output, errors)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE)
-    finally:
-        _kill(process, f"{_MARK}={number}")
-    try:
-        output, errors = process.communicate(timeout=_GRACE)
-    except subprocess.TimeoutExpired:  # somebody else holds the other ends
-        output = errors = ""
-    return Ended(None, output, errors)
-
-
-def _kill(process: subprocess.Popen[str], mark: str) -> None:
-    """Kill all processes that bear the mark, wherever they have gone."""
-    deadline = time.monotonic() + _GRACE
-    while (left := _marked(mark)) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        process.poll()
-        time.sleep(0.05)
-
-
-def _marked(mark: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
+def without_rank(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those that make a process a rank of an MPI job."""
+    return {name: value for name, value in environ.items() if not name.startswith(_RANK_PREFIXES)}

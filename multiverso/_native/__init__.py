@@ -1,1 +1,1 @@
-"""The C library: its functions, and the conversion of Python values into what they take."""
+"""The C library: its declarations, calls and errors, and the conversion of Python arguments."""

@@ -1,7 +1,7 @@
-"""What ``c_api.h`` declares, for ctypes.
+"""The declarations of ``c_api.h`` for ctypes.
 
-This is the only module that knows prototypes. Constants, structs and functions bear the names they
-have in the header, and a test compares them with it one by one.
+No other module contains prototypes. Constants, structs and functions have the names of the header,
+and a test compares each of them with it.
 """
 
 from ctypes import (
@@ -88,7 +88,7 @@ MV_AREA_STEPS: Final = 65536
 
 
 class MV_Session(c_void_p):
-    """Handle of a session; its own type, so that ctypes refuses a table's handle for it."""
+    """Handle of a session. A type of its own, so that ctypes rejects the handle of a table."""
 
 
 class MV_Table(c_void_p):
@@ -96,11 +96,11 @@ class MV_Table(c_void_p):
 
 
 class MV_ParamSync(c_void_p):
-    """Handle of the synchronisation of a model's parameters with a table."""
+    """Handle of the state that keeps a model's parameters in sync with a table."""
 
 
 class MV_Checkpoint(c_void_p):
-    """Handle of a checkpoint that is being read."""
+    """Handle of a checkpoint that is open for reading."""
 
 
 #: Given a pointer, returns the address of a text or None. As a result, c_char_p would leak.
@@ -108,7 +108,7 @@ MV_InterruptCheck: Final = CFUNCTYPE(c_void_p, c_void_p)
 
 
 class MV_FileError(Structure):
-    """Which file an error is about."""
+    """The file that an error is about."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -120,7 +120,7 @@ class MV_FileError(Structure):
 
 
 class MV_PeerError(Structure):
-    """Which other rank an error is about."""
+    """The other rank that an error is about."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -135,7 +135,7 @@ class MV_PeerError(Structure):
 
 
 class MV_SaveOptions(Structure):
-    """How to save."""
+    """Options of a save."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -148,7 +148,7 @@ class MV_SaveOptions(Structure):
 
 
 class MV_CheckpointDescription(Structure):
-    """What a checkpoint is."""
+    """Description of a checkpoint."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -167,7 +167,7 @@ class MV_CheckpointDescription(Structure):
 
 
 class MV_CheckpointTable(Structure):
-    """What a table of a checkpoint is."""
+    """Description of a table in a checkpoint."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -186,7 +186,7 @@ class MV_CheckpointTable(Structure):
 
 
 class MV_SessionOptions(Structure):
-    """How to open a session."""
+    """Options of a session."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -204,7 +204,7 @@ class MV_SessionOptions(Structure):
 
 
 class MV_SessionDescription(Structure):
-    """Who this rank is in its session."""
+    """Description of a rank in its session."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -223,7 +223,7 @@ class MV_SessionDescription(Structure):
 
 
 class MV_TableOptions(Structure):
-    """What table to create."""
+    """Options of a table."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -240,7 +240,7 @@ class MV_TableOptions(Structure):
 
 
 class MV_TableDescription(Structure):
-    """What a table is."""
+    """Description of a table."""
 
     _fields_ = (
         ("struct_size", c_int64),
@@ -256,7 +256,7 @@ class MV_TableDescription(Structure):
     )
 
 
-#: Function name: (type of the result, types of the arguments).
+#: For each function by name: the type of its result, and the types of its arguments.
 PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_AbiVersion": (c_int32, ()),
     "MV_VersionString": (c_char_p, ()),

@@ -1,4 +1,4 @@
-"""Why this rank gives up, in one line for the other ranks to read."""
+"""Describes an exception in one line, which other ranks read as the reason why a rank left."""
 
 import traceback
 from pathlib import Path
@@ -6,15 +6,15 @@ from types import TracebackType
 
 _PACKAGE = str(Path(__file__).parents[1])
 
-#: Longer texts say no more to a reader of another rank's message.
+#: Characters of a description at most.
 _LIMIT = 300
 
 
 def describe(error: BaseException) -> str:
-    """Return ``"ValueError: bad batch (train.py:31)"`` for an exception.
+    """Return a description such as ``"ValueError: bad batch (train.py:31)"``.
 
-    The place is the innermost line that does not belong to Multiverso, looked for in the
-    traceback and then, since a traceback begins where the exception is caught, in its callers.
+    The place is the innermost line outside Multiverso. It is looked up in the traceback and then
+    in the callers of this function, because a traceback starts where the exception is caught.
     """
     text = "".join(traceback.format_exception_only(error)[-1:]).strip()
     if len(text) > _LIMIT:

@@ -1,4 +1,4 @@
-"""The C library: finds it, loads it, calls it, and turns its statuses into exceptions."""
+"""Finds, loads and calls the C library, and converts its statuses to exceptions."""
 
 import contextlib
 import ctypes
@@ -12,54 +12,29 @@ from typing import Final
 
 from multiverso import errors
 from multiverso._native import capi
-from multiverso._native.capi import (
-    MV_ABI_VERSION,
-    MV_ERR_ABORTED,
-    MV_ERR_CHECKPOINT_CORRUPT,
-    MV_ERR_CHECKPOINT_IO,
-    MV_ERR_FORKED,
-    MV_ERR_HANDLE,
-    MV_ERR_INDEX,
-    MV_ERR_INTERNAL,
-    MV_ERR_LAUNCHER,
-    MV_ERR_MEMORY,
-    MV_ERR_MISMATCH,
-    MV_ERR_PEER_LOST,
-    MV_ERR_STATE,
-    MV_ERR_TIMEOUT,
-    MV_ERR_TRANSPORT,
-    MV_ERR_TYPE,
-    MV_ERR_UNSUPPORTED,
-    MV_ERR_VALUE,
-    MV_OK,
-    MV_PENDING,
-    PROTOTYPES,
-    MV_FileError,
-    MV_PeerError,
-)
 from multiverso._native.exception_text import describe
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
 
 ERRORS: Final[dict[int, type[Exception]]] = {
-    MV_ERR_VALUE: ValueError,
-    MV_ERR_TYPE: TypeError,
-    MV_ERR_INDEX: IndexError,
-    MV_ERR_MEMORY: MemoryError,
-    MV_ERR_STATE: errors.StateError,
-    MV_ERR_HANDLE: errors.StateError,
-    MV_ERR_FORKED: errors.ForkedError,
-    MV_ERR_MISMATCH: errors.MismatchError,
-    MV_ERR_TIMEOUT: errors.OperationTimeout,
-    MV_ERR_PEER_LOST: errors.PeerLostError,
-    MV_ERR_ABORTED: errors.AbortedError,
-    MV_ERR_TRANSPORT: errors.TransportError,
-    MV_ERR_LAUNCHER: errors.LauncherError,
-    MV_ERR_UNSUPPORTED: errors.UnsupportedError,
-    MV_ERR_INTERNAL: errors.InternalError,
-    MV_ERR_CHECKPOINT_IO: errors.CheckpointIOError,
-    MV_ERR_CHECKPOINT_CORRUPT: errors.CheckpointCorruptError,
+    capi.MV_ERR_VALUE: ValueError,
+    capi.MV_ERR_TYPE: TypeError,
+    capi.MV_ERR_INDEX: IndexError,
+    capi.MV_ERR_MEMORY: MemoryError,
+    capi.MV_ERR_STATE: errors.StateError,
+    capi.MV_ERR_HANDLE: errors.StateError,
+    capi.MV_ERR_FORKED: errors.ForkedError,
+    capi.MV_ERR_MISMATCH: errors.MismatchError,
+    capi.MV_ERR_TIMEOUT: errors.OperationTimeout,
+    capi.MV_ERR_PEER_LOST: errors.PeerLostError,
+    capi.MV_ERR_ABORTED: errors.AbortedError,
+    capi.MV_ERR_TRANSPORT: errors.TransportError,
+    capi.MV_ERR_LAUNCHER: errors.LauncherError,
+    capi.MV_ERR_UNSUPPORTED: errors.UnsupportedError,
+    capi.MV_ERR_INTERNAL: errors.InternalError,
+    capi.MV_ERR_CHECKPOINT_IO: errors.CheckpointIOError,
+    capi.MV_ERR_CHECKPOINT_CORRUPT: errors.CheckpointCorruptError,
 }
 
 
@@ -78,15 +53,14 @@ def load(path: Path) -> ctypes.CDLL:
     Raises
     ------
     ImportError
-        If the file is missing, is no Multiverso library, or has another version.
+        If the file is missing, is not a Multiverso library, or has another version.
 
     """
     if not path.exists():
         source = "MULTIVERSO_LIBRARY names" if "MULTIVERSO_LIBRARY" in os.environ else "expected at"
         msg = (
             f"the Multiverso library is missing ({source} {path}). 'pip install .' builds it, "
-            f"'pip install -e .' builds it in place; the environment variable MULTIVERSO_LIBRARY "
-            f"names one that lies elsewhere."
+            f"'pip install -e .' builds it in place; MULTIVERSO_LIBRARY can name one elsewhere."
         )
         raise ImportError(msg, name="multiverso", path=str(path))
     try:
@@ -94,19 +68,20 @@ def load(path: Path) -> ctypes.CDLL:
     except OSError as error:
         msg = f"the Multiverso library {path} cannot be loaded: {error}"
         raise ImportError(msg, name="multiverso", path=str(path)) from error
-    for name in ("MV_AbiVersion", "MV_VersionString"):  # first, since they explain the rest
+    # The versions come first, because a difference explains why other functions are missing.
+    for name in ("MV_AbiVersion", "MV_VersionString"):
         _declare(library, name, path)
     version = library.MV_VersionString().decode()
     abi = library.MV_AbiVersion()
-    if version != __version__ or abi != MV_ABI_VERSION:
+    if version != __version__ or abi != capi.MV_ABI_VERSION:
         msg = (
-            f"the package and the library of Multiverso do not belong together: the package in "
-            f"{_PACKAGE} is version {__version__} (ABI {MV_ABI_VERSION}), the library "
-            f"{path} is version {version} (ABI {abi}). Install Multiverso anew, or correct "
+            f"expected a Multiverso library of the same version as the package: the package in "
+            f"{_PACKAGE} is version {__version__} (ABI {capi.MV_ABI_VERSION}), the library "
+            f"{path} is version {version} (ABI {abi}). Reinstall Multiverso, or correct "
             f"MULTIVERSO_LIBRARY."
         )
         raise ImportError(msg, name="multiverso", path=str(path))
-    for name in PROTOTYPES:
+    for name in capi.PROTOTYPES:
         _declare(library, name, path)
     return library
 
@@ -115,9 +90,9 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
     try:
         function = getattr(library, name)
     except AttributeError:
-        msg = f"the Multiverso library {path} is not one that fits: it has no function {name}"
+        msg = f"the Multiverso library {path} is incompatible: function {name} is missing"
         raise ImportError(msg, name="multiverso", path=str(path)) from None
-    function.restype, function.argtypes = PROTOTYPES[name]
+    function.restype, function.argtypes = capi.PROTOTYPES[name]
 
 
 lib: Final = load(library_path())
@@ -126,21 +101,23 @@ lib: Final = load(library_path())
 def undeclared(name: str) -> Callable[..., int]:
     """Return a function of the library without the declared types of its arguments.
 
-    It takes ctypes objects of just these types, and nothing else: a Python int would lose its upper
-    half. For calls on small arrays, a third of whose time goes into checking such objects anew.
+    Its arguments must be ctypes objects of exactly these types; a Python int would lose its upper
+    half. Use it for calls on small arrays, where checking the types takes a third of the time.
     """
-    function: Callable[..., int] = lib[name]  # a new object, which shares nothing with lib.NAME
-    function.restype = PROTOTYPES[name][0]  # type: ignore[attr-defined]
+    function: Callable[..., int] = lib[name]  # a new object, independent of lib.NAME
+    function.restype = capi.PROTOTYPES[name][0]  # type: ignore[attr-defined]
     return function
 
 
-class _Interrupt(threading.local):
-    """Lets signals reach the calling thread while it waits in the library.
+class _Signals:
+    """Lets signals reach the main thread while it waits in the library.
+
+    Other threads need none of this: Python runs the handlers of signals in the main thread.
 
     Attributes
     ----------
     error : BaseException or None
-        What a signal's handler raised during the wait.
+        What a signal's handler raised during a wait.
 
     """
 
@@ -148,8 +125,8 @@ class _Interrupt(threading.local):
     _check: object = None
 
     def enable(self) -> None:
-        """Let the library run the handlers of pending signals during waits of this thread."""
-        if self._check is None:
+        """In the main thread: let the library run pending handlers about every 20 ms of a wait."""
+        if self._check is None and threading.current_thread() is threading.main_thread():
             look = self._look()
             next(look)
             self._check = capi.MV_InterruptCheck(look.send)
@@ -157,10 +134,10 @@ class _Interrupt(threading.local):
 
     def take(self) -> BaseException | None:
         """Return the error and be ready for the next."""
-        error, self.error = self.error, None
-        if error is not None:
-            self._check = None
-            self.enable()
+        if self.error is None or threading.current_thread() is not threading.main_thread():
+            return None
+        error, self.error, self._check = self.error, None, None
+        self.enable()
         return error
 
     def _look(self) -> Generator[int | None, None, None]:
@@ -173,22 +150,26 @@ class _Interrupt(threading.local):
         except BaseException as error:
             self.error = error
             with contextlib.suppress(BaseException):  # Ctrl-C may come a second time
-                text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
+                text = ctypes.create_string_buffer(_reason(error))
         yield ctypes.addressof(text)
 
 
-_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
-_LEFT: Final = ctypes.create_string_buffer(b"the session was left")
+def _reason(error: BaseException) -> bytes:
+    """Return what other ranks are told about an exception that gives a call up."""
+    return describe(error).encode(errors="replace")
 
-_interrupt: Final = _Interrupt()
-enable_interrupts: Final = _interrupt.enable
+
+_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
+_signals: Final = _Signals()
+enable_signals: Final = _signals.enable
+enable_signals()
 
 
 def call(function: Callable[..., int], *arguments: object) -> None:
     """Call a function of the library to its end and raise the exception for its status.
 
-    If the call has to wait, the handlers of pending signals run about every 20 ms, so that Ctrl-C
-    works. An exception that a handler raises aborts the call, for all ranks that take part in it.
+    During a wait in the main thread the handlers of signals run, so that Ctrl-C works. An exception
+    that a handler raises aborts the call, for all ranks that take part in it.
     """
     status = function(*arguments)
     if status:
@@ -196,38 +177,44 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 
 
 def _finish(status: int) -> None:
-    if status == MV_PENDING:  # the first wait of a thread that has not enabled interrupts
-        enable_interrupts()
-        status = lib.MV_Wait()
-    error = _interrupt.take()
-    if error is not None:
-        raise error
+    try:
+        while status == capi.MV_PENDING:  # not the main thread
+            status = lib.MV_Wait()
+    except BaseException as error:  # PyThreadState_SetAsyncExc
+        lib.MV_Cancel(_reason(error))
+        raise
+    raised = _signals.take()
+    if raised is not None:
+        raise raised
     if status:
         raise exception(status)
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function as `call` does, in a thread of its own, and give it up when `stop` is set.
+    """Call a function as `call` does, in a thread that no signal reaches, until `stop` is set.
 
-    AbortedError is raised then.
+    Then the call is given up within a slice, and AbortedError raised.
     """
-    check = capi.MV_InterruptCheck(lambda _: ctypes.addressof(_LEFT) if stop.is_set() else None)
-    lib.MV_SetInterrupt(check, None)
-    try:
-        call(function, *arguments)
-    finally:
-        lib.MV_SetInterrupt(capi.MV_InterruptCheck(), None)
+    status = function(*arguments)
+    while status == capi.MV_PENDING:
+        if stop.is_set():
+            msg = "the session was left"
+            lib.MV_Cancel(msg.encode())
+            raise errors.AbortedError(msg)
+        status = lib.MV_Wait()
+    if status:
+        raise exception(status)
 
 
 def exception(status: int) -> Exception:
-    """Return the exception that the calling thread's last failing call stands for."""
+    """Return the exception for the last call of this thread that failed with `status`."""
     message = lib.MV_LastError().decode(errors="replace")
     error = ERRORS.get(status, errors.InternalError)(message)
     if isinstance(error, errors.MultiversoError):
         error.status = status
     if isinstance(error, errors.CheckpointIOError | errors.CheckpointCorruptError):
-        raw = MV_FileError(struct_size=sizeof(MV_FileError))
-        if lib.MV_LastErrorFile(byref(raw)) == MV_OK and raw.path is not None:
+        raw = capi.MV_FileError(struct_size=sizeof(capi.MV_FileError))
+        if lib.MV_LastErrorFile(byref(raw)) == capi.MV_OK and raw.path is not None:
             error.set_file(os.fsdecode(raw.path), raw.position, raw.error_number)
     if isinstance(error, errors.PeerError):
         _set_peer(error)
@@ -235,9 +222,9 @@ def exception(status: int) -> Exception:
 
 
 def _set_peer(error: errors.PeerError) -> None:
-    """Note what the library knows about the rank that the calling thread's last error is about."""
-    raw = MV_PeerError(struct_size=sizeof(MV_PeerError))
-    if lib.MV_LastErrorPeer(byref(raw)) != MV_OK or raw.rank < 0:
+    """Store in `error` what the library knows about the rank that this error is about."""
+    raw = capi.MV_PeerError(struct_size=sizeof(capi.MV_PeerError))
+    if lib.MV_LastErrorPeer(byref(raw)) != capi.MV_OK or raw.rank < 0:
         return
     error.rank = raw.rank
     error.silent_for = raw.silent_for if raw.silent_for >= 0 else None

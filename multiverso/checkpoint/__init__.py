@@ -1,8 +1,8 @@
-"""Checkpoints: finding, checking and reading them, without a session, and other tools' files.
+"""Finds, verifies, reads and converts checkpoints, without a session.
 
-`multiverso.save` and `multiverso.load` are what a training program needs. The format is described
-byte by byte in docs/checkpoint-format.md; nothing in a file is ever executed, and nothing in it is
-believed before it has been checked.
+A training program needs only `multiverso.save` and `multiverso.load`. docs/checkpoint-format.md
+describes the format byte by byte. Reading a checkpoint never executes anything in it, and never
+relies on a value that has not been verified.
 """
 
 from multiverso.checkpoint._files import Checkpoint, SavedTable, latest, saved_in, verify

@@ -1,4 +1,4 @@
-"""Checkpoints: finding, checking and reading them, without a session."""
+"""Finds, verifies and reads checkpoints."""
 
 import os
 import re
@@ -7,14 +7,14 @@ from ctypes import byref, c_int64, sizeof
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import capi, checkpoint_calls
-from multiverso._native.arrays import DTYPES
+from multiverso._native import capi
+from multiverso._native.checkpoint_calls import Directory, path_bytes
+from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS
 
@@ -22,12 +22,12 @@ _NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
 _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 
-#: Checked between two looks at pending signals.
+#: Bytes that one call verifies; between calls, Python can run signal handlers.
 _VERIFIED_AT_ONCE: Final = 64 << 20
 
 
-def saved_in(directory: checkpoint_calls.Directory) -> list[Path]:
-    """Return the checkpoints in a folder, in the order of saving; empty if it is not there."""
+def saved_in(directory: Directory) -> list[Path]:
+    """Return the checkpoints in a folder, in the order of saving; empty if there is no folder."""
     folder = Path(directory)
     found = []
     if folder.is_dir():
@@ -37,10 +37,10 @@ def saved_in(directory: checkpoint_calls.Directory) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def latest(directory: checkpoint_calls.Directory) -> Path | None:
+def latest(directory: Directory) -> Path | None:
     """Return the checkpoint that was saved last in a folder, or None.
 
-    It is found by its name alone: that it is whole is checked when it is loaded.
+    Only its name is read; loading it verifies its contents.
     """
     found = saved_in(directory)
     return found[-1] if found else None
@@ -48,7 +48,7 @@ def latest(directory: checkpoint_calls.Directory) -> Path | None:
 
 @dataclass(frozen=True)
 class SavedTable:
-    """What a checkpoint says of one table.
+    """The description of one table in a checkpoint.
 
     Attributes
     ----------
@@ -57,17 +57,17 @@ class SavedTable:
         (size,) or (num_row, num_col).
     dtype : numpy.dtype
     updater : str
-        Its name; ``"updater 17"`` if this version does not know it.
+        The name of the updater; ``"updater 17"`` if this version does not know it.
     options : dict of str to float
-        The updater's options.
+        The options of the updater.
     slots : int
-        How many arrays of the table's size the updater's state has.
+        The number of arrays of the table's size in the updater's state.
     counts : int
-        Whether updates are counted: 0 not, 1 for each row, 2 for the table.
+        How updates are counted: 0 not at all, 1 per row, 2 for the whole table.
     steps : int
-        How many updates the table has had, if `counts` is 2.
+        The number of updates of the table, if `counts` is 2.
     clocks : tuple of int
-        The adds of each worker, in sync mode and with bounded staleness.
+        The number of adds of each worker, in sync mode and with bounded staleness.
 
     """
 
@@ -83,43 +83,44 @@ class SavedTable:
 
 
 class Checkpoint:
-    """A checkpoint, open for reading. A context manager; not for several threads at a time.
+    """A checkpoint that is open for reading. A context manager. Not thread-safe.
 
     Parameters
     ----------
     directory : path
-        A checkpoint, or a folder of them, of which the one saved last is taken.
+        A checkpoint, or a folder of checkpoints, from which the last one saved is opened.
 
     Raises
     ------
     CheckpointIOError
-        If there is none, or it cannot be read.
+        If there is no checkpoint, or it cannot be read.
     CheckpointCorruptError
-        If a file is not what was written. The data itself is checked by `verify` and `read`.
+        If its description is damaged. `verify` and `read` check the data.
 
     Attributes
     ----------
     path : Path
-        Of the checkpoint itself.
+        The path of the checkpoint itself.
     step, number : int
-        What the user counts, and the place in the order of saving.
+        The step that was passed to `multiverso.save`, and the number in the order of saving.
     created : datetime.datetime
-        When it was saved, in UTC.
+        The time of saving, in UTC.
     mode : str
-        Of the session: "async", "sync" or "stale".
+        The mode of the session: "async", "sync" or "stale".
     library : str
         The version of Multiverso that wrote it.
     num_files, num_bytes : int
-        Files of data, and bytes of all files.
+        The number of data files, and the number of bytes of all files.
     tables : tuple of SavedTable
+        The descriptions of the tables.
     records : list of MV_CheckpointTable
-        The same as the library has it.
+        The same descriptions as structs of the C API.
 
     """
 
-    def __init__(self, directory: checkpoint_calls.Directory) -> None:
+    def __init__(self, directory: Directory) -> None:
         self._handle = capi.MV_Checkpoint()
-        call(lib.MV_CheckpointOpen, checkpoint_calls.path_bytes(directory), byref(self._handle))
+        call(lib.MV_CheckpointOpen, path_bytes(directory), byref(self._handle))
         try:
             self._describe()
         except BaseException:
@@ -133,7 +134,7 @@ class Checkpoint:
         self.path = Path(os.fsdecode(raw.path))
         self.step: int = raw.step
         self.number: int = raw.number
-        # A number from a file: not every one is a date.
+        # The number comes from a file and may be out of the range of dates.
         self.created = datetime.fromtimestamp(min(max(raw.created, 0), 2**37), UTC)
         self.mode = _MODES.get(raw.mode, "stale")
         self.library = raw.library.decode(errors="replace")
@@ -160,7 +161,7 @@ class Checkpoint:
             shape=(raw.num_row,) if is_array else (raw.num_row, raw.num_col),
             dtype=DTYPES[raw.dtype],
             updater=updater,
-            options={name: raw.hyper[place] for name, place in options.items()},
+            options={name: raw.hyper[index] for name, index in options.items()},
             slots=raw.slots,
             counts=raw.counting,
             steps=raw.steps,
@@ -168,12 +169,12 @@ class Checkpoint:
         )
 
     def verify(self) -> None:
-        """Read all of it and compare the checksums.
+        """Read all files and compare their checksums.
 
         Raises
         ------
         CheckpointCorruptError
-            If a file is not what was written; with its path and the byte.
+            If a file differs from what was written; with its path and the byte.
         CheckpointIOError
             If a file cannot be read.
 
@@ -183,52 +184,52 @@ class Checkpoint:
             call(lib.MV_CheckpointVerify, self._handle, _VERIFIED_AT_ONCE, byref(left))
 
     def read(self, table: str | int, slot: int | None = None) -> NDArray[Any]:
-        """Return a table's parameters, or the updater's state.
+        """Return the parameters of a table, or an array of its updater's state.
 
         Parameters
         ----------
         table : str or int
-            Its name, or its place in `tables`.
+            The name of the table, or its index in `tables`.
         slot : int, optional
-            Which array of the updater's state, from 0.
+            The index of the array of the updater's state; by default the parameters are read.
 
         Returns
         -------
         numpy.ndarray
-            Of the table's shape and dtype, new.
+            A new array with the shape and dtype of the table.
 
         Raises
         ------
         KeyError, IndexError
             If there is no such table or slot.
         CheckpointCorruptError, CheckpointIOError
-            As `verify`, for what is read.
+            As for `verify`, about the data that is read.
 
         """
-        number = self._number(table)
-        saved = self.tables[number]
+        index = self._index(table)
+        saved = self.tables[index]
         if slot is not None and not 0 <= slot < saved.slots:
             msg = (
                 f"slot: expected one of the {saved.slots} of table {saved.name!r}, received {slot}"
             )
             raise IndexError(msg)
         out = np.empty(saved.shape, saved.dtype)
-        self._read(number, 0 if slot is None else 1 + slot, out)
+        self._read(index, 0 if slot is None else 1 + slot, out)
         return out
 
     def read_steps(self, table: str | int) -> NDArray[np.int32] | None:
-        """Return how many updates each row has had, of shape (num_row,); None if not counted."""
-        number = self._number(table)
-        if self.tables[number].counts != 1:
+        """Return the number of updates of each row, shape (num_row,); None if not counted."""
+        index = self._index(table)
+        if self.tables[index].counts != 1:
             return None
-        out = np.empty(self.tables[number].shape[0], np.int32)
-        self._read(number, capi.MV_AREA_STEPS, out)
+        out = np.empty(self.tables[index].shape[0], np.int32)
+        self._read(index, capi.MV_AREA_STEPS, out)
         return out
 
     def _read(self, number: int, area: int, out: NDArray[Any]) -> None:
         call(lib.MV_CheckpointRead, self._handle, number, area, out.ctypes.data, out.nbytes)
 
-    def _number(self, table: str | int) -> int:
+    def _index(self, table: str | int) -> int:
         if isinstance(table, str):
             names = [saved.name for saved in self.tables]
             if table not in names:
@@ -240,25 +241,20 @@ class Checkpoint:
         return table
 
     def close(self) -> None:
-        """Close the files. What has been read stays."""
+        """Close the files. Arrays that have been read stay valid."""
         lib.MV_CheckpointClose(self._handle)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         return f"<multiverso.checkpoint.Checkpoint {str(self.path)!r} step={self.step}>"
 
 
-def verify(directory: checkpoint_calls.Directory) -> None:
-    """Check every byte of a checkpoint, or of the last one in a folder; see `Checkpoint.verify`."""
+def verify(directory: Directory) -> None:
+    """Verify a checkpoint, or the last one in a folder; see `Checkpoint.verify`."""
     with Checkpoint(directory) as checkpoint:
         checkpoint.verify()

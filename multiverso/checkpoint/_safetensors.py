@@ -1,4 +1,4 @@
-"""Checkpoints as files of the safetensors format, for other tools, and back."""
+"""Converts checkpoints to files of the safetensors format, for other tools, and back."""
 
 import json
 import os
@@ -10,32 +10,31 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import capi, checkpoint_calls
-from multiverso._native.arrays import table_dtype
+from multiverso._native import capi
+from multiverso._native.checkpoint_calls import Directory, save_options
+from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.checkpoint._files import Checkpoint, SavedTable
 
-#: Where such a file says what its tensors were.
+#: The key in the file's metadata for everything that a tensor cannot hold.
 _METADATA_KEY: Final = "multiverso"
-#: Of the name of a table in a checkpoint.
-_MOST_NAME_BYTES: Final = 63
+#: Bytes at most in the name of a table in a checkpoint.
+_MAX_NAME_BYTES: Final = 63
 
 
-def export_safetensors(
-    directory: checkpoint_calls.Directory, file: checkpoint_calls.Directory
-) -> None:
+def export_safetensors(directory: Directory, file: Directory) -> None:
     """Write the tables of a checkpoint to one file of the safetensors format.
 
-    A table becomes a tensor of its name, its updater's state ``NAME.state.0`` and so on. What a
-    tensor cannot hold (updaters, options, step) is in the file's metadata, from which
-    `import_safetensors` makes an equal checkpoint. Needs memory for all of it.
+    A table becomes a tensor of the same name, and its updater's state becomes ``NAME.state.0`` and
+    so on. The file's metadata contains updaters, options and step, so that `import_safetensors`
+    can restore an equal checkpoint. Needs memory for the whole checkpoint.
 
     Parameters
     ----------
     directory : path
-        A checkpoint, or a folder of them, of which the one saved last is taken.
+        A checkpoint, or a folder of checkpoints, from which the last one saved is used.
     file : path
-        Is replaced if it is there.
+        The file to write; an existing one is replaced.
 
     Raises
     ------
@@ -70,7 +69,7 @@ def export_safetensors(
                 }
             )
         metadata = {"step": checkpoint.step, "tables": records}
-    # Whoever reads the file meanwhile finds the old one whole.
+    # The file is replaced in one step, so that a concurrent reader finds the old one complete.
     path = Path(file)
     partial = path.with_name(f".{path.name}.part")
     try:
@@ -92,35 +91,35 @@ def _tensors_of(
 
 
 def import_safetensors(
-    file: checkpoint_calls.Directory,
-    directory: checkpoint_calls.Directory,
+    file: Directory,
+    directory: Directory,
     *,
     step: int | None = None,
     keep: int | None = None,
 ) -> None:
     """Write the tensors of a file of the safetensors format as a checkpoint.
 
-    Of a file from `export_safetensors` the checkpoint is equal to the one exported. Of any other,
-    each tensor becomes a table of its name, with the updater "add": one of two dimensions a matrix,
-    every other one an array of its elements. Not collective: one process calls it.
+    A file from `export_safetensors` results in a checkpoint equal to the exported one. From any
+    other file, each tensor becomes a table of the same name with the updater "add": a matrix if it
+    has two dimensions, otherwise an array. Not collective: one process calls it.
 
     Parameters
     ----------
     file : path
-        Tensors of float32, float64, int32 and int64.
+        A file with tensors of float32, float64, int32 and int64.
     directory : path
         The folder of checkpoints, as for `multiverso.save`.
     step, keep : int, optional
-        As for `multiverso.save`; `step` is that of the file if it has one.
+        As for `multiverso.save`; `step` defaults to that in the file, if any.
 
     Raises
     ------
     ImportError
         If safetensors is not installed: ``pip install "multiverso[safetensors]"``.
     TypeError
-        If a tensor is of another dtype.
+        If a tensor has another dtype.
     ValueError
-        If the file is none, or its metadata does not go with its tensors.
+        If the file is invalid, or its metadata does not match its tensors.
     CheckpointIOError
         If the checkpoint cannot be written.
 
@@ -131,7 +130,7 @@ def import_safetensors(
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             text = (opened.metadata() or {}).get(_METADATA_KEY)
     except package.SafetensorError as error:
-        msg = f"{os.fspath(file)}: expected a file of safetensors: {error}"
+        msg = f"{os.fspath(file)}: expected a safetensors file: {error}"
         raise ValueError(msg) from error
     try:
         metadata = {} if text is None else json.loads(text)
@@ -140,9 +139,9 @@ def import_safetensors(
             records = [_record_of_metadata(entry, tensors) for entry in metadata["tables"]]
             step = metadata["step"] if step is None else step
     except (AttributeError, IndexError, KeyError, json.JSONDecodeError) as error:
-        msg = f"{os.fspath(file)}: expected metadata that goes with the tensors: {error!r}"
+        msg = f"{os.fspath(file)}: expected metadata that matches the tensors: {error!r}"
         raise ValueError(msg) from error
-    options = checkpoint_calls.save_options(directory, step, keep)
+    options = save_options(directory, step, keep)
     tables = (capi.MV_CheckpointTable * len(records))(*(raw for raw, _ in records))
     arrays = [np.ascontiguousarray(array) for _, parts in records for array in parts]
     areas = (c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
@@ -159,8 +158,8 @@ def _record_of_tensor(
     raw.num_row, raw.num_col = tensor.shape if is_matrix else (tensor.size, 1)
     raw.updater = capi.MV_UPDATER_ADD
     raw.name = name.encode()
-    if not 0 < len(raw.name) <= _MOST_NAME_BYTES or b"\0" in name.encode():
-        msg = f"expected names of 1 to {_MOST_NAME_BYTES} bytes, received {name!r}"
+    if not 0 < len(raw.name) <= _MAX_NAME_BYTES or b"\0" in name.encode():
+        msg = f"expected names of 1 to {_MAX_NAME_BYTES} bytes, received {name!r}"
         raise ValueError(msg)
     return raw, [tensor.astype(dtype, copy=False)]
 

@@ -16,17 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native.arrays import memory_at
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._staging import Staging
-
-#: The dtype of an array, and of its table: half precision is summed up in single precision.
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "float32": np.dtype(np.float32),
-    "float64": np.dtype(np.float64),
-    "float16": np.dtype(np.float32),
-    "bfloat16": np.dtype(np.float32),
-    "int32": np.dtype(np.int32),
-    "int64": np.dtype(np.int64),
-}
 
 
 class ArrayCopier:
@@ -46,7 +37,7 @@ class ArrayCopier:
 
     def __init__(self, arrays: Sequence[jax.Array]) -> None:
         dtype = arrays[0].dtype
-        self._is_cast = DTYPES[dtype.name] != dtype
+        self._is_cast = TABLE_DTYPES[dtype.name] != dtype
         self._dtype = dtype
         self._has_empty = any(array.size == 0 for array in arrays)
         self._has_made = False

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from multiverso.jax_ext._arrays import DTYPES, ArrayCopier
-from multiverso.sync._staging import StagedGroup, Staging
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.jax_ext._arrays import ArrayCopier
+from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
 from multiverso.tables import ArrayTableHandler
@@ -142,19 +143,12 @@ class PytreeSync:
         self._kinds = [(leaf.shape, leaf.dtype) for leaf in self._leaves]
         self._types = _types_of(self._leaves)
         self._given = list(self._leaves)
-        by_dtype: dict[str, list[int]] = {}
-        for index, leaf in enumerate(self._leaves):
-            by_dtype.setdefault(leaf.dtype.name, []).append(index)
-        tensors: dict[int, Tensor] = {}
-        for dtype, places in by_dtype.items():
-            group = StagedGroup(
-                _Leaves(self._leaves_at, self._replace, places, self._leaves),
-                [self._leaves[place].shape for place in places],
-                DTYPES[dtype],
-                is_exact=DTYPES[dtype].name == dtype,
-            )
-            tensors |= zip(places, group.tensors, strict=True)
-        return [tensors[index] for index in range(len(self._leaves))]
+        return staged_tensors(
+            [leaf.shape for leaf in self._leaves],
+            [leaf.dtype.name for leaf in self._leaves],
+            [1.0] * len(self._leaves),
+            lambda places: _Leaves(self._leaves_at, self._replace, places, self._leaves),
+        )
 
     def _leaves_at(self, places: list[int]) -> list[jax.Array]:
         return [self._leaves[place] for place in places]
@@ -237,8 +231,8 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
-    if array.dtype.name not in DTYPES:
-        known = ", ".join(DTYPES)
+    if array.dtype.name not in TABLE_DTYPES:
+        known = ", ".join(TABLE_DTYPES)
         msg = f"params{path}: expected one of the dtypes {known}, received {array.dtype}"
         raise TypeError(msg)
     if isinstance(leaf, np.ndarray):

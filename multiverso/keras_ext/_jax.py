@@ -16,9 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from multiverso.jax_ext._arrays import DTYPES, ArrayCopier, buffers_of, memory_of
-from multiverso.keras_ext._variables import Access, grouped
-from multiverso.sync._staging import StagedGroup, Staging
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
+from multiverso.keras_ext._variables import Access, variable_dtype
+from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
 
 #: By which names the trainer keeps its state: weights, and what else steps change.
@@ -80,7 +81,7 @@ class _Store:
         self._variables = variables
         arrays = [variable.value for variable in variables]
         self._copier = ArrayCopier(arrays)
-        self._is_exact = DTYPES[arrays[0].dtype.name] == arrays[0].dtype
+        self._is_exact = TABLE_DTYPES[arrays[0].dtype.name] == arrays[0].dtype
         self._state = _State(access, variables) if self._copier.is_plain else None
         self._copies: list[Any] | None = None
 
@@ -148,16 +149,11 @@ def _put_back(model: Any) -> None:
 
 
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
-    """Return the tensors of those `variables` that have elements."""
-    tensors: dict[int, Tensor] = {}
+    """Return the tensors of `variables`."""
     _put_back(access.trained)
-    for (dtype, share), places in grouped(variables, shares).items():
-        group = StagedGroup(
-            _Store(access, [variables[place] for place in places]),
-            [tuple(variables[place].shape) for place in places],
-            DTYPES[dtype],
-            is_exact=DTYPES[dtype].name == dtype,
-            share=share,
-        )
-        tensors |= zip(places, group.tensors, strict=True)
-    return [tensor for _, tensor in sorted(tensors.items())]
+    return staged_tensors(
+        [tuple(variable.shape) for variable in variables],
+        [variable_dtype(variable) for variable in variables],
+        shares,
+        lambda places: _Store(access, [variables[place] for place in places]),
+    )

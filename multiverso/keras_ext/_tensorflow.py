@@ -14,18 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from multiverso._native.arrays import address, memory_at
-from multiverso.keras_ext._variables import Access, grouped
-from multiverso.sync._staging import StagedGroup, Staging, Store
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.keras_ext._variables import Access, variable_dtype
+from multiverso.sync._staging import Staging, Store, staged_tensors
 from multiverso.sync._tensor import Tensor
-
-_DTYPES = {
-    "float32": "float32",
-    "float64": "float64",
-    "float16": "float32",
-    "bfloat16": "float32",
-    "int32": "int32",
-    "int64": "int64",
-}
 
 
 class _HostStore:
@@ -137,8 +129,9 @@ def _addresses_of(tensors: list[Any]) -> list[int]:
     return [np.asarray(tensor).ctypes.data for tensor in tensors]
 
 
-def _store_of(variables: list[Any], dtype: str) -> Store:
-    """Return the store that is the fastest for these variables."""
+def _store_of(variables: list[Any]) -> Store:
+    """Return the fastest store for these variables."""
+    dtype = TABLE_DTYPES[variables[0].dtype.name].name
     # Those of a distribution strategy are on several devices, or in several copies on one.
     if all(
         variable.dtype == dtype
@@ -153,16 +146,11 @@ def _store_of(variables: list[Any], dtype: str) -> Store:
 
 
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
-    """Return the tensors of those `variables` that have elements."""
-    tensors: dict[int, Tensor] = {}
-    for (dtype, share), places in grouped(variables, shares).items():
-        chosen = [variables[place].value for place in places]
-        group = StagedGroup(
-            _store_of(chosen, _DTYPES[dtype]),
-            [tuple(variable.shape) for variable in chosen],
-            np.dtype(_DTYPES[dtype]),
-            is_exact=_DTYPES[dtype] == dtype,
-            share=share,
-        )
-        tensors |= zip(places, group.tensors, strict=True)
-    return [tensor for _, tensor in sorted(tensors.items())]
+    """Return the tensors of `variables`."""
+    values = [variable.value for variable in variables]
+    return staged_tensors(
+        [tuple(value.shape) for value in values],
+        [variable_dtype(variable) for variable in variables],
+        shares,
+        lambda places: _store_of([values[place] for place in places]),
+    )

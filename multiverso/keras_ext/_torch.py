@@ -3,15 +3,14 @@
 from typing import Any
 
 from multiverso.keras_ext._variables import Access
-from multiverso.sync._tensor import Tensor
-from multiverso.torch_ext._tensors import TorchTensor, grouped
+from multiverso.sync._tensor import Tensor, grouped
+from multiverso.torch_ext._tensors import TorchGroup, TorchTensor
 
 
 def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
-    """Return the tensors of `variables`, which they are themselves."""
-    return grouped(
-        [
-            TorchTensor(variable.value, f"weight {variable.path}", share)
-            for variable, share in zip(variables, shares, strict=True)
-        ]
+    """Return the tensors of `variables`, which are tensors of PyTorch themselves."""
+    tensors = (
+        TorchTensor(variable.value, f"weight {variable.path}", share)
+        for variable, share in zip(variables, shares, strict=True)
     )
+    return grouped(tensors, TorchGroup)

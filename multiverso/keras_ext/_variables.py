@@ -5,12 +5,9 @@ from typing import Any
 
 import keras
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._tensor import Tensor
-
-#: Of a table; half precision is summed up in single precision.
-_KNOWN = ("float32", "float64", "float16", "bfloat16", "int32", "int64")
-_INTEGERS = ("int32", "int64")
 
 
 class Access:
@@ -41,8 +38,8 @@ class Access:
             )
             raise ValueError(msg)
         for variable in self.parameters:
-            if variable_dtype(variable) not in _KNOWN:
-                known = ", ".join(_KNOWN)
+            if variable_dtype(variable) not in TABLE_DTYPES:
+                known = ", ".join(TABLE_DTYPES)
                 msg = (
                     f"parameter {variable.path}: expected one of the dtypes {known}, received "
                     f"{variable_dtype(variable)}"
@@ -61,13 +58,13 @@ def tensors_of(access: Access, statistics: Shares) -> list[Tensor]:
         What becomes of those that are no parameters.
 
     """
-    variables = list(access.parameters)
+    variables = [variable for variable in access.parameters if 0 not in variable.shape]
     shares = [1.0] * len(variables)
     for variable in access.statistics if statistics.are_synced else ():
         dtype = variable_dtype(variable)
-        if dtype in _KNOWN:
+        if dtype in TABLE_DTYPES and 0 not in variable.shape:
             variables.append(variable)
-            shares.append(statistics.of(is_float=dtype not in _INTEGERS))
+            shares.append(statistics.of(is_float=TABLE_DTYPES[dtype].kind == "f"))
     backend = keras.backend.backend()
     if backend not in ("jax", "tensorflow", "torch"):
         msg = f"expected Keras on jax, tensorflow or torch, it is on {backend}"
@@ -81,15 +78,6 @@ def tensors_of(access: Access, statistics: Shares) -> list[Tensor]:
 def variable_dtype(variable: Any) -> str:
     """Return the dtype of a variable's values."""
     return str(keras.backend.standardize_dtype(variable.value.dtype))
-
-
-def grouped(variables: list[Any], shares: list[float]) -> dict[tuple[str, float], list[int]]:
-    """Return the places of the variables of each dtype and share, without those of no elements."""
-    places: dict[tuple[str, float], list[int]] = {}
-    for index, (variable, share) in enumerate(zip(variables, shares, strict=True)):
-        if 0 not in variable.shape:
-            places.setdefault((variable_dtype(variable), share), []).append(index)
-    return places
 
 
 def _made_trainable(model: Any) -> set[int]:

@@ -3,11 +3,12 @@
 import warnings
 from typing import Any
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor import Tensor, grouped
 from multiverso.sync._tensor_sync import taking_part
-from multiverso.theano_ext._tensors import DTYPES, SharedTensor, grouped, name_of
+from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 
 __all__ = ["LasagneParamManager", "MVNetParamManager"]
 
@@ -142,7 +143,7 @@ def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
     for variable in variables:
         if variable in trainable:
             tensors.append(SharedTensor(variable))
-        elif shares.are_synced and variable.dtype in DTYPES:
+        elif shares.are_synced and variable.dtype in TABLE_DTYPES:
             share = shares.of(is_float=variable.dtype.startswith("float"))
             tensors.append(SharedTensor(variable, share))
-    return grouped(tensors)
+    return grouped(tensors, SharedGroup)

@@ -1,4 +1,4 @@
-"""Train a Keras model on all ranks of an MPI job, from HDF5 files, in the manner of mpi_learn.
+"""Train a Keras model on all ranks of an MPI job, with the interface of mpi_learn.
 
     from multiverso.learn import Algo, H5Data, ModelFromJson, MPIManager
 
@@ -6,12 +6,12 @@
                          num_epochs=3, train_list=train_files, val_list=val_files)
     history = manager.train()
 
-The parameters are in a table, to which each worker adds its gradients; the optimiser is the table's
-updater, which runs beside the parameters. Keras is imported when training begins.
+The parameters are in a table to which each worker adds its gradients; the table's updater is the
+optimiser. Keras is imported when training begins.
 """
 
 from multiverso.learn._environment import choose_backend
-from multiverso.learn._errors import InputError
+from multiverso.learn._input import InputError
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.h5data import H5Data

@@ -1,4 +1,4 @@
-"""What must be settled before a framework is imported: the backend, threads, and GPUs."""
+"""Choices to make before a framework is imported: the backend of Keras, threads, and GPUs."""
 
 import importlib.util
 import json
@@ -9,30 +9,29 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final
 
-from multiverso.learn._errors import InputError
-
-__all__ = ["choose_backend", "choose_gpu", "choose_threads", "free_gpus"]
+from multiverso.learn._input import InputError
+from multiverso.learn._mpi import once_per_host, rank_and_size
 
 _log = logging.getLogger("multiverso")
 
 _BACKENDS: Final = ("torch", "jax", "tensorflow")
 
-#: Seconds that nvidia-smi may take.
-_PATIENCE: Final = 30.0
+#: Longest run of nvidia-smi, in seconds.
+_TIMEOUT: Final = 30.0
 
-#: What torch and NumPy, TensorFlow and JAX take the number of their threads from.
+#: They set the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
 _THREADS: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
 
 
 def choose_backend(wanted: str | None = None) -> str:
-    """Let Keras run on `wanted`, or on what the user has configured, or on what is installed.
+    """Choose the backend of Keras: `wanted`, else the configured one, else an installed one.
 
-    To be called before Keras is imported: it sets KERAS_BACKEND. Returns the choice.
+    Call it before Keras is imported: it sets KERAS_BACKEND. Returns the choice.
 
     Raises
     ------
     InputError
-        If the one that is wanted is not installed, or none is.
+        If the backend that is wanted is not installed, or none is.
 
     """
     chosen = wanted or os.environ.get("KERAS_BACKEND") or _configured()
@@ -40,19 +39,18 @@ def choose_backend(wanted: str | None = None) -> str:
     if chosen is None or (chosen not in found and not wanted and "KERAS_BACKEND" not in os.environ):
         chosen = found[0] if found else None
     if chosen is None or chosen not in found:
-        msg = (
-            f"expected {chosen or 'one of ' + ', '.join(_BACKENDS)} for Keras to run on, found "
+        raise InputError(
+            f"the backend of Keras: expected {chosen or 'one of ' + ', '.join(_BACKENDS)}, found "
             f"{', '.join(found) or 'none'} in this environment"
         )
-        raise InputError(msg)
     os.environ["KERAS_BACKEND"] = chosen
-    # What TensorFlow says of the processor. Keras imports it on other backends, too.
+    # Hides TensorFlow's messages about the processor. Keras imports it on other backends, too.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return chosen
 
 
 def _configured() -> str | None:
-    """Return the backend in Keras' own configuration file, if there is one."""
+    """Return the backend in Keras' configuration file, if it names one."""
     home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
         backend = json.loads((home / "keras.json").read_text("utf-8")).get("backend")
@@ -62,66 +60,52 @@ def _configured() -> str | None:
 
 
 def choose_threads(local_workers: int) -> None:
-    """Give each worker of this host its share of the processors, unless the user has chosen."""
-    if hasattr(os, "sched_getaffinity"):
-        mine = len(os.sched_getaffinity(0))
-    else:
-        mine = os.cpu_count() or 1
-    # A launcher that binds ranks has shared the processors out already.
-    bound = mine < (os.cpu_count() or 1)
-    threads = mine if bound else max(1, mine // max(1, local_workers))
+    """Give each worker of this host its share of the cores, unless the user has set these."""
+    cores = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    # A launcher that binds ranks to cores has divided them already.
+    threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
     for name in _THREADS:
         os.environ.setdefault(name, str(threads))
 
 
-def choose_gpu(comm: Any, most: int, trains: bool | None = None) -> str | None:
-    """Take a free NVIDIA GPU of this host for this rank; return which, or None for the processor.
-
-    Collective. The workers of a host take one each, in rank order, as long as there are some; the
-    master takes one only if it is alone.
+def choose_gpu(comm: Any, most: int, place: int | None = 0) -> str | None:
+    """Choose a free NVIDIA GPU for this rank; return its id, or None for the CPU. Collective.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm or None
         The ranks of the job.
     most : int
-        How many of a host to take at most; -1 sets no limit.
-    trains : bool, optional
-        Whether this rank is a worker. By default all are but rank 0.
+        How many GPUs of a host to use at most; -1: no limit.
+    place : int or None, optional
+        The number of this worker among those of its host, which take one GPU each in this order;
+        None for a rank that does not train.
 
     """
-    rank, size = (0, 1) if comm is None else (comm.Get_rank(), comm.Get_size())
-    trains = (size == 1 or rank > 0) if trains is None else trains
-    if comm is None or size == 1:
-        free, place = free_gpus(), 0
-    else:
-        from mpi4py import MPI
-
-        host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-        # One rank looks, lest the others see the GPUs that the first have taken.
-        free = host.bcast(free_gpus() if host.Get_rank() == 0 else None)
-        place = host.exscan(int(trains)) or 0
-        host.Free()
+    # One rank of a host queries, before any rank occupies a GPU.
+    free = once_per_host(comm, free_gpus)
     if free is None:
         return None
     if most >= 0:
         free = free[:most]
-    chosen = free[place] if trains and place < len(free) else None
+    chosen = free[place] if place is not None and place < len(free) else None
     os.environ["CUDA_VISIBLE_DEVICES"] = chosen or ""
-    _log.info("rank %d computes on %s", rank, f"GPU {chosen}" if chosen else "the processor")
+    rank, _ = rank_and_size(comm)
+    _log.info("rank %d computes on %s", rank, f"GPU {chosen}" if chosen else "the CPU")
     return chosen
 
 
 def free_gpus() -> list[str] | None:
-    """Return the ids of the NVIDIA GPUs that no process computes on; None if there are none.
+    """Return the ids of the NVIDIA GPUs without a compute process; None on a host without GPUs.
 
-    Of those in CUDA_VISIBLE_DEVICES, if it is set.
+    If CUDA_VISIBLE_DEVICES is set, only the GPUs that it names are returned.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    found = _ask(program, "--query-gpu=index,uuid")
-    busy = {line[0] for line in _ask(program, "--query-compute-apps=gpu_uuid")}
+    found = _query(program, "--query-gpu=index,uuid")
+    busy = {line[0] for line in _query(program, "--query-compute-apps=gpu_uuid")}
     if not found:
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -133,13 +117,13 @@ def free_gpus() -> list[str] | None:
     ]
 
 
-def _ask(program: str, query: str) -> list[list[str]]:
+def _query(program: str, query: str) -> list[list[str]]:
     try:
         done = subprocess.run(
             [program, query, "--format=csv,noheader"],
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:

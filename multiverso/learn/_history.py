@@ -1,4 +1,4 @@
-"""What a training leaves behind: metrics of every epoch, and where the time went."""
+"""The history of a training: metrics of every epoch, and where the time went."""
 
 import json
 import math
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from multiverso._version import __version__
-
-__all__ = ["History", "write_json"]
+from multiverso.learn._messages import GroupDone, WorkerDone
 
 
 class History:
@@ -17,19 +16,21 @@ class History:
     Attributes
     ----------
     metrics : dict of str to list of float
-        By name, one value for each epoch, as ``model.fit`` returns it; those of the validation
-        begin with ``val_``. None where an epoch has no value.
+        By name, one value for each epoch, as in the history of ``model.fit``. Those of the
+        validation begin with ``val_``. None where an epoch has no value.
     epochs : list of dict
-        For each epoch: its number from 1, seconds it took and since the start, samples, updates.
+        For each epoch: its number from 1, its seconds, seconds since the start, samples, updates.
     validations : list of dict
         For each validation: epoch, updates, seconds since the start, and the metrics.
     workers : list of dict
         For each worker: rank, samples, updates, and the seconds computing, waiting, communicating.
     groups : list of dict
-        For each group: rank of the sub-master, ranks of the workers, how often it has exchanged
-        with the master's parameters, and its seconds waiting and communicating.
+        For each group: rank of the sub-master, ranks of the workers, number of exchanges with the
+        parameters of all workers, and the seconds waiting and communicating.
     staleness : dict of int to int
-        How many updates were applied after so many of other workers' since their computation began.
+        By staleness, the number of updates that were applied after so many updates of others.
+    first_epoch : int
+        Number of epochs that a restored checkpoint had already trained.
 
     """
 
@@ -49,7 +50,7 @@ class History:
         return time.perf_counter() - self._start
 
     def add_epoch(self, epoch: int, samples: int, updates: int, logs: dict[str, float]) -> None:
-        """Take note of an epoch that is over."""
+        """Record an epoch that has ended."""
         now = time.perf_counter()
         seconds = now - self._epoch_start
         self.epochs.append(
@@ -63,35 +64,34 @@ class History:
             }
         )
         self._epoch_start = now
-        before = len(self.epochs) - 1
         for name in logs:
-            self.metrics.setdefault(name, [None] * before)
+            self.metrics.setdefault(name, [None] * (len(self.epochs) - 1))
         for name, values in self.metrics.items():
             values.append(logs.get(name))
 
     def add_validation(self, epoch: int, updates: int, results: dict[str, float]) -> None:
-        """Take note of a validation."""
+        """Record a validation."""
         self.validations.append(
             {"epoch": epoch + 1, "updates": updates, "time": self.seconds, **results}
         )
 
-    def add_worker(self, rank: int, message: dict[str, Any]) -> None:
-        """Take note of a worker that is done."""
-        totals = {name: message[name] for name in ("samples", "updates")}
-        self.workers.append({"rank": rank, **totals, **message["seconds"]})
+    def add_worker(self, done: WorkerDone) -> None:
+        """Record the totals of a worker."""
+        totals = {"rank": done.rank, "samples": done.samples, "updates": done.updates}
+        self.workers.append({**totals, **done.seconds})
         self.workers.sort(key=lambda worker: int(worker["rank"]))
-        for late, count in message["staleness"]:
-            self.staleness[late] = self.staleness.get(late, 0) + count
+        for staleness, count in done.staleness:
+            self.staleness[staleness] = self.staleness.get(staleness, 0) + count
 
-    def add_group(self, rank: int, message: dict[str, Any]) -> None:
-        """Take note of a sub-master whose workers are done."""
-        seconds = {name: message["seconds"][name] for name in ("waiting", "communicating")}
-        found = {name: message[name] for name in ("workers", "exchanges")}
-        self.groups.append({"rank": rank, **found, **seconds})
+    def add_group(self, done: GroupDone) -> None:
+        """Record the totals of a sub-master."""
+        totals = {"rank": done.rank, "workers": done.workers, "exchanges": done.exchanges}
+        seconds = {name: done.seconds[name] for name in ("waiting", "communicating")}
+        self.groups.append({**totals, **seconds})
         self.groups.sort(key=lambda group: int(group["rank"]))
 
     def as_dict(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return all of it for a JSON file, with the arguments of the training."""
+        """Return the content of the JSON file, with the arguments of the training."""
         return {
             "multiverso": __version__,
             "args": arguments,
@@ -107,7 +107,10 @@ class History:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, whole or not at all. What JSON has no word for becomes null or text."""
+    """Write a JSON file atomically.
+
+    Numbers that are not finite become null, and values of types that JSON lacks become text.
+    """
     text = json.dumps(_plain(value), indent=2, allow_nan=False)
     unfinished = path.with_name(f".{path.name}.tmp")
     unfinished.write_text(text + "\n", "utf-8")

@@ -1,27 +1,26 @@
-"""Which rank does what: the master, the workers, and sub-masters if there are groups of workers."""
+"""The role of each rank: the master, the workers, and sub-masters if workers form groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from multiverso.learn._errors import InputError
-
-__all__ = ["Group", "Layout", "find_layout", "layout_of"]
+from multiverso.learn._input import InputError
+from multiverso.learn._mpi import host_of_each_rank, rank_and_size
 
 
 @dataclass(frozen=True)
 class Group:
-    """Workers that exchange with a sub-master's parameters.
+    """Workers that exchange with the parameters of one sub-master.
 
     Attributes
     ----------
     submaster : int
-        The rank that passes on what they have learned together.
+        The rank that exchanges the group's parameters with those of all.
     workers : tuple of int
         The ranks that train.
     row : int
-        Where the group's parameters are in the tables of the groups. It is the sub-master's own
-        part of these tables, so that the workers of its node exchange through memory.
+        The group's row in the tables of the groups. The sub-master's own part of these tables
+        holds it, so the workers on its node exchange through shared memory.
 
     """
 
@@ -32,14 +31,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Layout:
-    """What each rank is. Rank 0 is the master, and the worker too if it is alone.
+    """The roles of all ranks. Rank 0 is the master, and also the worker if it is alone.
 
     Attributes
     ----------
     size : int
-        How many ranks there are.
+        Number of ranks.
     groups : tuple of Group
-        Empty where all workers exchange with the master's parameters.
+        Empty if all workers exchange with the master's parameters.
 
     """
 
@@ -53,44 +52,37 @@ class Layout:
             return tuple(sorted(rank for group in self.groups for rank in group.workers))
         return tuple(range(1, self.size)) or (0,)
 
-    def number(self, rank: int) -> int:
-        """Return the number of a worker, from 0 in rank order."""
-        return self.workers.index(rank)
-
     def group_of(self, rank: int) -> Group | None:
-        """Return the group that a rank is the sub-master or a worker of, if there are groups."""
+        """Return the group of a sub-master or a worker; None for the master or without groups."""
         for group in self.groups:
             if rank == group.submaster or rank in group.workers:
                 return group
         return None
 
-    def is_submaster(self, rank: int) -> bool:
-        """Return whether a rank is the sub-master of a group."""
-        return any(rank == group.submaster for group in self.groups)
-
-    def role(self, rank: int) -> str:
-        """Return a rank's role in the session: where there are groups, masters keep the tables."""
+    def session_role(self, rank: int) -> str:
+        """Return a rank's role in the session: with groups, workers hold no part of the tables."""
         return "worker" if self.groups and rank in self.workers else "all"
 
 
 def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
-    """Return who does what among so many ranks.
+    """Return the roles of ranks.
 
-    With `masters` above 1 rank 0 is the master over ``masters - 1`` groups. If the other ranks are
-    on as many nodes, two or more on each, a group is a node. Else the groups are stretches of the
-    ranks in the order of their nodes, as equal as can be. The first of a group is its sub-master.
+    With `masters` above 1 rank 0 is the master of ``masters - 1`` groups. If the other ranks are on
+    exactly that many nodes, two or more on each, the ranks of a node form a group. Otherwise the
+    ranks, in the order of their nodes, are divided into contiguous groups of nearly equal size. The
+    first rank of a group is its sub-master.
 
     Parameters
     ----------
     size, masters : int
-        How many ranks there are, and how many of them do not train.
+        Number of ranks, and how many of them do not train.
     nodes : sequence
-        On which node each rank is; anything that can be compared.
+        The node of each rank; anything that can be compared.
 
     Raises
     ------
     InputError
-        If there are too few ranks for so many masters.
+        If there are too few ranks for this number of masters.
 
     """
     if masters == 1:
@@ -98,12 +90,11 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     groups = masters - 1
     least = 1 + 2 * groups
     if size < least:
-        msg = (
+        raise InputError(
             f"num_masters: expected {least} ranks or more for {masters} masters (the master, and a "
             f"sub-master and a worker in each of {groups} group{'s' if groups > 1 else ''}), "
             f"received {size}"
         )
-        raise InputError(msg)
     ranks = sorted(range(1, size), key=lambda rank: (nodes[rank], rank))
     by_node: dict[Any, list[int]] = {}
     for rank in ranks:
@@ -112,25 +103,18 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     if len(members) != groups or min(map(len, members)) < 2:
         cuts = [number * len(ranks) // groups for number in range(groups + 1)]
         members = [ranks[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
-    # The parts of a table are in this order: a row for each of the ranks that keep one.
-    keepers = sorted([0, *(each[0] for each in members)], key=lambda rank: (nodes[rank], rank))
+    # A table has a row for each rank that holds a part of it, in the order of nodes and ranks.
+    holders = sorted([0, *(each[0] for each in members)], key=lambda rank: (nodes[rank], rank))
     return Layout(
         size,
-        tuple(Group(each[0], tuple(each[1:]), keepers.index(each[0])) for each in members),
+        tuple(Group(each[0], tuple(each[1:]), holders.index(each[0])) for each in members),
     )
 
 
 def find_layout(comm: Any, masters: int) -> Layout:
-    """Return who does what among the ranks of a communicator, None for this process alone.
+    """Return the roles of the ranks of a communicator, None for this process alone.
 
-    Collective if there are several masters. Raises what `layout_of` does, on all ranks.
+    Collective with several masters. Raises what `layout_of` raises, on all ranks.
     """
-    size = 1 if comm is None else int(comm.Get_size())
-    if masters == 1 or size == 1:
-        return layout_of(size, masters, range(size))
-    from mpi4py import MPI
-
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    first = host.bcast(comm.Get_rank())  # names the node
-    host.Free()
-    return layout_of(size, masters, comm.allgather(first))
+    nodes = host_of_each_rank(comm) if masters > 1 else ()
+    return layout_of(rank_and_size(comm)[1], masters, nodes)

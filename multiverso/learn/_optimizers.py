@@ -1,8 +1,7 @@
-"""The optimisers of the master: names and options as in Keras, and the updaters that they are.
+"""The optimisers of the master: their names and options, as in Keras, and their updaters.
 
-The parameter server applies them beside the parameters. Keras has an optimiser object of the same
-name on the master nevertheless, which does nothing but carry the learning rate for callbacks, and
-goes into the files that ModelCheckpoint writes.
+The parameter server applies them. The master has an optimiser object of Keras with the same name
+that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
 """
 
 import math
@@ -11,52 +10,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from multiverso.learn._errors import InputError
+from multiverso.learn._input import InputError
 
-__all__ = ["OPTIMIZERS", "ServerOptimizer", "server_optimizer", "worker_optimizer"]
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """What one name stands for.
-
-    Attributes
-    ----------
-    defaults : dict
-        The options it has, with the values that hold where none are given; None is the updater's.
-    keras : str
-        Keras' class for it.
-
-    """
-
-    defaults: dict[str, float | None]
-    keras: str
-
-
+#: The class in Keras and the options with their defaults; None is the default of the updater.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
-# it would not move. With Keras' for adagrad and sgd, three epochs over some ten thousand samples
-# are too few.
-_KINDS: Final[dict[str, _Kind]] = {
-    "sgd": _Kind({"learning_rate": 0.05}, "SGD"),
-    "momentum": _Kind({"learning_rate": 0.01, "momentum": 0.9}, "SGD"),
-    "nesterov": _Kind({"learning_rate": 0.01, "momentum": 0.9}, "SGD"),
-    "adagrad": _Kind(
-        {"learning_rate": 0.01, "initial_accumulator_value": None, "epsilon": None}, "Adagrad"
+# it hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from ten
+# thousand samples in three epochs.
+_KINDS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
+    "sgd": ("SGD", {"learning_rate": 0.05}),
+    "momentum": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
+    "nesterov": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
+    "adagrad": (
+        "Adagrad",
+        {"learning_rate": 0.01, "initial_accumulator_value": None, "epsilon": None},
     ),
-    "rmsprop": _Kind(
-        {"learning_rate": 0.001, "rho": None, "momentum": None, "epsilon": None}, "RMSprop"
+    "rmsprop": (
+        "RMSprop",
+        {"learning_rate": 0.001, "rho": None, "momentum": None, "epsilon": None},
     ),
-    "adadelta": _Kind({"learning_rate": 1.0, "rho": None, "epsilon": None}, "Adadelta"),
-    "adam": _Kind(
-        {"learning_rate": 0.001, "beta_1": None, "beta_2": None, "epsilon": None}, "Adam"
-    ),
-    "dcasgd": _Kind({"learning_rate": 0.05, "variance_control": None}, "SGD"),
+    "adadelta": ("Adadelta", {"learning_rate": 1.0, "rho": None, "epsilon": None}),
+    "adam": ("Adam", {"learning_rate": 0.001, "beta_1": None, "beta_2": None, "epsilon": None}),
+    "dcasgd": ("SGD", {"learning_rate": 0.05, "variance_control": None}),
 }
 
 #: The names that `Algo` takes.
 OPTIMIZERS: Final = tuple(_KINDS)
 
-#: Options of Keras and of older scripts under another name.
+#: Other names of options in old versions of Keras.
 _ALIASES: Final = {"lr": "learning_rate"}
 
 
@@ -67,11 +47,11 @@ class ServerOptimizer:
     Attributes
     ----------
     name : str
-        As the user gave it, in small letters.
+        The user's name for it, in lower case.
     updater : str
         The updater of the table.
     options : dict of str to float
-        Its options, those given and those that have another default than the updater's.
+        The options given, and defaults that differ from the updater's.
 
     """
 
@@ -79,39 +59,30 @@ class ServerOptimizer:
     updater: str
     options: dict[str, float]
 
-    @property
-    def learning_rate(self) -> float:
-        """The learning rate at the start."""
-        return self.options["learning_rate"]
-
     def keras_twin(self) -> Any:
         """Return an optimiser of Keras with the same name and options."""
         import keras
 
-        kind = _KINDS[self.updater]
-        options: dict[str, Any] = {
-            name: value for name, value in self.options.items() if name != "variance_control"
-        }
+        options: dict[str, Any] = {**self.options}
+        options.pop("variance_control", None)  # Keras has no dcasgd.
         if self.updater == "nesterov":
             options["nesterov"] = True
-        return getattr(keras.optimizers, kind.keras)(**options)
+        return getattr(keras.optimizers, _KINDS[self.updater][0])(**options)
 
 
 def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
-    """Return the optimiser of that name with these options, names and options as in Keras.
+    """Return the optimiser with this name and these options, which are named as in Keras.
 
-    ``sgd`` with ``momentum`` is the updater momentum, and with ``nesterov=True`` that of Nesterov.
+    ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
 
     Raises
     ------
     InputError
-        If there is no such optimiser, it has no such option, or a value is no number.
+        If the optimiser or an option is unknown, or a value is not a finite number.
 
     """
-    wanted = ", ".join(OPTIMIZERS)
     if not isinstance(name, str) or name.lower() not in _KINDS:
-        msg = f"optimizer: expected one of {wanted}, received {name!r}"
-        raise InputError(msg)
+        raise InputError(f"optimizer: expected one of {', '.join(OPTIMIZERS)}, received {name!r}")
     updater = name.lower()
     given = {_ALIASES.get(key, key): value for key, value in options.items() if value is not None}
     if updater == "sgd":
@@ -121,36 +92,24 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
             given.setdefault("momentum", 0.0)
         else:
             given.pop("momentum", None)
-    defaults = _KINDS[updater].defaults
+    defaults = _KINDS[updater][1]
     for key, value in given.items():
         if key not in defaults:
-            msg = (
-                f"optimizer {name} has the options {', '.join(defaults)}, received {key}={value!r}"
+            raise InputError(
+                f"optimizer {name}: expected options among {', '.join(defaults)}, received "
+                f"{key}={value!r}"
             )
-            raise InputError(msg)
     values = {**{k: v for k, v in defaults.items() if v is not None}, **given}
     return ServerOptimizer(
-        name.lower(), updater, {key: _number(key, value) for key, value in values.items()}
+        name.lower(), updater, {key: _finite(key, value) for key, value in values.items()}
     )
 
 
 def worker_optimizer(name: str, learning_rate: float | None, momentum: float) -> Any:
-    """Return the optimiser of Keras with which a worker trains its own copy, for EASGD.
+    """Return the optimiser of Keras with which a worker trains its own parameters.
 
-    Parameters
-    ----------
-    name : str
-        Any name that Keras knows.
-    learning_rate : float or None
-        None: 0.05 for SGD, and Keras' default for the others.
-    momentum : float
-        For SGD: Nesterov's momentum, as in the paper's EAMSGD.
-
-    Raises
-    ------
-    InputError
-        If Keras knows no such optimiser.
-
+    By default the learning rate is 0.05 for SGD, and Keras' default for others. The momentum is
+    Nesterov's, only for SGD, as in EAMSGD (Zhang et al. 2015).
     """
     import keras
 
@@ -161,12 +120,12 @@ def worker_optimizer(name: str, learning_rate: float | None, momentum: float) ->
     try:
         return keras.optimizers.get({"class_name": name, "config": options})
     except (ValueError, TypeError) as error:
-        msg = f"worker_optimizer: expected the name of an optimiser of Keras, received {name!r}"
-        raise InputError(msg) from error
+        raise InputError(
+            f"worker_optimizer: expected the name of an optimiser of Keras, received {name!r}"
+        ) from error
 
 
-def _number(name: str, value: Any) -> float:
+def _finite(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        msg = f"{name}: expected a finite number, received {value!r}"
-        raise InputError(msg)
+        raise InputError(f"{name}: expected a finite number, received {value!r}")
     return float(value)

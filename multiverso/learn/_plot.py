@@ -1,61 +1,68 @@
-"""``multiverso-learn plot``: what histories of trainings show, as PNGs."""
+"""``multiverso-learn plot``: draws histories of trainings as PNG files."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from multiverso.learn._errors import InputError
-
-__all__ = ["plot"]
+from multiverso.learn._input import InputError, as_input_error, read_text
 
 
 def plot(histories: Sequence[str], output: str) -> list[Path]:
-    """Draw histories, all of them in each picture, and return the paths of the pictures.
+    """Draw all histories in each of four pictures, and return the paths of the pictures.
 
     They are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
-    ``staleness.png``. Where a history has no accuracy, its loss is drawn in its place.
+    ``staleness.png``. If no history has an accuracy, the first two show the loss.
 
     Parameters
     ----------
     histories : sequence of path
         JSON files that ``multiverso-learn train`` has written.
     output : path
-        The folder for the pictures, made here if it is not there.
+        The folder for the pictures, created if needed.
 
     Raises
     ------
     InputError
-        If a file is no such history, or the folder cannot be made.
+        If a file is not such a history, or the folder cannot be created.
 
     """
     found = {name: _load(name) for name in dict.fromkeys(histories)}
     from matplotlib.figure import Figure
 
     folder = Path(output)
-    try:
+    with as_input_error(f"cannot create the folder {folder}", OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        msg = f"cannot make the folder {folder}: {error.strerror}"
-        raise InputError(msg) from error
     quantity = _quantity(found.values())
-    drawings: dict[str, tuple[Callable[..., None], str, str]] = {
-        "accuracy_by_epoch": (_by_epoch, "epoch", quantity),
-        "accuracy_by_time": (_by_time, "seconds", quantity),
-        "time_by_epoch": (_time, "epoch", "seconds per epoch"),
-        "staleness": (_staleness, "updates of others in between", "share of updates"),
-    }
     written = []
-    for name, (draw, x_label, y_label) in drawings.items():
+    for name, x_label, y_label in (
+        ("accuracy_by_epoch", "epoch", quantity),
+        ("accuracy_by_time", "seconds", quantity),
+        ("time_by_epoch", "epoch", "seconds per epoch"),
+        ("staleness", "updates of others in between", "share of updates"),
+    ):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.add_subplot()
         for place, (label, history) in enumerate(_labelled(found).items()):
-            draw(axes, label, history, quantity, place, len(found))
+            color = f"C{place % 10}"
+            if name.startswith("accuracy"):
+                x = _column(history, name.removeprefix("accuracy_by_"))
+                _draw_curves(axes, label, history["history"], quantity, x, color)
+                continue
+            if name == "staleness":
+                x, heights = _staleness(history)
+            else:
+                x, heights = _column(history, "epoch"), _column(history, "seconds")
+            width = 0.8 / len(found)
+            shift = (place - (len(found) - 1) / 2) * width
+            axes.bar([each + shift for each in x], heights, width, color=color, label=label)
+        if name == "time_by_epoch":
+            axes.margins(y=0.25)  # This leaves room for the legend.
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.grid(visible=True, alpha=0.3)
         axes.set_axisbelow(True)
-        if name.endswith("epoch") or name == "staleness":
+        if name != "accuracy_by_time":
             axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend(fontsize="small")
         path = folder / f"{name}.png"
@@ -64,26 +71,17 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
     return written
 
 
-def _by_epoch(axes: Any, label: str, history: Any, quantity: str, place: int, _: int) -> None:
-    _curves(axes, label, history, quantity, place, [each["epoch"] for each in history["epochs"]])
-
-
-def _by_time(axes: Any, label: str, history: Any, quantity: str, place: int, _: int) -> None:
-    _curves(axes, label, history, quantity, place, [each["time"] for each in history["epochs"]])
-
-
-def _curves(
-    axes: Any, label: str, history: Any, quantity: str, place: int, x: Sequence[float]
+def _draw_curves(
+    axes: Any, label: str, metrics: Any, quantity: str, x: Sequence[float], color: str
 ) -> None:
-    """Draw training thin and dashed, validation solid, in the colour of the history."""
+    """Draw the training thin and dashed, the validation solid."""
     for prefix, style in (("", "--"), ("val_", "-")):
-        values = history["history"].get(prefix + quantity)
-        if values:
+        if values := metrics.get(prefix + quantity):
             points = [(at, y) for at, y in zip(x, values, strict=False) if y is not None]
             axes.plot(
                 *zip(*points, strict=True) if points else ([], []),
                 style,
-                color=f"C{place % 10}",
+                color=color,
                 marker="o",
                 markersize=3 + 2 * bool(prefix),
                 linewidth=1 + 0.5 * bool(prefix),
@@ -91,21 +89,14 @@ def _curves(
             )
 
 
-def _time(axes: Any, label: str, history: Any, _: str, place: int, count: int) -> None:
-    width = 0.8 / count
-    x = [each["epoch"] + (place - (count - 1) / 2) * width for each in history["epochs"]]
-    seconds = [each["seconds"] for each in history["epochs"]]
-    axes.bar(x, seconds, width, color=f"C{place % 10}", label=label)
-    axes.margins(y=0.25)  # for the legend
+def _column(history: Any, key: str) -> list[float]:
+    return [epoch[key] for epoch in history["epochs"]]
 
 
-def _staleness(axes: Any, label: str, history: Any, _: str, place: int, count: int) -> None:
-    width = 0.8 / count
+def _staleness(history: Any) -> tuple[list[float], list[float]]:
     found = sorted((int(late), number) for late, number in history["staleness"].items())
     total = sum(number for _, number in found) or 1
-    x = [late + (place - (count - 1) / 2) * width for late, _ in found]
-    shares = [number / total for _, number in found]
-    axes.bar(x, shares, width, color=f"C{place % 10}", label=label)
+    return [late for late, _ in found], [number / total for _, number in found]
 
 
 def _quantity(histories: Any) -> str:
@@ -114,31 +105,27 @@ def _quantity(histories: Any) -> str:
 
 
 def _labelled(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the histories under short names where these are different."""
+    """Return the histories by short names if these are unique, else by path."""
     short = [Path(name).stem.removesuffix("_history") for name in found]
     names = short if len(set(short)) == len(short) else list(found)
     return dict(zip(names, found.values(), strict=True))
 
 
 def _load(name: str) -> Any:
-    try:
-        history = json.loads(Path(name).read_text("utf-8"))
-    except OSError as error:
-        msg = f"cannot read {name}: {error.strerror}"
-        raise InputError(msg) from error
-    except ValueError as error:
-        msg = f"cannot use {name}: it is no JSON"
-        raise InputError(msg) from error
+    text = read_text(name)
+    with as_input_error(f"cannot use {name}", ValueError):
+        history = json.loads(text)
     try:
         kinds = [type(history[key]) for key in ("history", "epochs", "staleness")]
-        right = kinds == [dict, list, dict] and all(
+        is_history = kinds == [dict, list, dict] and all(
             isinstance(each[key], int | float)
             for each in history["epochs"]
             for key in ("epoch", "time", "seconds")
         )
     except (KeyError, TypeError):
-        right = False
-    if not right:
-        msg = f"cannot use {name}: expected a history that multiverso-learn train has written"
-        raise InputError(msg)
+        is_history = False
+    if not is_history:
+        raise InputError(
+            f"cannot use {name}: expected a history that multiverso-learn train has written"
+        )
     return history

@@ -1,20 +1,21 @@
-"""What is to be trained, and how: what `MPIManager` was given, as its ranks read it."""
+"""The settings of a training, and what the parts of its ranks share."""
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from multiverso.learn._activity import ActivityTimer
+from multiverso.learn._layout import Group, Layout
+from multiverso.learn._mpi import Channel
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
 
-__all__ = ["Training"]
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Training:
-    """The arguments of an `MPIManager`, which says what each of them means."""
+    """The arguments of `MPIManager`, where they are described."""
 
     data: Data
     algo: Algo
@@ -29,3 +30,18 @@ class Training:
     checkpoint: Path | None
     checkpoint_interval: int
     restore: Path | None
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """The settings, the channel to other ranks, the roles of all ranks, and the timer of a rank."""
+
+    training: Training
+    channel: Channel
+    layout: Layout
+    timer: ActivityTimer
+
+    @property
+    def group(self) -> Group | None:
+        """The group of this rank, if it is a sub-master or a worker of one."""
+        return self.layout.group_of(self.channel.rank)

@@ -1,47 +1,45 @@
-"""How training goes: the optimiser, the loss, and how often workers and master exchange."""
+"""The algorithm of a training: optimiser, loss, and how often workers exchange: `Algo`."""
 
-import math
-import numbers
 from typing import Any, Final
 
-from multiverso.learn._errors import InputError, first_line
+from multiverso.learn._input import InputError, as_input_error, checked_integer, checked_number
 from multiverso.learn._optimizers import server_optimizer, worker_optimizer
 
 __all__ = ["Algo"]
 
 _MODES: Final = ("sgd", "easgd", "diloco")
 
-#: Times the number of workers, the force of the paper's experiments (beta).
+#: The elastic force of all workers together in the paper's experiments (beta).
 _DEFAULT_BETA: Final = 0.9
 
 
 class Algo:
-    """The algorithm of a training. Making one checks what can be checked without Keras.
+    """The algorithm of a training. The constructor checks all that it can check without Keras.
 
     Parameters
     ----------
     optimizer : str or None
-        What the master applies to the workers' gradients: "sgd", "momentum", "nesterov", "adagrad",
-        "rmsprop", "adadelta", "adam" or "dcasgd". Not used with ``mode="easgd"``, where it may be
-        None.
+        The optimiser that the parameter server applies to the workers' gradients: "sgd",
+        "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam" or "dcasgd". Not used with
+        ``mode="easgd"``, where it may be None.
     loss : str, callable, list or dict
         The loss, as ``model.compile`` takes it.
     metrics : list, optional
-        What else to measure, as ``model.compile`` takes it. The accuracy by default.
+        Other metrics, as ``model.compile`` takes them; by default the accuracy.
     validate_every : int, optional
-        Updates between two validations; 0 makes none, and None, the default, one in every epoch.
+        Updates between two validations; 0: no validation; None, the default: once an epoch.
     sync_every : int, optional
-        Batches that a worker goes over between two exchanges. With ``mode="sgd"`` it sends the mean
-        of their gradients.
-    mode : {"sgd", "easgd"}, optional
+        Batches of a worker between two exchanges. With ``mode="sgd"`` it sends the mean of their
+        gradients.
+    mode : {"sgd", "easgd", "diloco"}
         "sgd", Downpour SGD (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012): each
-        worker sends gradients, the master's optimiser applies them, the worker goes on with the
+        worker sends gradients, the optimiser applies them, and the worker continues with the new
         parameters. "easgd" (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD",
         NIPS 2015): each worker trains its own parameters x with its own optimiser, and at every
         exchange x and the centre c move towards each other by elastic_force * (x - c). "diloco"
         (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
-        arXiv:2311.08105): each worker trains with its own optimiser, and what its parameters have
-        lost since the last exchange is the gradient that it sends; the paper has "nesterov" with a
+        arXiv:2311.08105): each worker trains with its own optimiser, and sends the change of its
+        parameters since the last exchange, negated, as a gradient; the paper uses "nesterov" with a
         learning rate of 0.7 as `optimizer`, "adamw" as `worker_optimizer`, and lock-step.
     worker_optimizer : str, optional
         With "easgd" and "diloco": the workers' optimiser, by its name in Keras. "sgd" by default.
@@ -52,14 +50,14 @@ class Algo:
         With "easgd" and "diloco": the workers' learning rate; by default 0.05 for "sgd", Keras' for
         others.
     elastic_momentum : float, optional
-        The same for "sgd": the workers' momentum, of Nesterov's kind; 0 by default.
+        With "easgd" and "diloco", for "sgd": the workers' Nesterov momentum; 0 by default.
     **options : float
         Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
 
     Raises
     ------
     InputError
-        If there is no such optimiser, option or mode, or a number cannot be what it is.
+        If a name is unknown, or a number is out of range.
 
     Examples
     --------
@@ -85,33 +83,33 @@ class Algo:
         **options: Any,
     ) -> None:
         if mode not in _MODES:
-            msg = f"mode: expected 'sgd', 'easgd' or 'diloco', received {mode!r}"
-            raise InputError(msg)
+            raise InputError(f"mode: expected 'sgd', 'easgd' or 'diloco', received {mode!r}")
+        if not isinstance(worker_optimizer, str):
+            raise InputError(f"worker_optimizer: expected a name, received {worker_optimizer!r}")
         self.mode = mode
         self.loss = loss
         self.metrics = list(metrics) if isinstance(metrics, tuple) else metrics
         self.validate_every = (
-            None if validate_every is None else _count("validate_every", validate_every, 0)
+            None if validate_every is None else checked_integer("validate_every", validate_every, 0)
         )
-        self.worker_optimizer = _name("worker_optimizer", worker_optimizer)
-        self.sync_every = _count("sync_every", sync_every, 1)
+        self.worker_optimizer = worker_optimizer
+        self.sync_every = checked_integer("sync_every", sync_every, 1)
         self.elastic_force = (
-            None if elastic_force is None else _within("elastic_force", elastic_force, 1.0)
+            None if elastic_force is None else checked_number("elastic_force", elastic_force, 1.0)
         )
-        self.elastic_lr = (
-            None if elastic_lr is None else _within("elastic_lr", elastic_lr, math.inf)
-        )
-        self.elastic_momentum = _within("elastic_momentum", elastic_momentum, 1.0)
+        self.elastic_lr = None if elastic_lr is None else checked_number("elastic_lr", elastic_lr)
+        self.elastic_momentum = checked_number("elastic_momentum", elastic_momentum, 1.0)
         self.optimizer = (
             None if self.elastic and optimizer is None else server_optimizer(optimizer, options)
         )
         if self.optimizer is None and options:
-            msg = f"expected an optimizer for the options {', '.join(options)}, received None"
-            raise InputError(msg)
+            raise InputError(
+                f"optimizer: expected a name with the options {', '.join(options)}, received None"
+            )
 
     @property
     def elastic(self) -> bool:
-        """Whether workers and centre move towards each other."""
+        """Whether the mode is elastic averaging."""
         return self.mode == "easgd"
 
     @property
@@ -120,7 +118,7 @@ class Algo:
         return self.mode != "sgd"
 
     def force(self, workers: int) -> float:
-        """Return the elastic force of each of so many workers."""
+        """Return the elastic force of each worker, given their number."""
         return _DEFAULT_BETA / workers if self.elastic_force is None else self.elastic_force
 
     def compile_model(self, model: Any, optimizer: Any = None) -> None:
@@ -131,12 +129,12 @@ class Algo:
         model : keras.Model
             The model.
         optimizer : keras.optimizers.Optimizer, optional
-            The optimiser; by default the one that the model is trained with, as Keras has it.
+            The optimiser; by default Keras' equivalent of the one that trains the model.
 
         Raises
         ------
         InputError
-            If Keras knows no such loss, metric or optimiser.
+            If Keras has no such loss, metric or optimiser.
 
         """
         import keras
@@ -146,31 +144,27 @@ class Algo:
             (keras.metrics.get, self.metrics, "metrics"),
         ):
             for name in _names(names):
-                # Not a metric's name, but one that Keras gives a meaning by the loss.
+                # These stand for a metric that Keras chooses by the loss.
                 if what == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
                     continue
                 try:
                     get(name)
                 except (ValueError, TypeError) as error:
-                    msg = f"{what}: expected what Keras knows by name, received {name!r}"
-                    raise InputError(msg) from error
-        if optimizer is None:
-            optimizer = self._keras_optimizer()
-        try:
+                    raise InputError(
+                        f"{what}: expected a name that Keras knows, received {name!r}"
+                    ) from error
+        if optimizer is None and self.optimizer is not None and not self.local_steps:
+            optimizer = self.optimizer.keras_twin()
+        elif optimizer is None:
+            momentum = self.elastic_momentum
+            optimizer = worker_optimizer(self.worker_optimizer, self.elastic_lr, momentum)
+        with as_input_error("cannot compile the model", ValueError, TypeError):
             model.compile(
                 optimizer=optimizer, loss=self.loss, metrics=self.metrics, auto_scale_loss=False
             )
-        except (ValueError, TypeError) as error:
-            msg = f"cannot compile the model: {first_line(error)}"
-            raise InputError(msg) from error
-
-    def _keras_optimizer(self) -> Any:
-        if self.local_steps or self.optimizer is None:
-            return worker_optimizer(self.worker_optimizer, self.elastic_lr, self.elastic_momentum)
-        return self.optimizer.keras_twin()
 
     def __repr__(self) -> str:
-        """Return what was chosen, in one line."""
+        """Return the mode, the optimisers, the loss and `sync_every`."""
         how = f"mode={self.mode!r}"
         if not self.elastic:
             how += f", optimizer={self.optimizer}"
@@ -186,26 +180,3 @@ def _names(names: Any) -> list[str]:
     if isinstance(names, dict):
         names = list(names.values())
     return [each for part in names for each in _names(part)] if isinstance(names, list) else []
-
-
-def _name(what: str, value: Any) -> str:
-    if not isinstance(value, str):
-        msg = f"{what}: expected a name, received {value!r}"
-        raise InputError(msg)
-    return value
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
-        msg = f"{name}: expected an integer from {least} on, received {value!r}"
-        raise InputError(msg)
-    return int(value)
-
-
-def _within(name: str, value: Any, most: float) -> float:
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= float(value) <= most:
-        limit = "on" if most == math.inf else f"to {most:g}"
-        msg = f"{name}: expected a number from 0 {limit}, received {value!r}"
-        raise InputError(msg)
-    return float(value)

@@ -1,4 +1,4 @@
-"""Where batches come from: `Data`, to be filled in for data of any kind, and its base in files."""
+"""Batches of training data: the base class `Data`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.learn._errors import InputError
+from multiverso.learn._input import checked_integer
 
 __all__ = ["Data", "Nested", "length_of"]
 
-#: An array, or a list of such, as deep as the inputs of a model are.
+#: An array or a nested list of arrays, structured like the inputs of a model.
 Nested = Any
 
 
 class Data:
-    """Batches for training, from files. Override `generate_data`, or only `load_data`.
+    """Makes batches of files. Override `generate_data`, or only `load_data`.
 
-    Each worker has an object of its own, and its own share of the files.
+    Each worker has its own object and its own share of the files.
 
     Parameters
     ----------
     batch_size : int
-        Samples in a batch.
+        Samples per batch.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Data:
     Raises
     ------
     InputError
-        If `batch_size` is no positive integer.
+        If `batch_size` is not a positive integer.
 
     Examples
     --------
@@ -51,10 +51,7 @@ class Data:
     """
 
     def __init__(self, batch_size: int) -> None:
-        if isinstance(batch_size, bool) or not hasattr(batch_size, "__index__") or batch_size < 1:
-            msg = f"batch_size: expected an integer from 1 on, received {batch_size!r}"
-            raise InputError(msg)
-        self.batch_size = int(batch_size)
+        self.batch_size = checked_integer("batch_size", batch_size, 1)
         self.file_names: list[str] = []
 
     def set_file_names(self, file_names: Iterable[str]) -> None:
@@ -68,8 +65,8 @@ class Data:
         ------
         tuple
             ``(features, labels)`` or ``(features, labels, sample_weights)``, each an array with one
-            row for each sample, or a list of arrays. All batches have `batch_size` samples but the
-            last one: what is left of a file goes into a batch with the beginning of the next.
+            row for each sample, or a list of arrays. All batches have `batch_size` samples except
+            the last one: a batch may contain the end of one file and the beginning of the next.
 
         """
         left: tuple[Nested, Nested] | None = None
@@ -112,14 +109,14 @@ class Data:
         raise NotImplementedError(msg)
 
     def count_data(self) -> int | None:
-        """Return the number of samples in the files, or None if that is not known beforehand.
+        """Return the number of samples in the files, or None if it is unknown.
 
-        Where it is not known, the first epoch ends when every worker has gone over its files once.
+        If it is unknown, the first epoch ends when every worker has gone over its files once.
         """
         return None
 
     def check(self, file_names: Sequence[str]) -> None:
-        """Raise InputError if one of the files cannot be used; called on the master, once."""
+        """Raise InputError if a file cannot be used; called once, on the master."""
 
 
 def length_of(data: Nested) -> int:

@@ -1,19 +1,19 @@
-"""The training of a model by all ranks of an MPI job: `MPIManager`."""
+"""Training of a model by all ranks of an MPI job: `MPIManager`."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from multiverso._mpi import communicator
 from multiverso.api import session
-from multiverso.learn._channel import Channel
-from multiverso.learn._errors import InputError
+from multiverso.learn._activity import ActivityTimer
 from multiverso.learn._history import History
+from multiverso.learn._input import InputError, checked_integer
 from multiverso.learn._layout import find_layout
-from multiverso.learn._ranks import rank_of
-from multiverso.learn._training import Training
-from multiverso.learn._worker import StoppedError
+from multiverso.learn._messages import StoppedError
+from multiverso.learn._mpi import job_communicator, open_channel
+from multiverso.learn._roles import role_of
+from multiverso.learn._training import RankContext, Training
 from multiverso.learn.algo import Algo
 from multiverso.learn.data import Data
 from multiverso.learn.model import ModelBuilder
@@ -22,67 +22,68 @@ __all__ = ["MPIManager"]
 
 
 class MPIManager:
-    """Trains a model on all ranks. Making one only keeps the arguments; `train` is collective.
+    """Trains a model on all ranks. The constructor only keeps its arguments; `train` is collective.
 
-    Rank 0 is the master: it validates, calls the callbacks and keeps the history; the other ranks
-    are the workers and share the training files among them. If there is one rank, it does both.
-    With `num_masters` above 1 the workers are in groups, and a rank of each is its sub-master.
+    Rank 0 is the master: it validates, calls the callbacks and keeps the history. The other ranks
+    are the workers and share the training files. A single rank is both. With `num_masters` above 1
+    the workers form groups, and one rank of each group is its sub-master.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm or None
-        The ranks; None stands for all of the job, or for this process alone.
+        The ranks; None means all ranks of the job, or this process alone.
     data : Data
-        How batches are made of files.
+        Makes batches of the files.
     algo : Algo
         The optimiser, the loss, and how workers exchange.
     model_builder : ModelBuilder
-        Makes the model on every rank; the master's weights count.
+        Makes the model on every rank; the master's weights are used.
     num_epochs : int
-        How often to go over the training files.
+        Number of passes over the training files.
     train_list : iterable of str
-        Files for training, at least one for each worker. A worker gets a stretch of the list.
+        Files for training, at least one for each worker. A worker gets a contiguous part of the
+        list.
     val_list : iterable of str, optional
-        Files for validation; without any there is none.
+        Files for validation; without them there is no validation.
     callbacks : list of keras.callbacks.Callback, optional
-        For the master: called at the beginning and the end of training, of epochs and of
-        validations with the model as it is then. A learning rate that they set holds for all.
+        Called on the master with the current model, before and after training, each epoch and each
+        validation. A learning rate that they set applies to all workers.
     num_masters : int, optional
-        1, the default: all workers exchange with the parameters of all. More: the master, and so
-        many sub-masters less one. Workers exchange with the parameters of their group, which the
-        sub-master holds, and after every `sync_every` updates of its group the sub-master passes on
-        what they have learned together. If the ranks but the master are on as many nodes as there
-        are sub-masters, a group is a node; else a stretch of the ranks. Not with `synchronous`.
+        1, the default: all workers exchange with the same parameters. More: this number includes
+        the master, and the others are sub-masters. Workers exchange with the parameters of their
+        group, which the sub-master holds; after every `sync_every` updates of the group the
+        sub-master exchanges these with the parameters of all. A group is a node if the ranks other
+        than the master are on as many nodes as there are sub-masters, else a contiguous range of
+        ranks. Not allowed with `synchronous`.
     synchronous : bool, optional
-        True: workers go in lock-step, each update is made with the mean of their gradients, and two
-        runs with the same `seed` are equal to the bit. False: each worker goes at its own speed.
+        True: workers run in lock-step, each update uses the mean of their gradients, and two runs
+        with the same `seed` are bitwise identical. False: each worker runs at its own speed.
     seed : int, optional
-        Of Keras' random numbers, on the worker with the number w that of ``seed + w``.
+        Seed of Keras' random numbers; worker number w uses ``seed + w``.
     profile : path, optional
-        Where the master writes a trace of what each worker did when, to be opened with Chrome or
-        Perfetto.
+        File to which the master writes a trace of all workers, for Chrome or Perfetto.
     checkpoint : path, optional
-        A folder to save parameters, running means and the state of the optimiser in, which all
-        nodes see. The last two checkpoints stay.
+        Folder, visible on all nodes, for checkpoints of the parameters, running means and the state
+        of the optimiser. It keeps the last two.
     checkpoint_interval : int, optional
-        Epochs between two checkpoints; there is one at the end, too.
+        Epochs between two checkpoints; another one is saved at the end.
     restore : path, optional
-        A folder with checkpoints of the same model and optimiser, with the last of which training
-        goes on, at the epoch where it was. The number of workers may be another one.
+        Folder with checkpoints of the same model and optimiser. Training resumes after the epoch of
+        the last one. The number of workers may differ.
     timeout : float, optional
-        Seconds that a rank waits for others at most, wherever it does.
+        Longest time that a rank waits for other ranks at any point, in seconds.
 
     Attributes
     ----------
     model : keras.Model or None
         On the master, after `train`: the trained model.
     outcome : History or None
-        On the master, after `train`: all that is known of it.
+        On the master, after `train`: the complete history.
 
     Raises
     ------
     InputError
-        If an argument cannot be what it is.
+        If an argument has an invalid value.
 
     Examples
     --------
@@ -121,34 +122,25 @@ class MPIManager:
         restore: str | Path | None = None,
         timeout: float = 3600.0,
     ) -> None:
-        for name, number in (
-            ("num_epochs", num_epochs),
-            ("num_masters", num_masters),
-            ("checkpoint_interval", checkpoint_interval),
-        ):
-            if isinstance(number, bool) or not hasattr(number, "__index__") or number < 1:
-                msg = f"{name}: expected an integer from 1 on, received {number!r}"
-                raise InputError(msg)
+        self.num_epochs = checked_integer("num_epochs", num_epochs, 1)
+        self.num_masters = checked_integer("num_masters", num_masters, 1)
+        self.checkpoint_interval = checked_integer("checkpoint_interval", checkpoint_interval, 1)
         if synchronous and num_masters > 1:
-            msg = (
-                f"num_masters: expected 1 in lock-step, received {num_masters}: an update is made "
-                "of the gradients of all workers there, so groups would change nothing"
+            raise InputError(
+                f"num_masters: expected 1 in lock-step, received {num_masters}: every update uses "
+                "the gradients of all workers there, so groups would change nothing"
             )
-            raise InputError(msg)
         self.comm = comm
         self.data = data
         self.algo = algo
         self.model_builder = model_builder
-        self.num_epochs = int(num_epochs)
         self.train_list = [str(name) for name in train_list]
         self.val_list = [str(name) for name in val_list or ()]
         self.callbacks = list(callbacks or ())
-        self.num_masters = int(num_masters)
         self.synchronous = bool(synchronous)
         self.seed = seed
         self.profile = None if profile is None else Path(profile)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
-        self.checkpoint_interval = int(checkpoint_interval)
         self.restore = None if restore is None else Path(restore)
         self.timeout = float(timeout)
         self.model: Any = None
@@ -166,36 +158,31 @@ class MPIManager:
         Raises
         ------
         InputError
-            On all ranks: if the model, a file, or an option cannot be used.
+            On all ranks, if the model, a file, or an option cannot be used.
         RuntimeError
-            On all ranks but the one that raises the original error: if a rank fails otherwise.
+            If another rank has failed for another reason; that rank raises the original error.
         MultiversoError
-            If a rank is lost or late.
+            If a rank is lost or does not respond in time.
 
         """
-        comm = self.comm
-        if comm is None:
-            found = communicator.find_communicator()
-            comm = None if found is None else found.handle
+        comm = job_communicator() if self.comm is None else self.comm
         layout = find_layout(comm, self.num_masters)
-        channel = Channel(comm, self.timeout)
+        channel = open_channel(comm, self.timeout)
+        # Read now: the user may have changed attributes since this object was created.
+        settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
+        timer = ActivityTimer(trace=self.profile is not None)
+        role = role_of(RankContext(Training(**settings), channel, layout, timer))
         try:
-            run = rank_of(self._training(), channel, layout)
-            run.prepare()
+            role.prepare()
             with session(
                 sync=self.synchronous,
-                role=layout.role(channel.rank),
+                role=layout.session_role(channel.rank),
                 comm=comm,
                 timeout=self.timeout,
             ) as joined:
-                history: dict[str, list[float | None]] | None = run.train(joined)
+                metrics = role.train(joined)
         except StoppedError as error:
             raise RuntimeError(str(error)) from None
         channel.close()
-        self.model, self.outcome = run.model, run.outcome
-        return history
-
-    def _training(self) -> Training:
-        """Return what all ranks read; a user may have changed it since this object was made."""
-        fields = dataclasses.fields(Training)
-        return Training(**{field.name: getattr(self, field.name) for field in fields})
+        self.model, self.outcome = role.model, role.outcome
+        return metrics

@@ -1,21 +1,20 @@
-"""How a rank makes its model: `ModelBuilder`, to be filled in, and `ModelFromJson`."""
+"""How each rank makes its model: `ModelBuilder`, `ModelFromJson` and `ModelFromKeras`."""
 
 import os
-from pathlib import Path
 from typing import Any
 
-from multiverso.learn._errors import InputError, first_line
+from multiverso.learn._input import InputError, as_input_error, read_text
 
 __all__ = ["ModelBuilder", "ModelFromJson", "ModelFromKeras"]
 
 
 class ModelBuilder:
-    """Makes the model to be trained. Override `build_model`.
+    """Makes the model. Override `build_model`.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm, optional
-        For a builder that wants to know on which rank it is; kept as an attribute.
+        Kept as an attribute, for builders that depend on the rank.
 
     Examples
     --------
@@ -32,12 +31,12 @@ class ModelBuilder:
         self.comm = comm
 
     def build_model(self) -> Any:
-        """Return a new Keras model; called once on every rank. The master's weights count.
+        """Return a new Keras model; called once on every rank. The master's weights are used.
 
         Raises
         ------
         NotImplementedError
-            Here; a subclass overrides it.
+            If a subclass does not override it.
 
         """
         msg = f"{type(self).__name__}: expected build_model() to be overridden"
@@ -45,24 +44,24 @@ class ModelBuilder:
 
 
 class ModelFromJson(ModelBuilder):
-    """Makes the model that a JSON text describes, as ``model.to_json()`` writes it.
+    """Makes a model from JSON, as ``model.to_json()`` writes it.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm, optional
-        As in `ModelBuilder`. A path given here is taken for `filename`.
+        As in `ModelBuilder`. A path given here is used as `filename`.
     filename : path, optional
-        A file with the text.
+        The JSON file.
     json_str : str, optional
-        The text itself, instead of a file.
+        The JSON itself, instead of a file.
     custom_objects : dict, optional
-        Classes and functions that the text names and Keras does not know.
+        Classes and functions that the JSON names and Keras does not know.
     weights : path, optional
         A file to load the weights from, as ``model.save_weights()`` writes it.
 
     Notes
     -----
-    Keras' safe mode is on: a text that contains code, such as that of a Lambda layer, is refused.
+    Keras' safe mode is on: JSON that contains code, as of a Lambda layer, is rejected.
 
     """
 
@@ -78,8 +77,7 @@ class ModelFromJson(ModelBuilder):
             comm, filename = None, comm
         super().__init__(comm)
         if (filename is None) == (json_str is None):
-            msg = "expected either filename or json_str of a model, received both or neither"
-            raise InputError(msg)
+            raise InputError("expected either filename or json_str, received both or neither")
         self.filename = filename
         self.json_str = json_str
         self.custom_objects = custom_objects
@@ -91,32 +89,26 @@ class ModelFromJson(ModelBuilder):
         Raises
         ------
         InputError
-            If the file cannot be read, is no JSON, or describes no model.
+            If the file cannot be read, is not JSON, or does not describe a model.
 
         """
         import keras
 
-        text = self.json_str if self.filename is None else _read(Path(self.filename))
-        what = "json_str" if self.filename is None else str(self.filename)
-        try:
+        text = self.json_str if self.filename is None else read_text(self.filename)
+        source = "json_str" if self.filename is None else str(self.filename)
+        # Keras raises errors of many types for invalid input.
+        with as_input_error(f"cannot make a model of {source}"):
             model = keras.models.model_from_json(text, custom_objects=self.custom_objects)
             if not isinstance(model, keras.Model):
-                msg = f"it describes a {type(model).__name__}"
-                raise TypeError(msg)
-        except Exception as error:  # whatever an arbitrary text may lead Keras to
-            msg = f"cannot make a model of {what}: {first_line(error)}"
-            raise InputError(msg) from error
+                raise TypeError(f"it describes a {type(model).__name__}")
         if self.weights is not None:
-            try:
+            with as_input_error(f"cannot load the weights {self.weights}"):
                 model.load_weights(self.weights)
-            except Exception as error:  # the same for an arbitrary file
-                msg = f"cannot load the weights {self.weights}: {first_line(error)}"
-                raise InputError(msg) from error
         return model
 
 
 class ModelFromKeras(ModelBuilder):
-    """Makes the model that is saved in a ``.keras`` file, with its weights; safe mode is on.
+    """Loads a model and its weights from a ``.keras`` file, with Keras' safe mode.
 
     Parameters
     ----------
@@ -135,23 +127,10 @@ class ModelFromKeras(ModelBuilder):
         self.custom_objects = custom_objects
 
     def build_model(self) -> Any:
-        """Return the model; InputError if the file holds none, or code."""
+        """Return the model; InputError if the file contains no model, or code."""
         import keras
 
-        try:
+        with as_input_error(f"cannot load a model from {self.filename}"):
             return keras.models.load_model(
                 self.filename, custom_objects=self.custom_objects, compile=False, safe_mode=True
             )
-        except Exception as error:  # whatever an arbitrary file may lead Keras to
-            msg = f"cannot load a model from {self.filename}: {first_line(error)}"
-            raise InputError(msg) from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        reason = "there is no such file" if not path.exists() else error.strerror
-        raise InputError(f"cannot read {path}: {reason}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"cannot make a model of {path}: it is no text") from error

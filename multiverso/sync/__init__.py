@@ -1,12 +1,12 @@
-"""Keep the parameters of a model in step with those of all other workers.
+"""Keeps the parameters of a model in sync between all workers.
 
-`ParamSync` is for programs whose parameters are NumPy arrays, or anything else with memory that
-can be written to; the adapters for frameworks do the same with the framework's own objects.
+`ParamSync` is for programs whose parameters are NumPy arrays or other objects with writable memory;
+the adapters do the same for the parameters of a framework.
 
     from multiverso.sync import ParamSync
 
     with mv.session():
-        sync = ParamSync([weights, bias])  # from here on all workers have the master's values
+        sync = ParamSync([weights, bias])  # now all workers have the master's values
         for batch in batches:
             train(weights, bias, batch)  # in place
             sync.sync()
@@ -23,44 +23,44 @@ __all__ = ["ParamSync"]
 
 
 class ParamSync:
-    """Arrays that each worker trains in place, and that are synchronised through a table.
+    """Synchronises arrays that each worker trains in place, through tables.
 
-    Making one is collective: all ranks make it of arrays of the same shapes and dtypes. When it
-    returns, the arrays of all workers have the master's values.
+    Making one is collective: all ranks pass arrays of the same shapes and dtypes. When it returns,
+    the arrays of all workers have the master's values.
 
     Parameters
     ----------
     arrays : iterable of array
-        NumPy arrays of any shape, or objects that share their memory with NumPy, such as tensors
-        of PyTorch on the CPU. Of float32, float64, int32, int64, float16, or the bfloat16 of the
-        package ml_dtypes; different ones may be mixed. They are kept, and must not share memory
-        among themselves. Those that are C-contiguous and not of half precision are worked on in
-        place; of others there is a copy. What is of half precision is summed up in float32.
+        NumPy arrays of any shape, or objects that share their memory with NumPy, such as PyTorch
+        tensors on the CPU. Their dtypes may be float32, float64, int32, int64, float16, and the
+        bfloat16 of the package ml_dtypes, in any mixture. The arrays are kept, and must not share
+        memory with each other. Arrays that are C-contiguous and not of half precision are updated
+        in place; the others need a copy. Half precision is summed in float32.
     name : str, optional
-        What messages call it, "parameters" by default.
+        The name in messages, "parameters" by default.
     overlap : bool, optional
-        True: a thread exchanges what a sync has found while the program trains on, and the next
-        sync brings the result, so that what others have learned arrives one sync later. For models
-        where waiting shows. It takes two more copies of the arrays.
+        True makes the exchanges in a background thread while the program trains. The next sync
+        applies the result, so that updates of other workers arrive one sync later. Use it where
+        waiting takes a visible part of the time. It needs memory for two more copies of the arrays.
     updater : str, optional
-        What becomes of what a worker has learned, as for `ArrayTableHandler`. With "add", the
-        default, it is added. With an optimiser the opposite of it is the gradient of one step:
-        many local steps are one step on the server, which with "nesterov" is DiLoCo (Douillard et
-        al., arXiv:2311.08105). With "easgd" the arrays stay the worker's own, and a sync moves them
-        and the table towards each other (Zhang et al., NIPS 2015, in the order of mpi_learn).
+        How the gain of a worker is applied, as for `ArrayTableHandler`. "add", the default, adds
+        it. An optimiser uses the negative gain as the gradient of one step: many local steps
+        become one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
+        arXiv:2311.08105). With "easgd" each worker keeps its own values, and a sync moves the
+        arrays and the table towards each other (Zhang et al., NIPS 2015, in the order of
+        mpi_learn).
     **options : float
         Options of the updater, as for `ArrayTableHandler`.
 
     Raises
     ------
     ValueError
-        If there are no arrays, or none has an element; if one cannot be written to, or shares
-        memory with another.
+        If no array has an element, or one is read-only or shares memory with another.
     TypeError
-        If something is no array, or of another dtype, or the updater has no such option, or is an
-        optimiser and there are integers.
+        If something is not an array or has another dtype, if the updater has no such option, or if
+        it is an optimiser and there are integers.
     MismatchError
-        If another rank's arrays differ in number, shape or dtype, or it failed.
+        If the arrays of another rank differ in number, shape or dtype, or if it failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTableHandler`.
 
@@ -94,48 +94,47 @@ class ParamSync:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self._sync.name
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come among the arrays."""
+        """The tables: one for each dtype, in the order of their first use in the arrays."""
         return self._sync.tables
 
     def sync(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
+        """Add the gain of this worker since the last sync, and fetch the gains of all workers.
 
-        The arrays are ``table + (array - last array)`` afterwards, and so is the table, unless its
-        updater is another than "add": one add and one get, in one pass over the memory. It waits
-        for other workers where the mode does: in sync mode all workers call it equally often, and,
-        unless the updater is "easgd", end with the same bits.
+        With the updater "add", arrays and table become ``table + (array - last array)``: one add
+        and one get, in one pass over the memory. It waits for other workers if the mode requires
+        it: in sync mode all workers make equally many calls and, unless the updater is "easgd",
+        end with bitwise identical arrays.
 
-        In the other modes, on one node, an interrupted call, by Ctrl-C or a deadline, leaves the
-        arrays usable: the next call does the rest, and nothing is lost or added twice.
+        In the other modes, on one node, a call that Ctrl-C or a deadline interrupts leaves the
+        arrays usable: the next call resumes it, and no gain is lost or added twice.
 
         Raises
         ------
         StateError
-            If the session has been shut down, this rank is no worker or has called `finish`, or
+            If the session has been shut down, this rank is not a worker or has called `finish`, or
             an earlier call failed in sync mode or on several nodes.
         OperationTimeout, PeerLostError, AbortedError
-            If it has to wait for a worker that does not come. The message names it. With
-            ``overlap=True`` it raises what the last exchange has raised, which is then made again.
+            If a worker that it waits for does not make the call. The message names the worker.
+            With ``overlap=True`` it raises the error of the last exchange, and resumes that one.
 
         """
         self._sync.sync()
 
     def wait(self) -> None:
-        """Wait for the exchange that the last sync has begun, and put its result into the arrays.
+        """Wait for the exchange of the last sync, and apply its result to the arrays.
 
-        To be called after the last sync of a program that has ``overlap=True``; it does nothing
-        elsewhere. What all ranks do together, such as `multiverso.barrier`, waits for the exchange
-        too, but leaves the arrays alone.
+        Call it after the last sync with ``overlap=True``; otherwise it is a no-op. Collective calls
+        such as `multiverso.barrier` wait for the exchange too, but do not change the arrays.
 
         Raises
         ------
         StateError, OperationTimeout, PeerLostError, AbortedError
-            As `sync`.
+            As for `sync`.
 
         """
         self._sync.wait()

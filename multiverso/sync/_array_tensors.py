@@ -1,27 +1,24 @@
-"""Arrays as tensors to be kept in step: in place where they can be, through a copy elsewhere."""
+"""NumPy arrays as tensors: synchronised in place if possible, otherwise through a copy."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native.arrays import CODES, address, table_dtype, view_of
+from multiverso._native.arrays import address, require_writable, view_of
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
 from multiverso.sync._tensor import Tensor
-
-#: Half precision, by its name (bfloat16 is a dtype of the package ml_dtypes): summed up in float32.
-HALVES: Final = ("float16", "bfloat16")
-
-_FLOAT32: Final = np.dtype(np.float32)
 
 
 class PlainArray:
-    """A C-contiguous array of a table's dtype: the pass works on it."""
+    """A C-contiguous array of a table's dtype, on which the native pass works directly."""
 
     is_fixed = True
 
     def __init__(self, array: NDArray[Any]) -> None:
-        self.dtype = table_dtype(array.dtype)[1]
+        self.dtype = TABLE_DTYPES[array.dtype.name]
         self.shape = array.shape
         self.size = array.size
         self._flat = array.reshape(-1)
@@ -35,27 +32,27 @@ class PlainArray:
         np.copyto(self._flat, values)
 
     def address(self) -> int:
-        """Return the array's own address."""
+        """Return the address of the array."""
         return address(self._flat)
 
     def settle(self) -> None:
-        """Do nothing: it is in the array."""
+        """Do nothing: the native pass has worked on the array."""
 
 
 class CopiedArray:
-    """An array with gaps, or of the other byte order: the pass works on a copy of it."""
+    """An array that is not contiguous or not in native byte order: the pass works on a copy."""
 
     is_fixed = False
 
     def __init__(self, array: NDArray[Any]) -> None:
-        self.dtype = table_dtype(array.dtype.newbyteorder("="))[1]
+        self.dtype = TABLE_DTYPES[array.dtype.name]
         self.shape = array.shape
         self.size = array.size
         self._array = array
         self._copy = np.empty(array.shape, self.dtype)
 
     def values(self) -> NDArray[Any]:
-        """Return the copy, brought up to date."""
+        """Return the copy, updated from the array."""
         np.copyto(self._copy, self._array)
         return self._copy.reshape(-1)
 
@@ -64,52 +61,45 @@ class CopiedArray:
         np.copyto(self._array, values.reshape(self._array.shape))
 
     def address(self) -> int:
-        """Return the address of the copy, brought up to date."""
+        """Return the address of the copy, updated from the array."""
         np.copyto(self._copy, self._array)
         return address(self._copy)
 
     def settle(self) -> None:
-        """Copy the new values to the array."""
+        """Copy the result of the pass to the array."""
         np.copyto(self._array, self._copy)
 
 
 class HalfArray:
-    """An array of half precision: the pass works on a master copy of it in float32.
-
-    What rounding takes from the master copy is nothing that this worker has learned. So the copy
-    is given what the array has gained since it was last written, not the array's value.
-    """
+    """An array of half precision: the pass works on a master copy of it in float32."""
 
     is_fixed = False
-    dtype = _FLOAT32
 
     def __init__(self, array: NDArray[Any]) -> None:
+        self.dtype = TABLE_DTYPES[array.dtype.newbyteorder("=").name]
         self.shape = array.shape
         self.size = array.size
         self._array = array
-        self._master = np.empty(array.shape, _FLOAT32)
-        self._last = np.empty(array.shape, _FLOAT32)  # of the array
+        self._master = MasterCopy(np.empty(array.shape, self.dtype))
 
     def values(self) -> NDArray[Any]:
         """Return a copy in float32."""
-        return self._array.astype(_FLOAT32).reshape(-1)
+        return self._array.astype(self.dtype).reshape(-1)
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Keep `values` in the master copy, and set the array to what it can hold of them."""
-        np.copyto(self._master, values.reshape(self._array.shape))
+        """Keep `values` in the master copy, and set the array to them, rounded."""
+        np.copyto(self._master.values, values.reshape(self._array.shape))
         self.settle()
 
     def address(self) -> int:
-        """Return the address of the master copy, with what the array has gained."""
-        now = self._array.astype(_FLOAT32)
-        self._master += now - self._last
-        self._last = now
-        return address(self._master)
+        """Return the address of the master copy, with the array's delta added to it."""
+        self._master.add_delta(self._array.astype(self.dtype))
+        return address(self._master.values)
 
     def settle(self) -> None:
-        """Set the array to what it can hold of the master copy."""
-        np.copyto(self._array, self._master, casting="same_kind")
-        np.copyto(self._last, self._array)
+        """Set the array to the master copy, rounded."""
+        np.copyto(self._array, self._master.values, casting="same_kind")
+        self._master.record(self._array.astype(self.dtype))
 
 
 def tensor_of(array: NDArray[Any], what: str) -> Tensor:
@@ -118,25 +108,18 @@ def tensor_of(array: NDArray[Any], what: str) -> Tensor:
     Raises
     ------
     TypeError
-        If it is of a dtype that no table can hold.
+        If no table can keep its dtype.
     ValueError
-        If it cannot be written to, or has elements that share memory.
+        If it is read-only, or two of its elements share memory.
 
     """
     native = array.dtype.newbyteorder("=")
-    is_half = native.name in HALVES
-    if not is_half and native not in CODES:
-        known = ", ".join([*HALVES, *(dtype.name for dtype in CODES)])
+    if native.name not in TABLE_DTYPES:
+        known = ", ".join(TABLE_DTYPES)
         msg = f"{what}: expected one of the dtypes {known}, received {array.dtype}"
         raise TypeError(msg)
-    if not array.flags.writeable:
-        msg = f"{what}: expected an array that can be written to, received a read-only one"
-        raise ValueError(msg)
-    pairs = zip(array.strides, array.shape, strict=True)
-    if array.size and any(stride == 0 and n > 1 for stride, n in pairs):
-        msg = f"{what}: expected memory for each element, received strides {array.strides}"
-        raise ValueError(msg)
-    if is_half:
+    require_writable(array, what)
+    if native != TABLE_DTYPES[native.name]:
         return HalfArray(array)
     if array.flags.carray and array.dtype.isnative:
         return PlainArray(array)
@@ -149,8 +132,8 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
     Raises
     ------
     TypeError, ValueError
-        As `tensor_of`, or if `arrays` is no list, something in it has no memory to share with
-        NumPy, or two of them share memory.
+        As for `tensor_of`; also if `arrays` is not iterable, if one of them cannot share its
+        memory with NumPy, or if two of them share memory.
 
     """
     if isinstance(arrays, np.ndarray) or not isinstance(arrays, Iterable):
@@ -163,20 +146,23 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
 
 
 def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
-    """Raise ValueError if two of the arrays share memory: its gain would be added twice."""
+    """Raise ValueError if two of the arrays share memory, whose gain would be added twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
-    reach, holder = 0, -1  # of those before
+    # The array among those so far that reaches furthest, and its end.
+    reach, holder = 0, -1
     for begin, end, index in bounds:
         if begin < reach and np.shares_memory(arrays[index], arrays[holder]):
             first, second = sorted((index, holder))
-            msg = f"{what}: expected memory of its own for each, but [{first}] and [{second}] share"
+            msg = (
+                f"{what}: expected arrays with separate memory, but [{first}] and [{second}] share"
+            )
             raise ValueError(msg)
         if end > reach:
             reach, holder = end, index
 
 
 def _bounds(array: NDArray[Any]) -> tuple[int, int]:
-    """Return where the memory of an array begins and ends."""
+    """Return the first and the end address of an array's memory."""
     low = high = address(array)
     for stride, n in zip(array.strides, array.shape, strict=True):
         low += min(0, stride * (n - 1))

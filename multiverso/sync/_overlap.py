@@ -1,17 +1,15 @@
-"""Exchanges with the tables in a background thread, while the model trains on.
+"""Exchanges with the tables in a background thread, while the model trains.
 
-The thread works on a copy of the parameters. With M the parameters, S what they were when the last
-exchange began, and T what that has brought (the table's values, this worker's gain up to S among
-them), a sync waits for the exchange and sets
+The thread works on a copy of the parameters. Let M be the parameters, S their values when the last
+exchange began, and T its result: the values of the table, which include this worker's gain up to S.
+A sync waits for the exchange, sets
 
     M = T + (M - S)
 
-which keeps what this worker has learned meanwhile; then it begins the next with S = M. So a sync
-brings what the others had given one sync ago. Where nothing has been learned meanwhile, M is T to
-the bit.
+which keeps the gain of this worker since then, and begins the next exchange with S = M. So updates
+of other workers arrive one sync later. Where M equals S, M becomes bitwise identical to T.
 """
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -21,27 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso import _session
+from multiverso._native.arrays import memory_at
 from multiverso.errors import OperationTimeout
 
-#: Elements worked on at once, few enough to stay in the cache.
+#: Elements processed at once, few enough to stay in the cache.
 _BLOCK: Final = 1 << 14
-#: Seconds beyond the deadline of the calls in it after which an exchange is given up.
+#: Seconds beyond the deadline of its calls after which an exchange is considered stuck.
 _GRACE: Final = 10.0
-#: Seconds between two looks at pending signals.
+#: Seconds after which a wait returns to Python, so that it can run signal handlers.
 _SLICE: Final = 0.1
 
 
 class Exchange:
-    """A function that a thread runs in the background, one run at a time.
+    """A function that runs in a background thread, one run at a time.
 
-    The session waits for it before whatever all ranks do together, and stops it when it is left.
+    Collective calls of the session wait for it first, and leaving the session stops it.
 
     Parameters
     ----------
     run : callable
-        Is given an event, and ends soon after that is set. What it raises is kept.
+        The function. Its argument is an event; it returns soon after the event is set. An exception
+        that it raises is kept for `take_error`.
     name : str
-        What messages call it.
+        Its name in messages.
 
     """
 
@@ -54,17 +54,17 @@ class Exchange:
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Begin a run; the last one must have been waited for."""
+        """Start a run; `wait` must have returned for the last one."""
         self._stop.clear()
         self._session.exchanges.add(self)
-        # A daemon: it must not keep the process from its end, at which the session is left.
+        # A daemon does not delay the end of the process, at which the session is left.
         self._thread = threading.Thread(
             target=self._work, name=f"multiverso: {self._name}", daemon=True
         )
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the end of the run; OperationTimeout if it does not come."""
+        """Wait for the end of the run; OperationTimeout if it is stuck."""
         if self._thread is None:
             return
         limit = self._session.options.timeout + _GRACE
@@ -72,19 +72,19 @@ class Exchange:
         while self._thread.is_alive():
             left = deadline - time.monotonic()
             if left <= 0:
-                msg = f"{self._name}: an exchange in the background has not ended for {limit:.0f} s"
+                msg = f"{self._name}: the background exchange did not finish within {limit:.0f} s"
                 raise OperationTimeout(msg)
             self._thread.join(min(left, _SLICE))
         self._thread = None
         self._session.exchanges.discard(self)
 
     def take_error(self) -> BaseException | None:
-        """Return what the last run has raised, once."""
+        """Return the exception of the last run, if any, and forget it."""
         error, self._error = self._error, None
         return error
 
     def stop(self) -> None:
-        """Let the run end soon, without a result."""
+        """Request the end of the run without waiting; it has no result."""
         self._stop.set()
 
     def _work(self) -> None:
@@ -95,32 +95,32 @@ class Exchange:
 
 
 class Snapshot:
-    """The parameters of one table as a sync in the background works with them.
+    """The copies of a table's parameters that a background exchange works with.
 
     Parameters
     ----------
     values : ndarray, one dimension
-        What the parameters are now.
+        The current parameters.
 
     Attributes
     ----------
-    brought : ndarray
-        T above: what the native pass works on.
+    received : ndarray
+        T above, on which the native pass works.
 
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
         self._sent = values.copy()  # S
-        self.brought = values.copy()
+        self.received = values.copy()
 
     def begin(self) -> None:
-        """Give what was sent to the native pass."""
-        np.copyto(self.brought, self._sent)
+        """Copy the values to send to the memory of the native pass."""
+        np.copyto(self.received, self._sent)
 
     def apply(self, addresses: list[int], sizes: list[int], is_sent: bool) -> None:
         """Set the parameters at `addresses` to M = T + (M - S).
 
-        `is_sent` says that the next exchange begins from there: S = M. Otherwise S = T.
+        If `is_sent`, the next exchange begins with these values (S = M); otherwise S = T.
         """
         buffer = np.empty(_BLOCK, self._sent.dtype)
         end = 0
@@ -128,16 +128,11 @@ class Snapshot:
             begin, end = end, end + size
             if size == 0:
                 continue
-            parameters = _array_at(address, size, self._sent.dtype)
+            parameters = memory_at(address, (size,), self._sent.dtype)
             for low in range(0, size, _BLOCK):
                 high = min(low + _BLOCK, size)
                 mine, sent = parameters[low:high], self._sent[begin + low : begin + high]
-                brought = self.brought[begin + low : begin + high]
+                received = self.received[begin + low : begin + high]
                 gain = np.subtract(mine, sent, out=buffer[: high - low])
-                np.add(gain, brought, out=mine)
-                np.copyto(sent, mine if is_sent else brought)
-
-
-def _array_at(address: int, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    memory = (ctypes.c_char * (size * dtype.itemsize)).from_address(address)
-    return np.frombuffer(memoryview(memory), dtype)
+                np.add(gain, received, out=mine)
+                np.copyto(sent, mine if is_sent else received)

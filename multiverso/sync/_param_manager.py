@@ -1,7 +1,7 @@
-"""What the managers of Keras, Lasagne and PyTorch have in common.
+"""The base of the parameter managers of Keras, Lasagne and PyTorch.
 
-Each gives the tensors of a model; the rest is here: the choice of what becomes of those that no
-gradient changes, and the syncs.
+A manager provides the tensors of a model. This module makes the syncs, and decides how statistics,
+which no gradient changes, are added to the table.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ _CHOICES: Final = ("average", "master", False)
 
 
 class Shares:
-    """How much of what this worker's statistics gain is added to the table.
+    """The share of the gain of this worker's statistics that is added to the table.
 
     Parameters
     ----------
     choice : {"average", "master", False}
-        What becomes of them.
+        Whether statistics are averaged, taken from the master, or not synchronised.
     argument : str
-        What messages call that.
+        The name of this choice in messages.
 
     Raises
     ------
     ValueError
-        If it is something else.
+        If `choice` is another value.
 
     """
 
@@ -44,19 +44,19 @@ class Shares:
         self.are_synced = choice is not False
 
     def of(self, *, is_float: bool) -> float:
-        """Return the share, 0 to 1: integers are not averaged, they are the master's."""
+        """Return the share, 0 to 1. Integers are not averaged but taken from the master."""
         return self._mean if self._mean is not None and is_float else self._only_master
 
 
 class ParamManager:
-    """A model that each worker trains, and that is synchronised through tables.
+    """Synchronises a model that each worker trains, through tables.
 
     Parameters
     ----------
     make : callable
         Returns the tensors of the model. If it raises, the other ranks get a `MismatchError`.
     name : str or None
-        What messages call the model.
+        The name of the model in messages.
     overlap : bool
         As for `multiverso.sync.ParamSync`.
 
@@ -69,11 +69,11 @@ class ParamManager:
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come in the model."""
+        """The tables: one for each dtype, in the order of their first use in the model."""
         return self._sync.tables
 
     def sync_all_param(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
+        """Add the gain of this worker since the last sync, and fetch the gains of all workers.
 
         Raises
         ------
@@ -86,7 +86,7 @@ class ParamManager:
         self._sync.sync()
 
     def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result.
+        """Wait for the exchange of the last sync and apply its result, with ``overlap=True``.
 
         Raises
         ------

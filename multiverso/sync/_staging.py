@@ -1,12 +1,11 @@
-"""Memory of our own for the parameters of frameworks that hand out and take back all at once.
+"""Staging memory for parameters that the native pass cannot change in place.
 
-Where parameters of a framework cannot be changed in place (those of JAX and TensorFlow, on most
-devices), or are not of their table's dtype, they are copied to a `Staging`, the native pass works
-on that, and what it leaves there is handed back. A `StagedGroup` is what a list of such parameters
-has in common.
+Those are parameters of JAX and, on most devices, TensorFlow, and parameters whose dtype differs
+from that of their table. A `StagedGroup` copies them to a `Staging`, on which the native pass
+works, and copies the result back to the framework.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final, Protocol
 
@@ -14,33 +13,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
+from multiverso.sync._tensor import Tensor
 
-#: What JAX takes over without a copy, and what is good for the processor anyway.
-_ALIGNMENT: Final = 64  # bytes
+#: Bytes. JAX adopts memory with this alignment without a copy, and it is that of a cache line.
+_ALIGNMENT: Final = 64
 
 
 class Staging:
-    """One piece of memory with room for arrays of given shapes.
+    """One block of memory for arrays of given shapes.
 
     Parameters
     ----------
     shapes : sequence of tuple of int
-        Of the arrays.
+        The shapes of the arrays.
     dtype : numpy.dtype
-        Of all of them.
+        Their common dtype.
     is_dense : bool
-        Whether they follow each other without gaps; otherwise each is aligned to 64 bytes.
+        Whether there are no gaps between the arrays; otherwise each is aligned to 64 bytes.
 
     Attributes
     ----------
     flat : ndarray of `dtype`, one dimension
-        All of it.
+        The whole block.
     views : list of ndarray of `dtype`
         The arrays.
     addresses : list of int
-        Where they are.
+        The address of each array.
     begins : list of int
-        With which element of `flat` they begin.
+        The index in `flat` of the first element of each array.
 
     """
 
@@ -62,48 +64,46 @@ class Staging:
 
 
 class Store(Protocol):
-    """Where a framework keeps a list of parameters.
+    """The place where a framework keeps a list of parameters.
 
     Attributes
     ----------
     is_dense : bool
-        Whether it wants them without gaps in between.
+        Whether the staging must have no gaps between them.
 
     """
 
     is_dense: bool
 
     def read(self, staging: Staging) -> None:
-        """Copy the parameters' values there, cast to its dtype."""
+        """Copy the values of the parameters to `staging`, cast to its dtype."""
 
     def write(self, staging: Staging) -> None:
-        """Set the parameters to what is there, cast to theirs. It may change afterwards."""
+        """Copy `staging` to the parameters, cast to their dtype. The caller may reuse `staging`."""
 
     def expose(self) -> list[int] | None:
-        """Return where else the native pass may work on the values; None: on a staging.
+        """Return addresses at which the native pass may work on the values, or None to stage them.
 
-        Only asked for parameters of the table's dtype whose whole gain is added.
+        Called only for parameters of the table's dtype whose whole gain is added.
         """
 
     def accept(self) -> None:
-        """Set the parameters to what the pass has left where `expose` has said."""
+        """Set the parameters to the result of the pass at the addresses from `expose`."""
 
 
 class StagedGroup:
-    """Parameters of one store whose gains are added to a table in the same way.
+    """Parameters of one store whose gains are added to a table with the same factor.
 
     Parameters
     ----------
     store : Store
-        Where they are.
+        The place where the framework keeps them.
     shapes : sequence of tuple of int
         Their shapes.
-    dtype : numpy.dtype
-        Of the table.
-    is_exact : bool
-        Whether the store keeps them in that dtype too, and not in half precision.
+    dtype : str
+        Their dtype, a key of `TABLE_DTYPES`.
     share : float
-        How much of what they gain is added to the table, 0 to 1. For integers 0 or 1.
+        The share of their delta that is added to the table, 0 to 1. For integers 0 or 1.
 
     """
 
@@ -111,57 +111,47 @@ class StagedGroup:
         self,
         store: Store,
         shapes: Sequence[tuple[int, ...]],
-        dtype: np.dtype[Any],
-        is_exact: bool,
-        share: float = 1.0,
+        dtype: str,
+        share: float,
     ) -> None:
         self._store = store
         self._share = share
-        self._staging = Staging(shapes, dtype, store.is_dense)
-        self._is_exact = is_exact
-        self._is_whole = is_exact and share == 1
+        of_table = TABLE_DTYPES[dtype]
+        self._staging = Staging(shapes, of_table, store.is_dense)
+        self._is_exact = of_table == dtype
+        self._is_whole = self._is_exact and share == 1
         self.addresses: list[int] | None = None
-        # Otherwise the staging has the table's values as this worker knows them. What rounding or
-        # averaging has taken from them is nothing that this worker has learned: so what counts is
-        # what the parameters have gained since they were last written.
-        self._now = self._staging
-        self._last: NDArray[Any] | None = None
-        if not self._is_whole:
-            self._now = Staging(shapes, dtype, store.is_dense)
+        # Parameters that are not whole are read elsewhere: the staging is their master copy.
+        self._master = MasterCopy(self._staging.flat, share)
+        self._now = self._staging if self._is_whole else Staging(shapes, of_table, store.is_dense)
         self.tensors = [
             StagedTensor(self, view, address)
             for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
         ]
 
     def values(self) -> list[NDArray[Any]]:
-        """Return what the parameters are now; what gains are counted from stays as it is."""
+        """Return the current values of the parameters, without side effects on the gains."""
         self._store.read(self._now)
         return self._now.views
 
     def load(self) -> None:
-        """Bring the values to the tensors' memory, as where gains are counted from."""
+        """Copy the values to the tensors' memory, and measure gains from there."""
         self._store.read(self._now)
         if not self._is_whole:
-            np.copyto(self._staging.flat, self._now.flat)
-            self._last = self._now.flat.copy()
+            self._master.start(self._now.flat)
 
     def gather(self) -> None:
-        """Bring what they have gained to the tensors' memory, or say where the store has it."""
+        """Copy the gains to the tensors' memory, or let the store expose its own memory."""
         if self._is_whole:
             self.addresses = self._store.expose()
             if self.addresses is None:
                 self._store.read(self._staging)
         elif self._share:
             self._store.read(self._now)
-            gain = self._now.flat - self._last
-            if self._share != 1:
-                gain *= self._share
-            self._staging.flat += gain
-            assert self._last is not None
-            np.copyto(self._last, self._now.flat)
+            self._master.add_delta(self._now.flat)
 
     def scatter(self) -> None:
-        """Set the parameters to what they can hold of the tensors' memory."""
+        """Set the parameters to the tensors' memory, rounded to their dtype."""
         if self.addresses is not None:
             self.addresses = None
             self._store.accept()
@@ -170,13 +160,11 @@ class StagedGroup:
         if not self._is_whole and self._share:
             if not self._is_exact:
                 self._store.read(self._now)
-            written = self._staging if self._is_exact else self._now
-            assert self._last is not None
-            np.copyto(self._last, written.flat)
+            self._master.record((self._staging if self._is_exact else self._now).flat)
 
 
 class StagedTensor:
-    """One parameter of a group: its place in the staging."""
+    """One parameter of a group, at its place in the staging."""
 
     is_fixed = False
 
@@ -201,4 +189,25 @@ class StagedTensor:
         return self._address
 
     def settle(self) -> None:
-        """Do nothing: the group hands all of it back."""
+        """Do nothing: the group copies all values back."""
+
+
+def staged_tensors(
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str],
+    shares: Sequence[float],
+    store_of: Callable[[list[int]], Store],
+) -> list[Tensor]:
+    """Return tensors for parameters of these shapes, dtypes and shares, in the same order.
+
+    Parameters of one dtype and share form a group. `store_of` makes the store of those whose
+    indices it receives.
+    """
+    groups: dict[tuple[str, float], list[int]] = {}
+    for index, kind in enumerate(zip(dtypes, shares, strict=True)):
+        groups.setdefault(kind, []).append(index)
+    tensors: dict[int, Tensor] = {}
+    for (dtype, share), indices in groups.items():
+        group = StagedGroup(store_of(indices), [shapes[index] for index in indices], dtype, share)
+        tensors |= zip(indices, group.tensors, strict=True)
+    return [tensors[index] for index in range(len(shapes))]

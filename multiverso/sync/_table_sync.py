@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso._native import arrays, capi, library
-from multiverso._native.library import call, lib
+from multiverso._native import arrays, capi
+from multiverso._native.library import call, call_until, lib
 from multiverso.sync._overlap import Snapshot
 from multiverso.sync._tensor import Group, Tensor
 from multiverso.tables import ArrayTableHandler
@@ -18,32 +18,46 @@ from multiverso.tables import ArrayTableHandler
 _run: Final = lib.MV_ParamSyncRun
 
 
-class TablePart:
-    """The tensors of one dtype, their table, and the native object between them."""
+class TableSync:
+    """Keeps the tensors of one dtype equal to a table, by the library's ParamSync.
+
+    Making one is collective over the workers.
+
+    Parameters
+    ----------
+    tensors : list of Tensor
+        The tensors, which are set to the values of the table.
+    table : ArrayTableHandler
+        A table with as many elements as all tensors together.
+    overlap : bool
+        Whether the exchanges run in another thread, on a copy of the tensors.
+
+    """
 
     def __init__(self, tensors: list[Tensor], table: ArrayTableHandler, overlap: bool) -> None:
-        # With all workers at once, lest a slow one sees what a quick one has added already.
+        # Collective, so that no worker starts from values that already include another's updates.
         values = table.get(sync=True)
         self._table = table
+        self._tensors = tensors
         self._sizes = [tensor.size for tensor in tensors]
         self._overlap = overlap
-        self._start(values)
+        self._create(values)
         end = 0
         for tensor in tensors:
             begin, end = end, end + tensor.size
             if tensor.size:
                 tensor.assign(values[begin:end])
-        self._tensors = tensors  # keeps their memory
         self._addresses = (c_void_p * len(tensors))()
         self._count = c_int64(len(tensors))
         for index, tensor in enumerate(tensors):
             if tensor.is_fixed:
                 self._addresses[index] = tensor.address()
-        self._runs = _runs_of(tensors)
-        self._located: list[list[int]] = [[] for _ in self._runs]  # what `_addresses` has of each
+        self._movable = _movable_by_group(tensors)
+        # For each group in `_movable`: the addresses that `_addresses` has for it.
+        self._located: list[list[int]] = [[] for _ in self._movable]
 
-    def _start(self, values: NDArray[Any]) -> None:
-        """Make the native object, for tensors that are `values` now, or for a copy of them."""
+    def _create(self, values: NDArray[Any]) -> None:
+        """Create the native object, which measures the gains of the tensors from `values`."""
         self._snapshot = Snapshot(values) if self._overlap else None
         self._resumes = False
         sizes = [values.size] if self._overlap else self._sizes
@@ -56,61 +70,64 @@ class TablePart:
             arrays.address(values),
             byref(self._handle),
         )
-        # The copy of the handle outlives this object.
+        # The finalizer must not refer to `self`, so it has a copy of the handle.
         handle = capi.MV_ParamSync(self._handle.value)
         self._free = weakref.finalize(self, lib.MV_ParamSyncFree, handle)
         self._free.atexit = False
 
     def restart(self) -> None:
-        """Count the gains from what the tensors are now."""
+        """Measure the gains from the current values of the tensors."""
         values = joined(self._tensors)
-        for _, _, tensors in self._runs:
+        for _, _, tensors in self._movable:
             for tensor in tensors:
                 tensor.assign(tensor.values())
         self._free()
-        self._start(values)
+        self._create(values)
 
     def sync(self) -> None:
-        """Make one pass over tensors and table."""
+        """Add the gains to the table and set the tensors to its values, in one native pass."""
         self._locate()
         try:
             call(_run, self._handle, self._addresses, self._count)
-        finally:  # an interrupted pass is whole in what it has done
+        finally:  # an interrupted pass leaves complete values in the elements it has reached
             self._settle()
 
     def _locate(self) -> None:
-        for run, (group, places, tensors) in enumerate(self._runs):
+        """Update `_addresses` for the tensors that may have moved."""
+        for number, (group, indices, tensors) in enumerate(self._movable):
             addresses = None if group is None else group.addresses
             if addresses is None:
                 addresses = [tensor.address() for tensor in tensors]
-            if addresses != self._located[run]:
-                self._located[run] = []  # lest an interrupt leaves some of these, some of those
-                for place, address in zip(places, addresses, strict=True):
-                    self._addresses[place] = address
-                self._located[run] = addresses
+            if addresses != self._located[number]:
+                self._located[number] = []  # an interrupt in the loop leaves a mixture
+                for index, address in zip(indices, addresses, strict=True):
+                    self._addresses[index] = address
+                self._located[number] = addresses
 
     def _settle(self) -> None:
-        for group, _, tensors in self._runs:
+        for group, _, tensors in self._movable:
             if group is None or group.addresses is None:
                 for tensor in tensors:
                     tensor.settle()
 
     def begin(self) -> None:
-        """Let the next `exchange` begin with what the last `apply` has sent."""
+        """Let the next `exchange` start with the values that the last `apply` has sent."""
         self._resumes = False
 
     def exchange(self, stop: threading.Event) -> None:
-        """Make the pass over a copy of the tensors, in another thread."""
+        """Make the native pass over the copy of the tensors; runs in another thread.
+
+        After an exchange that failed, the next one resumes it.
+        """
         assert self._snapshot is not None
-        if not self._resumes:  # after one that failed the pass goes on with what is there
+        if not self._resumes:
             self._snapshot.begin()
             self._resumes = True
-        brought = self._snapshot.brought
-        addresses = (c_void_p * 1)(arrays.address(brought))
-        library.call_until(stop, _run, self._handle, addresses, c_int64(1))
+        addresses = (c_void_p * 1)(arrays.address(self._snapshot.received))
+        call_until(stop, _run, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
-        """Set the tensors to what has been brought and what they have gained meanwhile."""
+        """Set the tensors to the result of the last exchange plus their gain since it began."""
         assert self._snapshot is not None
         self._locate()
         addresses = [int(address or 0) for address in self._addresses]
@@ -118,19 +135,22 @@ class TablePart:
         self._settle()
 
 
-def _runs_of(tensors: Sequence[Tensor]) -> list[tuple[Group | None, list[int], list[Tensor]]]:
-    """Return each group of those that may move, its tensors' places and these; then the others."""
-    runs: dict[int, tuple[Group | None, list[int], list[Tensor]]] = {}
-    for place, tensor in enumerate(tensors):
+def _movable_by_group(
+    tensors: Sequence[Tensor],
+) -> list[tuple[Group | None, list[int], list[Tensor]]]:
+    """Return the tensors that are not fixed, with their indices, by group; None is for no group."""
+    groups: dict[int, tuple[Group | None, list[int], list[Tensor]]] = {}
+    for index, tensor in enumerate(tensors):
         if not tensor.is_fixed:
             group = getattr(tensor, "group", None)
-            _, places, members = runs.setdefault(id(group), (group, [], []))
-            places.append(place)
+            _, indices, members = groups.setdefault(id(group), (group, [], []))
+            indices.append(index)
             members.append(tensor)
-    return list(runs.values())
+    return list(groups.values())
 
 
 def joined(tensors: list[Tensor]) -> NDArray[Any]:
+    """Return the values of all tensors in one dimension; a view if there is only one tensor."""
     if len(tensors) == 1:
         return tensors[0].values()
     return np.concatenate([tensor.values() for tensor in tensors])

@@ -1,6 +1,6 @@
-"""What tensors and groups of them are to those who keep them in step."""
+"""The interfaces through which `TensorSync` accesses the parameters of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -8,18 +8,19 @@ from numpy.typing import NDArray
 
 
 class Tensor(Protocol):
-    """Parameters in memory, of a fixed number of elements.
+    """One array of parameters, with a fixed number of elements.
 
     Attributes
     ----------
     dtype : numpy.dtype
-        Of the table that they are kept in.
+        The dtype of the table that keeps the parameters.
     shape : tuple of int
-        Of the parameters, compared over the ranks.
+        The shape of the parameters, which must be the same on all ranks.
     size : int
-        How many elements they are.
+        The number of elements.
     is_fixed : bool
-        Whether the native pass works on the parameters themselves, which never move.
+        Whether the native pass works on the parameters themselves, at an address that never
+        changes.
 
     """
 
@@ -29,28 +30,30 @@ class Tensor(Protocol):
     is_fixed: bool
 
     def values(self) -> NDArray[Any]:
-        """Return the parameters, flat and of `dtype`; a view or a copy."""
+        """Return the parameters in one dimension, as `dtype`; a view or a copy."""
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Set the parameters to `values`, flat and of `dtype`: where they start from."""
+        """Set the parameters to `values` (one dimension, `dtype`) and measure gains from there."""
 
     def address(self) -> int:
-        """Return where they are now, C-contiguous and of `dtype`, for the native pass."""
+        """Return the address of the values for the native pass, C-contiguous and of `dtype`."""
 
     def settle(self) -> None:
-        """Take note that the pass has changed what is at the address."""
+        """Copy the result of the native pass to the parameters, unless it worked on them."""
 
 
 class Group(Protocol):
-    """Tensors that a framework hands out and takes back all at once; their attribute `group`.
+    """Tensors that are read from and written to a framework together.
+
+    A tensor refers to its group by an attribute `group`.
 
     Attributes
     ----------
     tensors : sequence of Tensor
-        Of one dtype.
+        The tensors, all of one dtype.
     addresses : list of int or None
-        Where they are between `gather` and `scatter`, so that none has to be asked for its address
-        or to settle. None: each of them is.
+        Their addresses between `gather` and `scatter`, if the group knows them. Then the tensors'
+        own `address` and `settle` are not called.
 
     """
 
@@ -58,13 +61,27 @@ class Group(Protocol):
     addresses: list[int] | None
 
     def values(self) -> Sequence[NDArray[Any]]:
-        """Return what its tensors are in the framework now; a look that changes nothing."""
+        """Return the current values of its tensors in the framework, without side effects."""
 
     def load(self) -> None:
-        """Bring the values to the tensors' memory, as where gains are counted from."""
+        """Copy the values to the tensors' memory, and measure gains from there."""
 
     def gather(self) -> None:
-        """Bring what they have gained to the tensors' memory, for the native pass."""
+        """Copy the gains to the tensors' memory, for the native pass."""
 
     def scatter(self) -> None:
-        """Hand the tensors' memory back to the framework."""
+        """Return the tensors' memory to the framework."""
+
+
+def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], Group]) -> list[Tensor]:
+    """Return `tensors` after putting those that are whole into one group for each dtype."""
+    members = list(tensors)
+    by_dtype: dict[np.dtype[Any], list[Any]] = {}
+    for tensor in members:
+        if tensor.is_whole:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    for whole in by_dtype.values():
+        group = make_group(whole)
+        for tensor in whole:
+            tensor.group = group
+    return members

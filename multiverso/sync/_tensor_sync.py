@@ -1,7 +1,6 @@
-"""What all ways to keep a model's parameters in step are made of: tensors, tables, the native pass.
+"""Keeps a list of tensors in sync with tables, one for each dtype; all adapters are built on it.
 
-A `Tensor` is a piece of memory with parameters, seen the way one framework or another keeps them.
-A `TensorSync` ties a list of them to tables, one for each dtype among them.
+A `Tensor` is an array of parameters in the form in which NumPy or a framework keeps it.
 """
 
 import contextlib
@@ -14,39 +13,41 @@ import numpy as np
 
 from multiverso import _session
 from multiverso._native import arrays
+from multiverso._native.arguments import flag
 from multiverso.errors import StateError
 from multiverso.sync._overlap import Exchange
-from multiverso.sync._table_sync import TablePart, joined
+from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Group, Tensor
 from multiverso.tables import ArrayTableHandler
 
-#: So much of the user's name, in bytes, leaves room for the layout within a table's name.
+#: Bytes of the user's name that leave room for the layout in the name of a table.
 _NAME_BYTES: Final = 24
+#: Bytes of a layout at most.
 _LAYOUT_BYTES: Final = 36
 
 
 class TensorSync:
-    """Keeps tensors equal to tables. Collective: all ranks make one of the same tensors.
+    """Keeps tensors equal to tables. Collective: all ranks pass tensors of the same shapes.
 
-    The tables have the master's values, to which the tensors of all workers are set.
+    The tables start with the master's values, to which the tensors of all workers are set.
 
     Parameters
     ----------
     make : callable
         Returns the tensors. If it raises, the other ranks get a `MismatchError`.
     name : str or None
-        What messages call it, "parameters" by default.
+        The name in messages, "parameters" by default.
     overlap : bool, optional
-        Whether a thread exchanges what a sync has found, see `_overlap`.
+        Whether a background thread makes the exchanges, see `_overlap`.
     updater : str, optional
-        Of the tables, as for `ArrayTableHandler`.
+        The updater of the tables, as for `ArrayTableHandler`.
     **options : float
-        Of the updater.
+        Options of the updater.
 
     Raises
     ------
     ValueError
-        If there are no tensors, or none has an element.
+        If no tensor has an element.
     TypeError, MismatchError, MemoryError, StateError
         As for `ArrayTableHandler`.
     OperationTimeout, PeerLostError, AbortedError
@@ -65,7 +66,7 @@ class TensorSync:
         session = _session.current()
         with taking_part():
             name = _checked_name(name)
-            _check_flag(overlap)
+            flag(overlap, "overlap")
             tensors = make()
             self._groups: list[Group] = _groups_of(tensors)
             for group in self._groups:
@@ -92,75 +93,75 @@ class TensorSync:
             for part, init in zip(parts, initial, strict=True)
         )
         del initial
-        self._parts: list[TablePart] | None = None
+        self._table_syncs: list[TableSync] | None = None
         if session.worker_id >= 0:
-            self._parts = [
-                TablePart(part, table, overlap)
+            self._table_syncs = [
+                TableSync(part, table, overlap)
                 for part, table in zip(parts, self.tables, strict=True)
             ]
             for group in self._groups:
                 group.scatter()
         self._exchange: Exchange | None = None
-        if overlap and self._parts is not None:
-            self._exchange = Exchange(_passes(self._parts), name)
+        if overlap and self._table_syncs is not None:
+            self._exchange = Exchange(_passes(self._table_syncs), name)
 
     def sync(self) -> None:
-        """Add what the tensors have gained to the tables, and set both to the sum."""
-        parts = self._checked_parts()
-        if self._session.options.is_checked:
+        """Add the gains of the tensors to the tables, and set the tensors to the new values."""
+        syncs = self._of_worker()
+        if self._session.options.requires_finite:
             self._require_finite()
         if self._exchange is not None:
             if self._session.closed:
                 msg = f"{self.name}: the session in which it was made has been shut down"
                 raise StateError(msg)
             self._wait_for(self._exchange)
-            self._apply(parts, is_sent=True)
-            for part in parts:
-                part.begin()
+            self._apply(syncs, is_sent=True)
+            for sync in syncs:
+                sync.begin()
             self._exchange.start()
             return
         for group in self._groups:
             group.gather()
         try:
-            for part in parts:
-                part.sync()
+            for sync in syncs:
+                sync.sync()
         finally:
             for group in self._groups:
                 group.scatter()
 
     def wait(self) -> None:
-        """Wait for what the last sync exchanges in the background, and set the tensors to it."""
-        parts = self._checked_parts()
+        """Wait for the exchange of the last sync, and apply its result to the tensors."""
+        syncs = self._of_worker()
         if self._exchange is not None:
             self._wait_for(self._exchange)
-            self._apply(parts, is_sent=False)
+            self._apply(syncs, is_sent=False)
 
     def _wait_for(self, exchange: Exchange) -> None:
         exchange.wait()
         if (error := exchange.take_error()) is not None:
-            # Whoever goes on nevertheless makes the same pass again first: it does the rest.
+            # A caller that handles the error and continues finds the pass resumed.
             exchange.start()
             raise error
 
-    def _apply(self, parts: "list[TablePart]", is_sent: bool) -> None:
+    def _apply(self, syncs: list[TableSync], is_sent: bool) -> None:
         for group in self._groups:
             group.gather()
-        for part in parts:
-            part.apply(is_sent)
+        for sync in syncs:
+            sync.apply(is_sent)
         for group in self._groups:
             group.scatter()
 
     def restart(self) -> None:
-        """Count the gains from what the tensors are now; what made them so is not added."""
+        """Measure the gains from the current values, so that past changes are not added."""
         self.wait()
-        parts = self._checked_parts()
+        syncs = self._of_worker()
         for group in self._groups:
             group.load()
-        for part in parts:
-            part.restart()
+        for sync in syncs:
+            sync.restart()
 
     def _require_finite(self) -> None:
-        """Raise ValueError if a tensor is not finite, before anything has moved."""
+        """Raise ValueError if a tensor is not finite, before anything changes."""
         now = {
             id(tensor): values
             for group in self._groups
@@ -171,31 +172,31 @@ class TensorSync:
             shaped = values.reshape(tensor.shape)
             arrays.require_finite(shaped, f"{self.name}, tensor {number}")
 
-    def _checked_parts(self) -> "list[TablePart]":
-        if self._parts is None:
-            msg = f"{self.name}: this rank is a server and no worker"
+    def _of_worker(self) -> list[TableSync]:
+        if self._table_syncs is None:
+            msg = f"{self.name}: this rank is a server and not a worker"
             raise StateError(msg)
-        return self._parts
+        return self._table_syncs
 
 
-def _passes(parts: list[TablePart]) -> Callable[[threading.Event], None]:
-    """Return what makes the passes of all tables."""
+def _passes(syncs: list[TableSync]) -> Callable[[threading.Event], None]:
+    """Return a function that makes the exchanges of all tables."""
 
     def run(stop: threading.Event) -> None:
-        for part in parts:
-            part.exchange(stop)
+        for sync in syncs:
+            sync.exchange(stop)
 
     return run
 
 
 @contextlib.contextmanager
 def taking_part() -> Iterator[None]:
-    """Tell the other ranks, who wait for this one to create its table, if it fails before that."""
+    """On an exception, let the other ranks fail too instead of waiting for this one's table."""
     try:
         yield
     except Exception:
         with contextlib.suppress(Exception):
-            ArrayTableHandler(0)  # no table: the others get a MismatchError
+            ArrayTableHandler(0)  # invalid, so that the others get a MismatchError
         raise
 
 
@@ -208,14 +209,8 @@ def _checked_name(name: object) -> str:
     return name
 
 
-def _check_flag(overlap: object) -> None:
-    if not isinstance(overlap, bool):
-        msg = f"overlap: expected True or False, received {overlap!r}"
-        raise TypeError(msg)
-
-
 def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return the tensors of each dtype that has elements, in the order of the first of each."""
+    """Return the tensors by dtype, in order of first occurrence, for dtypes with elements."""
     groups: dict[np.dtype[Any], list[Tensor]] = {}
     for tensor in tensors:
         groups.setdefault(tensor.dtype, []).append(tensor)
@@ -223,16 +218,16 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 
 def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
-    """Return the groups of those tensors that have one, each once."""
+    """Return the groups of the tensors, without duplicates."""
     groups = [group for tensor in tensors if (group := getattr(tensor, "group", None)) is not None]
     return list({id(group): group for group in groups}.values())
 
 
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
-    """Return a name for the tables that differs where the ranks' tensors do.
+    """Return a name for the tables that differs between ranks whose tensors differ.
 
-    The sizes of the tables alone would not tell a model of 2 + 3 parameters from one of 3 + 2, nor
-    a matrix from its transpose.
+    The size of a table alone does not distinguish 2 + 3 parameters from 3 + 2, or a matrix from its
+    transpose.
     """
     short = name.encode()[:_NAME_BYTES].decode(errors="ignore")
     if len(tensors) == 1:

@@ -1,4 +1,4 @@
-"""The tables: arrays and matrices of parameters that every worker can add to and get from."""
+"""Tables: arrays and matrices of parameters that every worker can add to and get from."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from multiverso._native import arrays, capi
+from multiverso._native.arguments import integer
 from multiverso._native.library import call, lib
 from multiverso.tables._row_ids import as_row_ids
 from multiverso.tables._table import COLLECTIVE, PLAIN, Table
@@ -14,27 +15,27 @@ __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
 
 
 class ArrayTableHandler(Table):
-    """A table of one dimension. Creating it is collective: all ranks create the same.
+    """A table of one dimension. Creating it is collective: all ranks create the same table.
 
     Parameters
     ----------
     size : int
         Number of elements, 1 or more.
     init_value : array_like of shape (size,) or scalar, optional
-        What it holds at first; zeros by default. Only the master worker's counts, and it is in
-        force on every rank when this returns.
+        The initial values; zeros by default. Only the master worker's are used, and every rank
+        sees them when this returns.
     dtype : {"float32", "float64", "int32", "int64"}, optional
-        Type of its elements, in any form that NumPy knows.
+        The type of its elements, in any form that NumPy accepts.
     updater : str, optional
-        What `add` does with a delta. "add": ``w += delta``. "sgd", "momentum", "nesterov",
-        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd": a step of that optimiser, in which
-        the delta is a gradient. "easgd": ``w += elastic_force * (delta - w)``, in which the delta
-        is the worker's own parameters. docs/updaters.md has the formulas and their sources. All
-        but "add" are for float32 and float64.
+        How `add` applies a delta. "add": ``w += delta``. "sgd", "momentum", "nesterov",
+        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd": one step of that optimiser, with the
+        delta as the gradient. "easgd": ``w += elastic_force * (delta - w)``, with the worker's own
+        parameters as the delta. docs/updaters.md has the formulas and their sources. All but "add"
+        require float32 or float64.
     name : str, optional
-        What messages call it; by default "table N", counted in the session.
+        Its name in messages and checkpoints; by default "table N", counted per session.
     **options : float
-        Options of the updater, by the names that Keras has for them; None stands for the default.
+        Options of the updater, with the names that Keras uses; None means the default.
         In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov" and
         "dcasgd", 0.001 for the others), momentum (0.9; 0 for "rmsprop"),
         initial_accumulator_value (0.1), rho (0.9 for "rmsprop", 0.95 for "adadelta"), beta_1
@@ -43,15 +44,15 @@ class ArrayTableHandler(Table):
     Raises
     ------
     TypeError, ValueError
-        If an argument is wrong. The other ranks get a `MismatchError`.
+        If an argument is invalid. The other ranks get a `MismatchError`.
     MismatchError
-        If another rank creates a different table. The message names both.
+        If another rank creates a different table. The message describes both.
     MemoryError
-        If the memory cannot be had, on all ranks. The session stays usable.
+        On all ranks, if there is not enough memory. The session stays usable.
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError
-        If a rank does not create it. The message names it.
+        If a rank does not create it. The message names the rank.
 
     Examples
     --------
@@ -84,7 +85,7 @@ class ArrayTableHandler(Table):
     ) -> None:
         super().__init__(
             capi.MV_TABLE_ARRAY,
-            lambda: (arrays.extent(size, "size"),),
+            lambda: (integer(size, "size", 1),),
             init_value,
             dtype,
             updater,
@@ -95,16 +96,17 @@ class ArrayTableHandler(Table):
     def get(self, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table.
 
-        Sees all earlier adds of this worker, and those of the others up to the last barrier. In
-        sync mode it waits for the other workers' adds of the round, and sees exactly those.
+        The result contains all earlier adds of this worker, and at least those of the other
+        workers before the last barrier. In sync mode it waits for the other workers' adds of the
+        round, and contains exactly those.
 
         Parameters
         ----------
         sync : bool, optional
-            True makes it collective: all workers call it and get the same bits, with every add
-            before the call in them and none after it. Waits for the other workers.
+            True makes the call collective: all workers call it and get bitwise identical values,
+            which contain every add before the call and none after it. Waits for the other workers.
         out : array of shape (size,) and the table's dtype, optional
-            Where to put the values, in place.
+            The array to write the values to.
 
         Returns
         -------
@@ -114,9 +116,9 @@ class ArrayTableHandler(Table):
         Raises
         ------
         TypeError, ValueError
-            If `out` is no array of the right dtype and shape that can be written to.
+            If `out` is not a writable array of the right dtype and shape.
         StateError
-            If this rank is no worker, or the session has been shut down.
+            If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
             With ``sync=True`` or in sync mode, if another worker does not make the call.
 
@@ -134,39 +136,39 @@ class ArrayTableHandler(Table):
         return self._get(sync, out)
 
     def add(self, data: ArrayLike, sync: bool = False) -> None:
-        """Add a delta, by the table's updater. `data` can be reused when this returns.
+        """Apply a delta with the table's updater. `data` can be reused when this returns.
 
         Parameters
         ----------
         data : array_like of shape (size,)
-            The delta. Cast to the table's dtype where NumPy's "same_kind" rule allows it; an
-            array that is C-contiguous and of that dtype is not copied.
+            The delta. It is cast to the table's dtype if NumPy's "same_kind" rule allows that; a
+            C-contiguous array of that dtype is not copied.
         sync : bool, optional
-            True waits until the delta has been applied, also on ranks of other nodes. In a
-            session with rounds (sync mode, bounded staleness) it makes no difference.
+            True waits until the delta has been applied, also on ranks of other nodes. It has no
+            effect in a session with rounds (sync mode, bounded staleness).
 
         Raises
         ------
         TypeError, ValueError
-            If `data` has another shape or cannot be cast, or, with ``nan_policy="error"`` of
-            `multiverso.init`, is not finite. Nothing is changed.
+            If `data` has another shape, cannot be cast, or is not finite with
+            ``nan_policy="error"`` of `multiverso.init`. The table is unchanged.
         StateError
-            If this rank is no worker or has finished, or the session has been shut down.
+            If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In a session with rounds, if another worker does not make its calls.
+            In a session with rounds, if another worker does not make the same calls.
 
         """
         self._add(data)
 
     def add_get(self, data: ArrayLike, out: Any = None) -> Any:
-        """Add a delta and return the table with it, in one pass over the memory.
+        """Apply a delta and return the new values, in one pass over the memory.
 
         Parameters
         ----------
         data : array_like of shape (size,)
             The delta, as for `add`.
         out : array of shape (size,) and the table's dtype, optional
-            Where to put the values, in place; `data` itself is allowed.
+            The array to write the values to; it may be `data` itself.
 
         Returns
         -------
@@ -176,7 +178,7 @@ class ArrayTableHandler(Table):
         Raises
         ------
         TypeError, ValueError, StateError
-            As for `add` and `get`. Nothing is changed.
+            As for `add` and `get`. The table is unchanged.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `add` and `get`.
 
@@ -192,19 +194,18 @@ class ArrayTableHandler(Table):
 
 
 class MatrixTableHandler(Table):
-    """A table of two dimensions, whose rows can be addressed. Creating it is collective.
+    """A table of two dimensions, with operations on rows. Creating it is collective.
 
     Parameters
     ----------
     num_row, num_col : int
-        Its extents, 1 or more.
+        Numbers of rows and columns, 1 or more.
     init_value : array_like of shape (num_row, num_col) or (num_row * num_col,), or scalar, optional
-        What it holds at first; zeros by default. Only the master worker's counts, and it is in
-        force on every rank when this returns.
+        The initial values; zeros by default. Only the master worker's are used, and every rank
+        sees them when this returns.
     dtype, updater, name, **options : optional
         As for `ArrayTableHandler`. The updaters keep their state per element, and "adam" counts
-        the updates of each row: a row that no add names stays as it is, and one that is named
-        seldom is treated as if it were alone.
+        the updates of each row, so that an add to some rows has no effect on the others.
 
     Raises
     ------
@@ -251,29 +252,30 @@ class MatrixTableHandler(Table):
 
     @property
     def num_row(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return self._shape[0]
 
     @property
     def num_col(self) -> int:
-        """How many elements a row has."""
+        """The number of columns."""
         return self._shape[1]
 
     def get(self, row_ids: Any = None, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table, or some rows.
 
-        Sees all earlier adds of this worker, and those of the others up to the last barrier. In
-        sync mode it waits for the other workers' adds of the round, and sees exactly those.
+        The result contains all earlier adds of this worker, and at least those of the other
+        workers before the last barrier. In sync mode it waits for the other workers' adds of the
+        round, and contains exactly those.
 
         Parameters
         ----------
         row_ids : array_like of int with shape (n,), optional
-            Which rows, in which order; a row may be asked for twice. All by default.
+            The rows to return, in this order; a row may occur twice. All rows by default.
         sync : bool, optional
-            True makes it collective: all workers call it, each for its own rows, and see the same
-            state, with every add before the call and none after it. Waits for the other workers.
+            True makes the call collective: all workers call it, each for its own rows, and see the
+            same state: every add before the call and none after it. Waits for the other workers.
         out : array of shape (num_row, num_col) or (n, num_col) and the table's dtype, optional
-            Where to put the values, in place.
+            The array to write the values to.
 
         Returns
         -------
@@ -283,12 +285,12 @@ class MatrixTableHandler(Table):
         Raises
         ------
         IndexError
-            If a row id is negative or too large. The message has its position and value.
+            If a row id is negative or too large. The message gives its position and value.
         TypeError, ValueError
-            If the ids are no integers in one dimension, or `out` is no array of the right dtype
-            and shape that can be written to.
+            If the ids are not integers in one dimension, or `out` is not a writable array of the
+            right dtype and shape.
         StateError
-            If this rank is no worker, or the session has been shut down.
+            If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
             With ``sync=True`` or in sync mode, if another worker does not make the call.
 
@@ -316,7 +318,7 @@ class MatrixTableHandler(Table):
         return out
 
     def add(self, data: ArrayLike, row_ids: Any = None, sync: bool = False) -> None:
-        """Add a delta to the whole table or to some rows, by the table's updater.
+        """Apply a delta to the whole table or to some rows with the table's updater.
 
         `data` can be reused when this returns.
 
@@ -324,12 +326,12 @@ class MatrixTableHandler(Table):
         ----------
         data : array_like
             The delta, of shape (num_row, num_col) or (n, num_col), or flat with as many elements.
-            Cast to the table's dtype where NumPy's "same_kind" rule allows it; an array that is
-            C-contiguous and of that dtype is not copied.
+            It is cast to the table's dtype if NumPy's "same_kind" rule allows that; a C-contiguous
+            array of that dtype is not copied.
         row_ids : array_like of int with shape (n,), optional
-            Which rows the delta is for. A row that is named twice gets both: one after the other,
-            or, unless the updater is "add" or "sgd", their sum in one update; "easgd" takes each
-            row once. All by default.
+            The rows that the delta is for; all rows by default. With "add" and "sgd", a row that
+            occurs twice gets one update after the other; with "easgd" a row must not occur twice;
+            with the other updaters it gets one update with the sum of its deltas.
         sync : bool, optional
             True waits until the delta has been applied, also on ranks of other nodes. In a
             session with rounds (sync mode, bounded staleness) it makes no difference.
@@ -337,15 +339,15 @@ class MatrixTableHandler(Table):
         Raises
         ------
         IndexError
-            If a row id is negative or too large. The message has its position and value.
+            If a row id is negative or too large. The message gives its position and value.
         TypeError, ValueError
-            If the ids are no integers in one dimension, or `data` has another shape, cannot be
-            cast or, with ``nan_policy="error"``, is not finite. Nothing is changed, whichever error
-            it is.
+            If the ids are not integers in one dimension, or `data` has another shape, cannot be
+            cast, or is not finite with ``nan_policy="error"``. The table is unchanged after any of
+            these errors.
         StateError
-            If this rank is no worker or has finished, or the session has been shut down.
+            If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In a session with rounds, if another worker does not make its calls.
+            In a session with rounds, if another worker does not make the same calls.
 
         """
         if row_ids is None:
@@ -371,7 +373,7 @@ class MatrixTableHandler(Table):
         data : array_like of shape (num_row, num_col) or (num_row * num_col,)
             The delta, as for `add`.
         out : array of shape (num_row, num_col) and the table's dtype, optional
-            Where to put the values, in place; `data` itself is allowed.
+            The array to write the values to; it may be `data` itself.
 
         Returns
         -------
@@ -381,7 +383,7 @@ class MatrixTableHandler(Table):
         Raises
         ------
         TypeError, ValueError, StateError
-            As for `add` and `get`. Nothing is changed.
+            As for `add` and `get`. The table is unchanged.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
             As for `add` and `get`.
 
@@ -390,7 +392,7 @@ class MatrixTableHandler(Table):
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:
-    rows = arrays.extent(num_row, "num_row")
-    columns = arrays.extent(num_col, "num_col")
-    arrays.extent(rows * columns, "num_row * num_col")
+    rows = integer(num_row, "num_row", 1)
+    columns = integer(num_col, "num_col", 1)
+    integer(rows * columns, "num_row * num_col", 1)
     return rows, columns

@@ -1,8 +1,8 @@
-"""Turns the row ids that users pass into int64 arrays.
+"""Converts the row ids that users pass to int64 arrays.
 
-NumPy alone would let too much through: it takes ``[True, 2]`` for integers and turns
-``[-1, 2**63]`` into floats, and a cast to int64 wraps what is too large. Whether an id lies in the
-table is checked by the C library, except for those that do not fit into 64 bits.
+NumPy alone accepts too much: it treats ``[True, 2]`` as integers, converts ``[-1, 2**63]`` to
+floats, and wraps large integers in a cast to int64. The C library checks that each id is a row of
+the table; ids that do not fit into 64 bits are rejected here.
 """
 
 from collections.abc import Iterable
@@ -18,16 +18,16 @@ _MAX: Final = 2**63 - 1
 
 
 def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
-    """Return `row_ids` as a C-contiguous int64 array of one dimension: itself, if it is one.
+    """Return `row_ids` as a C-contiguous int64 array of one dimension; itself if it is one.
 
     Raises
     ------
     TypeError
-        If they are no integers; bools and floats are none.
+        If they are not integers; bools and floats are not.
     ValueError
-        If they have not one dimension.
+        If they do not have one dimension.
     IndexError
-        If one does not fit into 64 bits, and so not into the table either.
+        If one does not fit into 64 bits, or `row_ids` is a range that leaves the table.
 
     """
     if type(row_ids) is np.ndarray and row_ids.dtype is _INT64 and row_ids.ndim == 1:
@@ -66,14 +66,15 @@ def _from_sequence(row_ids: list[Any] | tuple[Any, ...], num_row: int) -> NDArra
 
 
 def _from_range(row_ids: range, num_row: int) -> NDArray[np.int64]:
-    """Check before the array is made: a range may be longer than memory, or than 64 bits."""
+    """Check the ids first: a range may be longer than memory, or have ids beyond 64 bits."""
     if not row_ids:
         return np.empty(0, _INT64)
     start, step = row_ids[0], row_ids.step
     if not 0 <= start < num_row:
         _out_of_range(0, start, num_row)
     if not 0 <= row_ids[-1] < num_row:
-        inside = num_row - 1 - start if step > 0 else start  # ids that follow before the edge
+        # How far the range can go from `start` without leaving the table.
+        inside = num_row - 1 - start if step > 0 else start
         position = inside // abs(step) + 1
         _out_of_range(position, row_ids[position], num_row)
     count = len(row_ids)

@@ -1,4 +1,4 @@
-"""What array and matrix tables have in common: creation, and the calls on the whole table."""
+"""The base class of array and matrix tables: creation, and the calls on the whole table."""
 
 import logging
 import math
@@ -12,42 +12,45 @@ from numpy.typing import NDArray
 
 from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, library
+from multiverso._native.arguments import text
 from multiverso._native.arrays import pin
+from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
 
-# Bound once, and converted for C once: a call on a small table takes less than a microsecond.
+# Globals of this module, because a call on a small table takes less than a microsecond.
 _ndarray: Final = np.ndarray
 _table_get: Final = lib.MV_TableGet
 _table_add: Final = lib.MV_TableAdd
 _table_add_get: Final = lib.MV_TableAddGet
-# For arrays that are right as they are, of which everything is a ctypes object.
-_get_right: Final = library.undeclared("MV_TableGet")
-_add_right: Final = library.undeclared("MV_TableAdd")
-_add_get_right: Final = library.undeclared("MV_TableAddGet")
+# For arrays that need no conversion: all their arguments are ctypes objects.
+_get_fast: Final = library.undeclared("MV_TableGet")
+_add_fast: Final = library.undeclared("MV_TableAdd")
+_add_get_fast: Final = library.undeclared("MV_TableAddGet")
 PLAIN: Final = c_int32(0)
 COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 
 
 class Table:
-    """A table: parameters that every rank of the session shares.
+    """Parameters that every rank of the session shares.
 
-    `Table._get` and its kin begin with a test for an array that is right as it is. Everything
-    else that NumPy can make right goes the long way round, through `_arrays`.
+    `_get`, `_add` and `_add_get` start with the fast path: an array that needs no conversion is
+    passed to the library as it is. The functions of `arrays` convert everything else.
     """
 
     __slots__ = (
         "__weakref__",
         "_count",
         "_dtype",
+        "_fast_add_shape",
         "_handle",
         "_input_shapes",
-        "_is_checked",
         "_name",
         "_nbytes",
-        "_right_shape",
+        "_requires_finite",
         "_shape",
         "_updater",
     )
@@ -62,34 +65,33 @@ class Table:
         name: object,
         options: dict[str, Any],
     ) -> None:
-        """Create the table with all ranks; `shape` returns its shape, or raises what is wrong."""
+        """Create the table together with all ranks; `shape` returns its shape or raises."""
         session = _session.current()
         session.settle()
         raw = capi.MV_TableOptions()
         call(lib.MV_TableOptionsInit, byref(raw))
         raw.kind = kind
         try:
-            encoded = _encoded(name)
-            raw.name = encoded
+            raw.name = None if name is None else text(name, "name").encode()
             self._updater = set_updater(raw, updater, options)
-            raw.dtype, self._dtype = arrays.table_dtype(dtype)
+            raw.dtype, self._dtype = table_dtype(dtype)
             self._shape = shape()
             self._input_shapes = _input_shapes(self._shape)
-            self._is_checked = session.options.is_checked and self._dtype.kind == "f"
-            # No delta is right as it is before it has been looked at, and others pay nothing.
-            self._right_shape = None if self._is_checked else self._shape
-            # Who is the master when all have come is known to the library.
-            counts = session.worker_id == 0 or session.options.goes_on
-            initial = _initial(init_value, self._dtype, self._input_shapes, counts)
+            self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
+            # nan_policy="error" must scan every delta, so it disables the fast path of adds.
+            self._fast_add_shape = None if self._requires_finite else self._shape
+            # After losses any worker may turn out to be the master, so each brings its value.
+            may_be_master = session.worker_id == 0 or session.options.continues
+            initial = _initial(init_value, self._dtype, self._input_shapes, may_be_master)
         except Exception:
-            _take_part(session, raw)
+            _create_invalid(session, raw)
             raise
         raw.num_row, raw.num_col = (*self._shape, 1)[:2]
         if initial is not None:
             raw.init_value = arrays.address(initial)
         self._handle = capi.MV_Table()
         call(lib.MV_TableCreate, session.handle, byref(raw), byref(self._handle))
-        # The copy of the handle outlives the table, and the library knows one that has gone.
+        # The finalizer's copy of the handle outlives the table; freeing a stale handle is a no-op.
         free = weakref.finalize(self, lib.MV_TableFree, capi.MV_Table(self._handle.value))
         free.atexit = False
         self._count = c_int64(math.prod(self._shape))
@@ -98,12 +100,12 @@ class Table:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the table in messages."""
         return self._name
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Its NumPy dtype."""
+        """The NumPy dtype of its elements."""
         return self._dtype
 
     @property
@@ -113,12 +115,12 @@ class Table:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of its elements."""
         return self._count.value
 
     @property
     def updater(self) -> str:
-        """The name of what `add` does with a delta."""
+        """The name of its updater, which applies the deltas."""
         return self._updater
 
     @property
@@ -130,9 +132,9 @@ class Table:
     def set_option(self, **options: float) -> None:
         """Change options of the updater, such as ``learning_rate``, for all ranks.
 
-        In force from the next add on, on whichever rank that is. Waits only for the servers of
-        other nodes to have taken note. An add that another worker makes at the same moment may
-        see some of several new values.
+        The new values apply to the next add on any rank; an invalid one leaves all options as
+        they are. Waits only until the servers of other nodes have stored them. A concurrent add of
+        another worker may see only some of several new values.
 
         Parameters
         ----------
@@ -142,10 +144,9 @@ class Table:
         Raises
         ------
         TypeError
-            If the updater has no such option, or a value is no number.
+            If the updater has no such option, or a value is not a number.
         ValueError
-            If a value is not finite, or not one that the option can have. Nothing is changed,
-            whichever error it is.
+            If a value is not finite or out of range.
         StateError
             If the session has been shut down.
         OperationTimeout, PeerLostError
@@ -160,26 +161,24 @@ class Table:
 
     def save(
         self,
-        directory: checkpoint_calls.Directory,
+        directory: Directory,
         *,
         step: int | None = None,
         keep: int | None = None,
     ) -> None:
-        """Save this table alone. Collective over all ranks.
+        """Save only this table. Collective over all ranks.
 
-        Takes and raises what `multiverso.save` does. The checkpoint can also be loaded into a table
-        of another name.
+        Parameters and errors are those of `multiverso.save`. The checkpoint can also be loaded
+        into a table of another name.
         """
         raw = checkpoint_calls.save_options(directory, step, keep)
         call(lib.MV_TableSave, self._handle, byref(raw))
 
-    def load(
-        self, directory: checkpoint_calls.Directory, *, missing_ok: bool = False
-    ) -> int | None:
-        """Load this table alone, from a checkpoint of it or of all tables. Collective.
+    def load(self, directory: Directory, *, missing_ok: bool = False) -> int | None:
+        """Load only this table. Collective over all ranks.
 
-        Takes, returns and raises what `multiverso.load` does. Of a checkpoint of several tables the
-        one with the name of this is taken.
+        Parameters, result and errors are those of `multiverso.load`. From a checkpoint of several
+        tables, the one with the name of this table is loaded.
         """
         step: int | None = checkpoint_calls.load(
             lib.MV_TableLoad, self._handle, directory, missing_ok
@@ -201,11 +200,11 @@ class Table:
             and out.shape == self._shape
             and out.flags.carray
         ):
-            call(_get_right, self._handle, pin(out), self._count, flags)
+            call(_get_fast, self._handle, pin(out), self._count, flags)
             return out
         if out is None:
             fresh = np.empty(self._shape, self._dtype)
-            call(_get_right, self._handle, pin(fresh), self._count, flags)
+            call(_get_fast, self._handle, pin(fresh), self._count, flags)
             return fresh
         buffer, target = arrays.as_output(out, self._dtype, self._shape)
         call(_table_get, self._handle, pin(buffer), self._count, flags)
@@ -217,10 +216,10 @@ class Table:
         if (
             type(data) is _ndarray
             and data.dtype is self._dtype
-            and data.shape == self._right_shape
+            and data.shape == self._fast_add_shape
             and data.flags.carray
         ):
-            call(_add_right, self._handle, pin(data), self._count)
+            call(_add_fast, self._handle, pin(data), self._count)
             return
         delta = self._delta_of(data, self._input_shapes)
         call(_table_add, self._handle, arrays.pointer(delta), self._count)
@@ -233,16 +232,16 @@ class Table:
             and type(out) is _ndarray
             and data.dtype is self._dtype
             and out.dtype is self._dtype
-            and data.shape == self._right_shape
+            and data.shape == self._fast_add_shape
             and out.shape == self._shape
             and data.flags.carray
             and out.flags.carray
         ):
             source = pin(data)
             sink = source if data is out else pin(out)
-            # The library takes the same memory for both, or memory apart.
+            # The library accepts the same memory for both, or memory that does not overlap.
             if sink is source or abs(addressof(source) - addressof(sink)) >= self._nbytes:
-                call(_add_get_right, self._handle, source, sink, self._count)
+                call(_add_get_fast, self._handle, source, sink, self._count)
                 return out
         buffer, target = arrays.as_output(out, self._dtype, self._shape)
         delta = self._delta_of(data, self._input_shapes)
@@ -254,17 +253,17 @@ class Table:
         return out
 
     def _delta_of(self, data: Any, shapes: tuple[tuple[int, ...], ...]) -> NDArray[Any]:
-        """Return what the library can add."""
+        """Return `data` as an array that the library can add."""
         delta = arrays.as_input(data, self._dtype, shapes, "data")
-        if self._is_checked:
+        if self._requires_finite:
             arrays.require_finite(delta, "data")
         return delta
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be copied or pickled."""
+        """Raise TypeError: a table cannot be copied or pickled."""
         msg = (
             f"{type(self).__name__} cannot be copied or pickled: it is a handle to memory that "
-            f"the ranks of one session share. Copy or pickle what get() returns"
+            f"the ranks of a session share. Copy or pickle the result of get()"
         )
         raise TypeError(msg)
 
@@ -276,18 +275,6 @@ class Table:
         )
 
 
-def _encoded(name: object) -> bytes | None:
-    if name is None:
-        return None
-    if not isinstance(name, str):
-        msg = f"name: expected a str, received {name!r}"
-        raise TypeError(msg)
-    if not name or "\0" in name:
-        msg = f"name: expected one or more characters, none of them NUL, received {name!r}"
-        raise ValueError(msg)
-    return name.encode()
-
-
 def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     return (shape,) if len(shape) == 1 else (shape, (math.prod(shape),))
 
@@ -295,28 +282,31 @@ def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 def _initial(
     value: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], is_master: bool
 ) -> NDArray[Any] | None:
-    """Return what the library shall store, or None for zeros and on ranks that are not asked."""
+    """Return the initial value for the library, or None for zeros and on other than the master."""
     if value is None:
         return None
     given = arrays.as_array(value, "init_value")
     scalar = given.ndim == 0
     wanted = ((),) if scalar else shapes
-    if not is_master:  # checked nevertheless, so that a wrong script fails on whichever rank
+    if not is_master:
+        # Checked anyway, so that a wrong argument raises on the rank that passes it.
         arrays.checked_input(given, dtype, wanted, "init_value")
         return None
     array = arrays.as_input(given, dtype, wanted, "init_value")
     if not scalar:
         return array
-    # A new table is zero already, without a page of it touched.
+    # A new table is zero already, and none of its pages has been touched.
     return np.full(shapes[0], array, dtype) if any(array.tobytes()) else None
 
 
-def _take_part(session: _session.Session, raw: capi.MV_TableOptions) -> None:
-    """Tell the other ranks, who wait for this one's part in the creation, that it is invalid."""
+def _create_invalid(session: _session.Session, raw: capi.MV_TableOptions) -> None:
+    """Take part in the creation with invalid options, so that the other ranks do not wait for it.
+
+    The caller raises its own exception; the library's error says only that the options differ.
+    """
     raw.num_row = 0
     handle = capi.MV_Table()
     try:
         call(lib.MV_TableCreate, session.handle, byref(raw), byref(handle))
     except Exception as error:
-        # The caller raises the reason itself; this is only its echo from the library.
-        _log.debug("took part in creating a table with wrong arguments: %s", error)
+        _log.debug("took part in the creation of a table with invalid arguments: %s", error)

@@ -1,13 +1,10 @@
-"""The updaters by name: their codes, their options, and the checks of what a caller gives."""
+"""The updaters by name: their codes and their options."""
 
-import math
-import numbers
 from ctypes import byref
 from typing import Any, Final
 
-import numpy as np
-
 from multiverso._native import capi
+from multiverso._native.arguments import choice, finite
 from multiverso._native.library import call, lib
 
 _LEARNING_RATE: Final = {"learning_rate": capi.MV_HYPER_LEARNING_RATE}
@@ -16,8 +13,8 @@ _RHO: Final = {"rho": capi.MV_HYPER_RHO}
 _EPSILON: Final = {"epsilon": capi.MV_HYPER_EPSILON}
 _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
 
-#: Name of an updater: its code, and the options it has with their places among MV_HYPER_. The
-#: defaults and the limits of the options are the library's.
+#: For each updater by name: its code, and the index of each of its options among MV_HYPER_. The
+#: library knows the defaults and the limits of the options.
 UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     "add": (capi.MV_UPDATER_ADD, {}),
     "sgd": (capi.MV_UPDATER_SGD, _LEARNING_RATE),
@@ -41,57 +38,39 @@ UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
 
 
 def set_updater(raw: capi.MV_TableOptions, updater: object, options: dict[str, Any]) -> str:
-    """Put an updater and its options into `raw`; those that are None keep their defaults.
+    """Store an updater and its options in `raw`; options that are None keep their defaults.
 
     Raises
     ------
     TypeError
-        If `updater` is no str, has no such option, or a value is no number.
+        If `updater` is not a str or lacks such an option, or a value is not a number.
     ValueError
-        If there is no such updater, or a value is not finite.
+        If the updater is unknown, or a value is not finite.
 
     """
-    wanted = ", ".join(map(repr, UPDATERS))
-    if not isinstance(updater, str):
-        msg = f"updater: expected one of {wanted}, received {updater!r}"
-        raise TypeError(msg)
-    if updater not in UPDATERS:
-        msg = f"updater: expected one of {wanted}, received {updater!r}"
-        raise ValueError(msg)
-    call(lib.MV_TableOptionsSetUpdater, byref(raw), UPDATERS[updater][0])
-    given = {name: value for name, value in options.items() if value is not None}
-    for place, value in hyper_values(updater, given).items():
-        raw.hyper[place] = value
-    return updater
+    name = choice(updater, "updater", UPDATERS)
+    call(lib.MV_TableOptionsSetUpdater, byref(raw), UPDATERS[name][0])
+    given = {option: value for option, value in options.items() if value is not None}
+    for index, value in hyper_values(name, given).items():
+        raw.hyper[index] = value
+    return name
 
 
 def hyper_values(updater: str, options: dict[str, Any]) -> dict[int, float]:
-    """Return the values of options by their places among MV_HYPER_.
+    """Return the values of options by their index in ``hyper``, a ``MV_HYPER_`` constant.
 
     Raises
     ------
     TypeError
-        If the updater has no such option, or a value is no number.
+        If the updater has no such option, or a value is not a number.
     ValueError
-        If a value is not finite. Other limits are the library's to check.
+        If a value is not finite. The library checks all other limits.
 
     """
-    places = UPDATERS[updater][1]
-    values = {}
+    indices = UPDATERS[updater][1]
     for name, value in options.items():
-        if name not in places:
-            known = ", ".join(places) or "no options"
+        if name not in indices:
+            known = ", ".join(indices) or "no options"
             msg = f"{name}: updater '{updater}' has {known}, received {name}={value!r}"
             raise TypeError(msg)
-        if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-            msg = f"{name}: expected a number, received {value!r}"
-            raise TypeError(msg)
-        try:
-            number = float(value)
-        except OverflowError:  # an int that no float holds
-            number = math.inf
-        if not math.isfinite(number):
-            msg = f"{name}: expected a finite number, received {value!r}"
-            raise ValueError(msg)
-        values[places[name]] = number
-    return values
+    return {indices[name]: finite(value, name) for name, value in options.items()}

@@ -3,23 +3,16 @@
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays
-from multiverso.sync._tensor import Group, Tensor
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
+from multiverso.sync._tensor import Group
 from multiverso.theano_ext._backend import is_shared_variable
-
-#: The dtype of a variable, and of its table: half precision is summed up in single precision.
-DTYPES: Final[dict[str, np.dtype[Any]]] = {
-    "float16": np.dtype(np.float32),
-    "float32": np.dtype(np.float32),
-    "float64": np.dtype(np.float64),
-    "int32": np.dtype(np.int32),
-    "int64": np.dtype(np.int64),
-}
 
 
 class SharedTensor:
@@ -50,7 +43,7 @@ class SharedTensor:
 
     def __init__(self, variable: Any, share: float = 1.0) -> None:
         value = checked_value(variable)
-        self.dtype = DTYPES[value.dtype.name]
+        self.dtype = TABLE_DTYPES[value.dtype.name]
         self.shape = value.shape
         self.size = value.size
         self.variable = variable
@@ -58,8 +51,8 @@ class SharedTensor:
         self._own_dtype = value.dtype.newbyteorder("=")
         self._share = share
         self.is_whole = share == 1 and self._own_dtype == self.dtype
-        self._copy: NDArray[Any] | None = None  # of the table's values as this worker knows them
-        self._last: NDArray[Any] | None = None  # the value as it was last written
+        self._copy: NDArray[Any] | None = None  # of the value, or of the table's values
+        self._master: MasterCopy | None = None  # over the copy, unless the value is whole
         self._in_place = False
 
     def values(self) -> NDArray[Any]:
@@ -75,7 +68,7 @@ class SharedTensor:
         if not self.is_whole:
             np.copyto(self._make_copy(), given)
         self.variable.set_value(given.astype(self._own_dtype), borrow=True)
-        self._note()
+        self._record()
 
     def address(self) -> int:
         """Return the value's own address, or that of a copy with what it has gained."""
@@ -92,10 +85,8 @@ class SharedTensor:
         copy = self._make_copy()
         if self.is_whole:
             np.copyto(copy, now)
-        elif self._share:
-            if self._last is not None:
-                copy += (now.astype(self.dtype) - self._last) * self.dtype.type(self._share)
-            self._last = now.astype(self.dtype)
+        elif self._master is not None:
+            self._master.add_delta(now.astype(self.dtype))
         return arrays.address(copy)
 
     def settle(self) -> None:
@@ -108,7 +99,7 @@ class SharedTensor:
             np.copyto(stored, copy, casting="same_kind")
         else:  # on another device, read-only, or a NumPy scalar that an update has left
             self.variable.set_value(copy.astype(self._own_dtype), borrow=True)
-        self._note()
+        self._record()
 
     def _stored(self) -> Any:
         return self.variable.get_value(borrow=True, return_internal_type=True)
@@ -123,11 +114,13 @@ class SharedTensor:
         if self._copy is None:
             self._copy = np.empty(self.shape, self.dtype)
             np.copyto(self._copy, self._now())
+            if not self.is_whole:
+                self._master = MasterCopy(self._copy, self._share)
         return self._copy
 
-    def _note(self) -> None:
-        if self._share and not self.is_whole:
-            self._last = self._now().astype(self.dtype)
+    def _record(self) -> None:
+        if self._master is not None:
+            self._master.record(self._now().astype(self.dtype))
 
 
 class SharedGroup:
@@ -201,19 +194,6 @@ class SharedGroup:
         return found
 
 
-def grouped(tensors: list[SharedTensor]) -> list[Tensor]:
-    """Return `tensors`, of which those that are whole are in groups by their dtype now."""
-    by_dtype: dict[np.dtype[Any], list[SharedTensor]] = {}
-    for tensor in tensors:
-        if tensor.is_whole:
-            by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    for members in by_dtype.values():
-        group = SharedGroup(members)
-        for tensor in members:
-            tensor.group = group
-    return list(tensors)
-
-
 def _address(value: NDArray[Any]) -> int:
     """Return where an array that is C-contiguous and can be written to begins."""
     return ctypes.addressof(arrays.pin(value))  # sooner than array.ctypes.data
@@ -225,7 +205,7 @@ def checked_value(variable: Any) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        It is no shared variable, or its value is no dense array of one of `DTYPES`.
+        It is no shared variable, or its value is no dense array of one of `TABLE_DTYPES`.
 
     """
     if not is_shared_variable(variable):
@@ -241,9 +221,9 @@ def checked_value(variable: Any) -> NDArray[Any]:
             f" {type(value).__name__}"
         )
         raise TypeError(msg)
-    if value.dtype.name not in DTYPES:
+    if value.dtype.name not in TABLE_DTYPES:
         msg = (
-            f"expected {name_of(variable)} to be of one of the dtypes {', '.join(DTYPES)},"
+            f"expected {name_of(variable)} to be of one of the dtypes {', '.join(TABLE_DTYPES)},"
             f" received {value.dtype.name}"
         )
         raise TypeError(msg)

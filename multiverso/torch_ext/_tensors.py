@@ -3,21 +3,15 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from multiverso.sync._tensor import Group, Tensor
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
+from multiverso.sync._tensor import Group
 
-#: The dtype of a tensor, and that of the table and of the copy: half precision is summed in single.
-DTYPES: Final[dict[torch.dtype, tuple[np.dtype[Any], torch.dtype]]] = {
-    torch.float32: (np.dtype(np.float32), torch.float32),
-    torch.float64: (np.dtype(np.float64), torch.float64),
-    torch.float16: (np.dtype(np.float32), torch.float32),
-    torch.bfloat16: (np.dtype(np.float32), torch.float32),
-    torch.int32: (np.dtype(np.int32), torch.int32),
-    torch.int64: (np.dtype(np.int64), torch.int64),
-}
+#: The dtypes of tensors that a table can hold.
+DTYPES: Final = {getattr(torch, name): name for name in TABLE_DTYPES}
 
 # Tells autograd that the tensor has changed, so that a backward pass that would need what it was
 # before is an error. PyTorch 2.0 has no such function.
@@ -66,7 +60,8 @@ class TorchTensor:
     is_fixed = False
 
     def __init__(self, tensor: torch.Tensor, name: str, share: float = 1.0) -> None:
-        self.dtype, self._exact = DTYPES[tensor.dtype]
+        self.dtype = TABLE_DTYPES[DTYPES[tensor.dtype]]
+        self._exact: torch.dtype = getattr(torch, self.dtype.name)
         self.shape = tuple(tensor.shape)
         self.size = tensor.numel()
         self.tensor = tensor
@@ -74,10 +69,9 @@ class TorchTensor:
         self._name = name
         self._share = share
         self._kind = (tensor.shape, tensor.dtype)
-        self._is_exact = tensor.dtype == self._exact
-        self.is_whole = self._is_exact and share == 1
-        self._copy: torch.Tensor | None = None  # of the table's values as this worker knows them
-        self._last: torch.Tensor | None = None  # of the tensor, as it was last written
+        self.is_whole = tensor.dtype == self._exact and share == 1
+        self._copy: torch.Tensor | None = None  # of the tensor, or of the table's values
+        self._master: MasterCopy | None = None  # over the copy, unless the tensor is whole
         self._in_place = False
 
     def values(self) -> NDArray[Any]:
@@ -92,7 +86,7 @@ class TorchTensor:
             self._make_copy().copy_(given)
         with torch.no_grad():
             self.tensor.copy_(given)
-        self._note()
+        self._record()
 
     def address(self) -> int:
         """Return the tensor's own address, or that of a copy with what it has gained."""
@@ -109,11 +103,8 @@ class TorchTensor:
         copy = self._make_copy()
         if self.is_whole:
             copy.copy_(tensor.detach())
-        elif self._share:
-            now = self._now()
-            if self._last is not None:
-                copy += (now - self._last) * self._share
-            self._last = now.clone()
+        elif self._master is not None:
+            self._master.add_delta(self._now().numpy())
         return int(copy.data_ptr())
 
     def settle(self) -> None:
@@ -123,7 +114,7 @@ class TorchTensor:
             return
         with torch.no_grad():
             self.tensor.copy_(self._make_copy())
-        self._note()
+        self._record()
 
     def _can_be_in_place(self) -> bool:
         tensor = self.tensor
@@ -139,11 +130,13 @@ class TorchTensor:
             pinned = self.tensor.device.type == "cuda"
             self._copy = torch.empty(self._kind[0], dtype=self._exact, pin_memory=pinned)
             self._copy.copy_(self.tensor.detach())
+            if not self.is_whole:
+                self._master = MasterCopy(self._copy.numpy(), self._share)
         return self._copy
 
-    def _note(self) -> None:
-        if self._share and not self.is_whole:
-            self._last = self._now().clone()
+    def _record(self) -> None:
+        if self._master is not None:
+            self._master.record(self._now().numpy())
 
 
 class TorchGroup:
@@ -188,16 +181,3 @@ class TorchGroup:
         if self.addresses is not None:
             _increment_all(self._inner)
             self.addresses = None
-
-
-def grouped(tensors: list[TorchTensor]) -> list[Tensor]:
-    """Return `tensors`, of which those that are whole are in groups by their dtype now."""
-    by_dtype: dict[np.dtype[Any], list[TorchTensor]] = {}
-    for tensor in tensors:
-        if tensor.is_whole:
-            by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    for members in by_dtype.values():
-        group = TorchGroup(members)
-        for tensor in members:
-            tensor.group = group
-    return list(tensors)

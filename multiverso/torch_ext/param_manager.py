@@ -6,8 +6,8 @@ import torch
 
 from multiverso.sync import _array_tensors
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor
-from multiverso.torch_ext._tensors import DTYPES, TorchTensor, grouped
+from multiverso.sync._tensor import Tensor, grouped
+from multiverso.torch_ext._tensors import DTYPES, TorchGroup, TorchTensor
 
 __all__ = ["TorchParamManager"]
 
@@ -82,13 +82,13 @@ def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
         msg = f"module: expected parameters, received a {type(module).__name__} without any"
         raise ValueError(msg)
     if not shares.are_synced:
-        return grouped(parameters)
+        return grouped(parameters, TorchGroup)
     buffers = [
         TorchTensor(buffer, f"buffer {name}", shares.of(is_float=buffer.is_floating_point()))
         for name, buffer in module.named_buffers()
         if buffer.dtype in DTYPES
     ]
-    return grouped([*parameters, *buffers])
+    return grouped([*parameters, *buffers], TorchGroup)
 
 
 def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:

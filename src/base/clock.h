@@ -78,14 +78,15 @@ inline double SecondsBetween(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Moments that processes tell each other: nanoseconds of Clock, which all of a machine share.
+// Instants as processes exchange them: nanoseconds of Clock, which all processes of a machine
+// share.
 inline int64_t Nanoseconds(Instant at) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }
 inline int64_t NanosecondsNow() { return Nanoseconds(Clock::now()); }
 
-// The same, but up to some milliseconds ago, where that is cheaper: the system writes this time
-// down at each of its ticks, and to read it takes a fifth of what the exact one takes.
+// The time up to some milliseconds ago. Reading it takes a fifth of the time of NanosecondsNow,
+// since the system stores it at each of its ticks.
 inline int64_t RecentNanoseconds() {
 #if defined(CLOCK_MONOTONIC_COARSE)
   timespec now{};

@@ -1,5 +1,5 @@
-// Vote: how one rank fared in a step of a collective call. Each rank sends its vote to the others, so
-// that the first failure, in rank order, becomes the result on every rank.
+// Vote: how one rank fared in a step of a collective call. Each rank sends its vote to the others,
+// so that the first failure, in rank order, becomes the result on every rank.
 #ifndef MULTIVERSO_BASE_VOTE_H_
 #define MULTIVERSO_BASE_VOTE_H_
 

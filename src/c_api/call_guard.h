@@ -1,7 +1,8 @@
-// CallGuard: keeps two threads of a rank from making calls that only one may make at a time.
+// CallGuard: keeps two threads of a rank from making calls that only one thread at a time may make.
 //
-// Collective calls must be made in the same order on every rank. Two threads that make them at the
-// same time have no order, so the second gets an error. The same holds for the rounds of a table.
+// Collective calls must be made in the same order on every rank, but concurrent calls of two
+// threads have no order: the second thread gets an error. The same applies to the rounds of a
+// table.
 #ifndef MULTIVERSO_C_API_CALL_GUARD_H_
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
@@ -13,10 +14,10 @@
 
 namespace multiverso::c_api {
 
-// Holds a flag for its lifetime, unless another thread holds it.
+// Holds a flag while it lives, unless another thread holds it.
 class CallGuard {
  public:
-  // A null flag allows every call.
+  // Null if the call needs no guard.
   explicit CallGuard(std::atomic<bool>* flag)
       : flag_(flag), is_denied_(flag != nullptr && flag->exchange(true)) {}
   ~CallGuard() {
@@ -32,10 +33,10 @@ class CallGuard {
   Status Check(const char* on) const {
     if (!is_denied_) return Status::Ok();
     return Status(Code::kState, StrCat("another thread is in a call on this ", on,
-                                       " that all ranks make together: only one thread at a time "
-                                       "may make such calls"));
+                                       " that all ranks make together: expected one thread at a "
+                                       "time"));
   }
-  // Keeps the flag for good, so that no further call is allowed.
+  // Keeps the flag for ever: no further call is possible.
   void Keep() { flag_ = nullptr; }
 
  private:

@@ -1,7 +1,8 @@
-// Notes that calls of the C API leave in their rank's flight log.
+// Records of C API calls in the rank's flight recorder.
 #ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -14,20 +15,20 @@
 
 namespace multiverso::c_api {
 
-// A call that all ranks make together begins.
+// Begins the record of a collective call.
 inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind call,
                                          int64_t bytes = 0) {
   return session.session->group()->log()->Begin(call, /*table=*/-1, bytes);
 }
 
-// The same for a collective get of `count` elements of a table.
+// Begins the record of a collective get of `count` elements of a table.
 inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t count) {
   const int64_t bytes = count * SizeOf(table.spec().type());
   table.group()->log()->CountGet(table.id(), bytes);
   return table.group()->log()->Begin(CallKind::kCollectiveGet, table.id(), bytes);
 }
 
-// A call on a table begins that moves `count` elements of it.
+// Begins the record of a call that moves `count` elements of a table.
 inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, int64_t count) {
   FlightRecorder* const log = table.group()->log();
   const int64_t bytes = count * SizeOf(table.spec().type());
@@ -36,7 +37,16 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return log->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// Makes a collective call of the session, as `body` does it, and waits as RunCall does.
+// The slice of a collective call. Without other ranks and files there is nothing to wait for.
+inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
+  const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
+                          call == CallKind::kLoad ||
+                          (call == CallKind::kClose && entry.session->IsSaving());
+  return uses_files || entry.session->members().size() > 1 ? entry.slice
+                                                           : std::chrono::milliseconds(0);
+}
+
+// Runs `body`, a collective call of the session, with RunCall and records it.
 inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
                             std::function<Status(SessionEntry*, Interrupt*)> body) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
@@ -44,8 +54,8 @@ inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
   if (!together.ok()) return together.status();
   SessionEntry* const entry = together.value()->use.get();
   FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
-  return RunCall(entry->slice, [held = together.value(), entry, record,
-                                body = std::move(body)](Interrupt* interrupt) {
+  return RunCall(SliceOf(*entry, call), [held = together.value(), entry, record,
+                                         body = std::move(body)](Interrupt* interrupt) {
     const Status status = body(entry, interrupt);
     record->End(status.code());
     return status;

@@ -24,17 +24,17 @@ namespace {
 static_assert(MV_AREA_STEPS == kStepsArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
-// How long to wait for another thread's call before giving up on freeing what it uses.
+// How long MV_CheckpointClose waits for another thread's call.
 constexpr auto kLongestCall = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;      // one thread at a time reads
+  std::mutex mutex;      // held while reading
   int64_t verified = 0;  // blocks
 };
 
 HandleTable<CheckpointEntry>& Checkpoints() {
-  // Never destroyed: a handle may be used while the process exits.
+  // Never destroyed, since a handle may be used while the process exits.
   static auto* const checkpoints = new HandleTable<CheckpointEntry>;
   return *checkpoints;
 }
@@ -43,7 +43,7 @@ using CheckpointUse = HandleTable<CheckpointEntry>::Use;
 
 uintptr_t Number(MV_Checkpoint handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// Runs body(entry) on an open checkpoint, by one thread at a time.
+// Runs body(entry) on an open checkpoint, for one thread at a time.
 template <class Body>
 Status With(MV_Checkpoint checkpoint, Body body) {
   const CheckpointUse use(&Checkpoints(), Number(checkpoint));

@@ -124,7 +124,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
     // Shared, since a std::function must be copyable.
     auto ranks = std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
-    return RunCall(slice,
+    return RunCall((*ranks)->size() > 1 ? slice : std::chrono::milliseconds(0),
                    [wanted, ranks, slice, session, over_mpi](Interrupt* interrupt) -> Status {
                      auto opened = OpenSession(wanted, std::move(*ranks), interrupt);
                      if (!opened.ok()) return opened.status();
@@ -230,8 +230,8 @@ int32_t MV_SessionClose(MV_Session session) {
     if (!together.ok()) return together.status();
     SessionEntry* const entry = together.value()->use.get();
     FlightRecorder::Entry* const record = RecordCall(*entry, CallKind::kClose);
-    return RunCall(entry->slice, [held = std::move(together.value()), session,
-                                  record](Interrupt* interrupt) mutable {
+    return RunCall(SliceOf(*entry, CallKind::kClose), [held = std::move(together.value()), session,
+                                                       record](Interrupt* interrupt) mutable {
       const Status status = held->use->session->Close(interrupt);
       record->End(status.code());
       NoteLosses(*held->use->session);

@@ -122,7 +122,7 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
     const int64_t begin = std::max(first_row, section.first_row);
     const int64_t end = std::min(end_row, section.first_row + section.rows);
     if (begin >= end) continue;
-    // In bytes of the section.
+    // Offsets in the section, in bytes.
     const int64_t from = (begin - section.first_row) * row_bytes;
     const int64_t to = (end - section.first_row) * row_bytes;
     for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {

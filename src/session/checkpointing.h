@@ -1,5 +1,5 @@
-// Checkpointing: what a session keeps from one save to the next: the save that is under way behind
-// the training, and the memory that it writes from.
+// Checkpointing: the state that a session keeps between saves: the background save in progress and
+// the memory that it writes from.
 #ifndef MULTIVERSO_SESSION_CHECKPOINTING_H_
 #define MULTIVERSO_SESSION_CHECKPOINTING_H_
 
@@ -21,20 +21,19 @@ namespace multiverso {
 struct Checkpointing {
   FileSystem* files = nullptr;
   NodeGroup* group = nullptr;
-  // Copies of this rank's rows. Kept, since memory that has been used before is copied to at twice
-  // the speed. Outlives the job.
+  // Copies of this rank's rows. Kept for the next save, since copying to memory that has been used
+  // before is twice as fast. Outlives the job.
   Segment copy;
-  // Null unless a save is under way: on all ranks or on none.
+  // The save in progress, on all ranks or on none.
   std::unique_ptr<SaveJob> job;
-  int committer = -1;  // the rank that completes it
+  int committer = -1;  // the rank that completes the save
 };
 
-// More than a call on tables takes: the time to write or read `bytes` at a speed that no disk falls
-// short of.
+// The extra time that a call gets for writing or reading `bytes`, at the speed of a very slow disk.
 std::chrono::milliseconds TimeForDisk(int64_t bytes);
 
-// Waits, with all ranks, until the save under way is complete, and returns its failure. Ok if there
-// is none under way.
+// Waits, with all ranks, until the save in progress is complete, and returns its failure. Ok
+// without one.
 Status EndSave(Checkpointing* state, const WaitLimit& limit);
 
 }  // namespace multiverso

@@ -83,7 +83,7 @@ Status Loading::MatchTables() {
     const std::string name = table->spec().name;
     size_t place = 0;
     while (place < saved.size() && (is_taken[place] || saved[place].name != name)) ++place;
-    // A checkpoint of one table is loaded into whichever table is named.
+    // A checkpoint of one table may be loaded into a table of another name.
     if (place == saved.size() && request().table >= 0 && saved.size() == 1) place = 0;
     if (place == saved.size()) {
       return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",

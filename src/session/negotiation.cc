@@ -18,7 +18,7 @@ struct Proposal {
   int64_t step = 0;
   int64_t keep = 0;
   int64_t table = 0;
-  char folder[128] = {};  // its end, for messages
+  char folder[128] = {};  // the end of the path, for messages
   unsigned char has[kTablesAtOnce / 8] = {};
 };
 

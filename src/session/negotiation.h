@@ -19,10 +19,10 @@ namespace multiverso {
 // Must be the same on all ranks.
 struct CheckpointRequest {
   std::string folder;
-  int64_t step = -1;   // of a save; -1 for the one after the last
-  int64_t keep = 0;    // of a save; 0 for all
+  int64_t step = -1;   // of a save; -1 for the last step plus 1
+  int64_t keep = 0;    // of a save: checkpoints to keep; 0 for all
   bool flag = false;   // a save in the background; a load of what may be missing
-  int64_t table = -1;  // its number, if it is about one table
+  int64_t table = -1;  // the number of the only table, or -1 for all
 };
 
 using Tables = std::vector<std::shared_ptr<Table>>;

@@ -90,8 +90,7 @@ Instant Session::NextDiskDeadline() {
 
 Status Session::Close(Interrupt* interrupt) {
   const bool was_over = group_->AbortIsKnown();
-  const WaitLimit limit =
-      LimitOf(checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline(), interrupt);
+  const WaitLimit limit = LimitOf(IsSaving() ? NextDiskDeadline() : NextDeadline(), interrupt);
   bool save_failed = false;
   const Status status = SettleAll(&save_failed, limit);
   if (status.ok() || save_failed) {
@@ -130,7 +129,7 @@ void Session::Linger(const WaitLimit& limit) {
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
   SyncPointCheck fence = ComeToFence(CollectiveKind::kCreateTable);
-  // Counted when it has succeeded, as it does on all ranks or on none.
+  // KeepTable increments it after success, which all ranks share.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   TableCreation creation(spec, id, init_value, table_context());

@@ -30,7 +30,7 @@ struct SessionOptions {
   OnLoss on_loss = OnLoss::kFail;
   std::chrono::milliseconds timeout{120000};
   std::chrono::milliseconds peer_timeout{30000};
-  FileSystem* files = LocalFileSystem();  // of checkpoints
+  FileSystem* files = LocalFileSystem();  // for checkpoints
 };
 
 // Collective calls are made by one thread at a time; everything else is thread-safe.
@@ -64,6 +64,8 @@ class Session {
   // failure.
   Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   Status SaveWait(Interrupt* interrupt = nullptr);
+  // Whether a save is in progress in the background.
+  bool IsSaving() const { return checkpointing_.job != nullptr; }
   // Returns the checkpoint's step; -1 without a checkpoint.
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   // The session cannot be used afterwards, whatever the result.
@@ -84,8 +86,8 @@ class Session {
   void ReleaseTable(Table* table);
 
  private:
-  // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
-  // there is for each table to see, and for what is returned when all have met.
+  // To be called before this rank enters a collective call of all ranks: each table compares the
+  // rounds of the workers, and so does the returned check when all ranks have entered the call.
   SyncPointCheck ComeToFence(CollectiveKind call);
   // The barrier that a collective call of that kind begins with.
   Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
@@ -103,18 +105,18 @@ class Session {
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<NodeGroup> group_;
-  std::unique_ptr<NodeService> service_;  // these end before the group
+  std::unique_ptr<NodeService> service_;  // destroyed before the group
   std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;
   uint64_t fences_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
-  bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for
-  // The calls on tables that have been released: those that count at a fence, and at the last.
+  bool has_finished_ = false;  // guarded by tables_mutex_
+  // The calls on released tables: those that count at a sync point, and at the last one.
   SyncPointArrival released_;
   SyncPointArrival released_adds_;
   AggregationTurn next_aggregation_;
-  std::unique_ptr<ChainLink> aggregate_link_;  // in a session that spans nodes, on leaders
+  std::unique_ptr<ChainLink> aggregate_link_;  // on leaders, in a session that spans nodes
   Checkpointing checkpointing_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 static_assert(kHyperCount <= kSavedHypers);
 constexpr int64_t kStepBytes = 4;
 
-// In the words of TableSpec::Describe.
+// Describes the table in the style of TableSpec::Describe.
 std::string Describe(const SavedTable& saved) {
   TableSpec spec;
   spec.kind = static_cast<int32_t>(saved.kind);
@@ -95,7 +95,7 @@ Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const Wai
 
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table) {
   const TableSpec& spec = table.spec();
-  const bool slots_vary = table.shard()->updater().notes_gets();  // with the number of workers
+  const bool slots_vary = table.shard()->updater().notes_gets();  // one slot per worker
   if (static_cast<int64_t>(saved.kind) != spec.kind ||
       static_cast<int64_t>(saved.dtype) != spec.dtype ||
       static_cast<int64_t>(saved.updater) != spec.updater || saved.num_row != spec.num_row ||

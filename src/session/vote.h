@@ -18,8 +18,8 @@ struct LeaderMessage {
   int64_t value[4] = {};
 };
 
-// Begins the allgather of the votes. Paths in `folder`, which all ranks know, are sent without it: long
-// ones would not fit.
+// Begins the allgather of the votes. Paths in `folder`, which all ranks know, are sent without it:
+// long ones would not fit.
 void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
               const LeaderMessage& from_leader = LeaderMessage());
 

@@ -7,7 +7,11 @@ import unittest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from launch import run
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
 
@@ -15,7 +19,7 @@ PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
 @unittest.skipUnless(importlib.util.find_spec("torch"), "needs PyTorch")
 @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "needs two cores")
 class TestTheBenchmark(unittest.TestCase):
-    def test_one_worker_and_two_are_measured_and_judged(self):
+    def test_adapter_benchmark_measures_one_and_two_workers(self):
         with TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
             arguments = ["torch", "--quick", "--silent", "--seconds", "1", "--batches", "2"]

@@ -1,11 +1,14 @@
-"""What holds for every adapter, on those frameworks that this environment has."""
+"""Cases that hold for every adapter, on the frameworks that this environment has."""
 
 import importlib.util
 
 import adapter_suite
+import pytest
 
 import launch
 from case_jobs import CaseJobs, in_one, on_nodes, on_ranks
+
+pytestmark = pytest.mark.frameworks
 
 #: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs.
 ADAPTERS = [
@@ -17,11 +20,11 @@ ADAPTERS = [
     ("keras", "torch", ["keras", "torch"]),
     ("lasagne", "", ["lasagne"]),
 ]
-# One of the three is enough, and is what the adapter takes.
+# Any of the three suffices, and the adapter uses it.
 THEANOS = [name for name in ("pytensor", "aesara", "theano") if importlib.util.find_spec(name)]
 ADAPTERS += [("theano", "", [name]) for name in THEANOS[:1]]
 
-#: Seconds; frameworks take long to start and to compile.
+#: Seconds; frameworks start and compile slowly.
 LIMIT = 2 * launch.WALL_LIMIT
 
 HERE = [
@@ -30,13 +33,13 @@ HERE = [
     if all(importlib.util.find_spec(module) for module in modules)
 ]
 
-#: On two ranks and on several nodes too: those that work in place, and those that take what is
-#: copied. The others are one or the other, and their frameworks start slowly.
+#: These also run on two ranks and on several nodes: one adapter that works in place, and one that
+#: copies. The others resemble one of the two, and their frameworks start slowly.
 SPREAD = ("numpy", "torch", "jax")
 
 
 def jobs_of(adapter, backend):
-    """Return the jobs that an adapter's cases run in."""
+    """Return the jobs in which an adapter's cases run."""
     options = {
         "arguments": (adapter,),
         "limit": LIMIT,

@@ -1,4 +1,4 @@
-"""Errors about another rank say which one, where it runs, what it did last and what was saved."""
+"""Errors about another rank name it, its host, its last call and the last checkpoint."""
 
 import pytest
 
@@ -18,7 +18,7 @@ LAST = NP - 1
         ("aborts", "barrier", 2),
     ],
 )
-def test_error_has_all_that_is_known_of_the_rank(how, call, per_node, tmp_path):
+def test_error_describes_the_failed_rank(how, call, per_node, tmp_path):
     nodes = launch.on_nodes(NP, per_node)
     result = launch.run("blame.py", how, call, str(tmp_path), np=NP, **nodes).check_clean()
     for rank in range(LAST):
@@ -33,12 +33,12 @@ def test_error_has_all_that_is_known_of_the_rank(how, call, per_node, tmp_path):
         assert about["table"] == ("weights" if call == "add_get" else None)
         assert about["last_checkpoint"].startswith(str(tmp_path))
         assert about["last_checkpoint"] in message
-        # Of a rank that has not been heard of in the moment before it is 0, and so not known.
+        # The value is 0, and so unknown, for a rank that was heard from a moment ago.
         assert about["silent_for"] is None or about["silent_for"] > 0
         if per_node == NP:
-            # How long ago it was depends on when it is looked at.
+            # The age of the call depends on when the error is formatted.
             last_call = about["last_call"].split(",")[0]
             assert last_call.startswith(call if how == "aborts" else "barrier")
             assert last_call in message
-        else:  # what a rank of another node did is not known here
+        else:  # the last call of a rank on another node is unknown here
             assert about["last_call"] is None

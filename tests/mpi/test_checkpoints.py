@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: loaded by jobs of other sizes, and whole whoever is killed when."""
+"""Checkpoints of several ranks load in jobs of other sizes and survive kills."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import pytest
 import launch
 from multiverso import checkpoint as checkpoints
 
-#: How many jobs are killed while they save.
+#: The number of jobs that are killed while they save.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "3"))
 
 
@@ -34,7 +34,7 @@ def check_loads(folder, mode, saved, jobs):
     ("np", "per_node", "how"),
     [(4, None, "foreground"), (1, None, "background"), (3, 2, "background")],
 )
-def test_job_of_any_size_goes_on(np, per_node, how, tmp_path):
+def test_job_of_any_size_resumes_from_a_checkpoint(np, per_node, how, tmp_path):
     saved = run("save", tmp_path, "async", how, np=np, per_node=per_node).check().reports
     checkpoints.verify(tmp_path)
     check_loads(tmp_path, "async", saved, [(2, 1), (3, None)])
@@ -45,12 +45,12 @@ def test_job_of_any_size_goes_on(np, per_node, how, tmp_path):
     [
         ("sync", None, (2, None)),
         ("stale", None, (2, None)),
-        ("sync", 2, (2, 1)),  # there each node has all rows, and each saves a part of them
+        ("sync", 2, (2, 1)),  # each node has all rows, and each saves a part of them
         ("sync", 1, (2, None)),
         ("stale", 2, (2, 1)),
     ],
 )
-def test_rounds_are_whole(mode, per_node, loaded_by, tmp_path):
+def test_checkpoint_contains_only_complete_rounds(mode, per_node, loaded_by, tmp_path):
     saved = run("save", tmp_path, mode, "background", np=3, per_node=per_node).check().reports
     check_loads(tmp_path, mode, saved, [loaded_by])
     with checkpoints.Checkpoint(tmp_path) as opened:
@@ -59,7 +59,7 @@ def test_rounds_are_whole(mode, per_node, loaded_by, tmp_path):
         assert opened.read_steps("rows")[300] == (3 if mode == "sync" else 9)
 
 
-def test_killed_at_any_moment_the_old_or_the_new_is_whole(tmp_path):
+def test_kill_during_save_leaves_the_old_or_the_new_checkpoint_complete(tmp_path):
     seed = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
     draw = random.Random(seed)
     last = 0
@@ -82,7 +82,7 @@ def test_killed_at_any_moment_the_old_or_the_new_is_whole(tmp_path):
                 last = opened.step
 
 
-def test_failure_of_one_rank_is_everybodys(tmp_path):
+def test_save_failure_of_one_rank_fails_on_every_rank(tmp_path):
     result = run("full_on_one", tmp_path, np=3).check()
     for rank in range(3):
         kind, message = result.reports[rank]["error"]
@@ -94,7 +94,7 @@ def test_failure_of_one_rank_is_everybodys(tmp_path):
     checkpoints.verify(tmp_path)
 
 
-def test_rank_that_died_before_is_named(tmp_path):
+def test_save_names_a_rank_that_died_before_it(tmp_path):
     result = run("dies_before", tmp_path, np=3)
     assert not result.timed_out
     for rank in range(2):
@@ -105,7 +105,7 @@ def test_rank_that_died_before_is_named(tmp_path):
     checkpoints.verify(tmp_path)
 
 
-def test_different_folders_are_a_mismatch(tmp_path):
+def test_saving_to_different_folders_raises_mismatch(tmp_path):
     result = run("different", tmp_path, np=2).check()
     for rank in range(2):
         kind, message = result.reports[rank]["error"]

@@ -8,7 +8,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 import launch
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "torch" / "diloco.py"
 NEEDED = ("torch", "tqdm", "matplotlib")
@@ -24,7 +28,7 @@ class TestDiLoCo(unittest.TestCase):
         self.text = self.folder / "text"
         self.text.write_text("Nothing will come of nothing: speak again.\n" * 100, "utf-8")
 
-    def test_fewer_exchanges_are_fewer_bytes_and_the_loss_falls_all_the_same(self):
+    def test_fewer_exchanges_send_fewer_bytes_and_still_reduce_the_loss(self):
         report, picture = self.folder / "two.json", self.folder / "two.png"
         words = ["--samples", "320", "--batch-size", "4", "--sync-every", "1", "10"]
         words += ["--inner-rate", "3e-3", "--text", str(self.text)]
@@ -48,7 +52,7 @@ class TestDiLoCo(unittest.TestCase):
         self.assertIn("2 workers, H 10: validation loss", drawn.stdout)
         self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
 
-    def test_what_cannot_be_used_is_one_sentence(self):
+    def test_invalid_input_prints_one_sentence(self):
         empty = self.folder / "empty"
         empty.touch()
         for words, wanted in (

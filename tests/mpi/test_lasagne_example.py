@@ -20,9 +20,9 @@ EXAMPLE = (
 )
 MISSING = [name for name in ("lasagne", "tqdm") if importlib.util.find_spec(name) is None]
 RECORD = 1 + 3 * 32 * 32
-COMPILING = 500.0  # seconds that a job may take which compiles the network at first
+COMPILING = 500.0  # seconds for a job that compiles the network first
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -56,13 +56,13 @@ class TestTheExample(unittest.TestCase):
         self.assertEqual(first["history"], second["history"])
         self.assertEqual(first["test_error"], second["test_error"])
 
-    def test_generated_images_are_named_as_such(self):
+    def test_generated_images_are_announced(self):
         options = ("--samples", "20", "--epochs", "1", "--freq", "3")
         result = self.result(*options, ranks=1)
         self.assertEqual((result["data"], result["updates"]), ("generated", 4))
         plain = self.result(*options, "--plain", ranks=1)
         self.assertEqual(plain["updates"], 4)
-        # A sync may round: last + (current - last) is not always current.
+        # A sync may round: last + (current - last) does not always equal current.
         self.assertAlmostEqual(plain["history"][0]["cost"], result["history"][0]["cost"], places=4)
 
 

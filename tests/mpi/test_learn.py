@@ -1,4 +1,4 @@
-"""Trainings of Keras models on several ranks: what comes of them, and what wrong input gives."""
+"""Trainings of Keras models on several ranks: their outcomes, and errors for invalid input."""
 
 import importlib.util
 import json
@@ -19,23 +19,24 @@ MISSING = [name for name in ("keras", "h5py", "tqdm") if importlib.util.find_spe
 BACKENDS = [
     name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name) is not None
 ]
-LIMIT = 400.0  # seconds: Keras and what it runs on are slow to import
+LIMIT = 400.0  # seconds; Keras and its backends are slow to import
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 def trained(*scenarios, ranks, backend="torch"):
-    """Return what each rank reported of some scenarios, all in one job."""
+    """Run scenarios in one job; return the report of each rank."""
     job = run(PROGRAM, *scenarios, np=ranks, limit=LIMIT, KERAS_BACKEND=backend)
     return job.check().reports
 
 
-class Outcomes(unittest.TestCase):
-    """What holds for the outcome of trainings."""
+class OutcomeTestCase(unittest.TestCase):
+    """Checks of the outcome of trainings."""
 
     def check_outcome(self, name, outcome, workers):
-        """Check what holds for any training of four epochs without groups."""
-        self.check_trained(outcome, accurate=not name.startswith("adadelta"))  # it begins slowly
+        """Check a training of four epochs without groups."""
+        # Adadelta learns slowly at first.
+        self.check_trained(outcome, accurate=not name.startswith("adadelta"))
         ranks = [0] if workers == 0 else list(range(1, workers + 1))
         self.assertEqual([rank for rank, _ in outcome["workers"]], ranks)
         self.assertEqual(outcome["groups"], [])
@@ -43,12 +44,12 @@ class Outcomes(unittest.TestCase):
             self.assertEqual(list(outcome["staleness"]), ["0"])
 
     def check_trained(self, outcome, accurate=True):
-        """Check what holds for any training of four epochs."""
+        """Check a training of four epochs."""
         history = outcome["history"]
         self.assertEqual(set(map(len, history.values())), {4})
         self.assertLess(history["loss"][-1], history["loss"][0])
-        # Where nobody waits, the first epoch can end with parameters that others have trained for
-        # long, so that the first validation is no beginning. That of chance is 1.1.
+        # Asynchronously the first epoch may end late, with well trained parameters, so its
+        # validation is no reference. The loss of random guessing is 1.1.
         self.assertLess(history["val_loss"][-1], 1.0)
         if accurate:
             self.assertGreater(history["val_accuracy"][-1], 0.9)
@@ -57,10 +58,10 @@ class Outcomes(unittest.TestCase):
         self.assertEqual(sum(outcome["staleness"].values()), outcome["updates"])
 
     def check_equal(self, pairs):
-        """Check that two trainings had the same outcome."""
+        """Check that the two trainings of each pair had the same outcome."""
         for name, (first, second) in pairs.items():
             with self.subTest(name):
-                if name == "diloco":  # but for the order of roundings
+                if name == "diloco":  # the order of roundings differs
                     for one, other in zip(first["weights"], second["weights"], strict=True):
                         self.assertAlmostEqual(one, other, delta=1e-3)
                 else:
@@ -68,21 +69,21 @@ class Outcomes(unittest.TestCase):
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
-class TestTrainings(Outcomes):
+class TestTrainings(OutcomeTestCase):
     @classmethod
     def setUpClass(cls):
-        # One job, since what Keras runs on starts slowly. The largest first, so that all ranks that
-        # meet have made as many models, and Keras has given them the same names. Of the five it is
-        # as if 3 and 4 were on another node: a group of their own, or a worker far away.
+        # All scenarios share one job, because backends start slowly. The largest scenario is first,
+        # so that all ranks have made equally many models and Keras gives the next ones equal names.
+        # Of its five ranks, 3 and 4 act as a second node: a group, or a remote worker.
         scenarios = ["groups/5/3"]
         scenarios += [f"{name}/3" for name in ("modes", "twice", "callbacks", "restored", "wrong")]
         cls.reports = trained(*scenarios, "like_keras/2", "few/1", ranks=5)
 
     def of(self, scenario, ranks=3):
-        """Return what each rank reported of a scenario."""
+        """Return the reports of a scenario, by rank."""
         return [self.reports[rank][scenario] for rank in range(ranks)]
 
-    def test_every_optimiser_and_elastic_averaging_learn(self):
+    def test_every_optimiser_and_mode_reduces_the_loss(self):
         master, *workers = self.of("modes")
         self.assertEqual(len(master), 20)
         for name, outcome in master.items():
@@ -91,35 +92,36 @@ class TestTrainings(Outcomes):
         for outcomes in workers:
             self.assertEqual(set(outcomes.values()), {None})
 
-    def test_two_runs_in_lock_step_are_equal_to_the_bit(self):
+    def test_two_runs_in_lock_step_are_bitwise_identical(self):
         self.check_equal(self.of("twice")[0])
 
-    def test_one_rank_alone_is_master_and_worker(self):
+    def test_single_rank_is_master_and_worker(self):
         for name, outcome in self.of("few", 1)[0].items():
             with self.subTest(name):
                 self.check_outcome(name, outcome, workers=0)
 
-    def test_one_worker_makes_the_steps_of_keras(self):
+    def test_one_worker_makes_the_same_steps_as_keras(self):
         found = self.of("like_keras", 2)[0]
         self.assertEqual(len(found), 9)
         for name, difference in found.items():
             with self.subTest(name):
                 self.assertLess(difference, 1e-4)
 
-    def test_callbacks_see_the_shared_model_and_can_stop_and_change_the_learning_rate(self):
+    def test_callbacks_get_the_shared_model_and_can_stop_or_change_the_learning_rate(self):
         reports = self.of("callbacks")
         report = reports[0]
         history = report["history"]
-        self.assertEqual(list(map(len, history.values())), [3] * 4)  # a loss that falls: stop
+        # EarlyStopping stops the training because it expects a rising loss.
+        self.assertEqual(list(map(len, history.values())), [3] * 4)
         self.assertEqual([epoch for epoch, _, _ in report["seen"]], [0, 1, 2])
         self.assertEqual(report["seen"][0][1], ["accuracy", "loss", "val_accuracy", "val_loss"])
-        # The rate was 0 from the second epoch on.
+        # The learning rate was 0 after the first epoch.
         self.assertEqual(len({weights for _, _, weights in report["seen"]}), 1)
         self.assertEqual(len(set(history["val_loss"])), 1)
         self.assertEqual((report["rows"], report["best"]), (4, 83))
         self.assertEqual(reports[1:], [None, None])
 
-    def test_a_training_goes_on_from_a_checkpoint(self):
+    def test_training_resumes_from_a_checkpoint(self):
         found, *others = self.of("restored")
         for name in ("adam synchronous", "adam asynchronous", "easgd synchronous"):
             with self.subTest(name):
@@ -136,7 +138,7 @@ class TestTrainings(Outcomes):
             self.assertIn("sgd", outcome["another optimiser"])
             self.assertIn("received one after epoch 4", outcome["all epochs"])
 
-    def test_groups_train_together_through_their_sub_masters(self):
+    def test_groups_exchange_through_their_sub_masters(self):
         reports = self.of("groups", 5)
         master, *others = reports
         for name in ("adam", "easgd", "diloco"):
@@ -165,18 +167,18 @@ class TestTrainings(Outcomes):
             others[-1], dict.fromkeys(f"{name} of 3" for name in ("adam", "easgd", "diloco"))
         )
 
-    def test_what_cannot_be_used_ends_the_training_on_all_ranks(self):
+    def test_invalid_input_ends_the_training_on_all_ranks(self):
         reports = self.of("wrong")
         wanted = {
             "files": ("InputError", "2 workers, received 1 file"),
             "loss": ("InputError", "'no loss'"),
             "metrics": ("InputError", "'no metric'"),
             "worker's optimiser": ("InputError", "'none'"),
-            "shapes": ("InputError", "the model and the data do not go together"),
+            "shapes": ("InputError", "the data do not fit the model"),
             "model": ("RuntimeError", "expected build_model() to be overridden"),
             "data": ("RuntimeError", "rank 2: OSError: the disk is gone"),
         }
-        # Where it happened, the error is as it was raised.
+        # The rank that failed raises its original error.
         own = {
             ("model", 0): ("NotImplementedError", "expected build_model() to be overridden"),
             ("data", 2): ("OSError", "the disk is gone"),
@@ -191,8 +193,8 @@ class TestTrainings(Outcomes):
 
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
-class TestOtherBackends(Outcomes):
-    def test_all_that_keras_runs_on(self):
+class TestOtherBackends(OutcomeTestCase):
+    def test_other_backends_learn_and_are_reproducible(self):
         for backend in {*BACKENDS} - {"torch"}:
             report = trained("few/3", "twice/3", ranks=3, backend=backend)[0]
             for name, outcome in report["few"].items():
@@ -202,7 +204,7 @@ class TestOtherBackends(Outcomes):
 
 
 @unittest.skipIf(MISSING or "torch" not in BACKENDS, "needs h5py, Keras, PyTorch and tqdm")
-class TestTheProgramsOfTheExample(unittest.TestCase):
+class TestExamplePrograms(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -211,16 +213,16 @@ class TestTheProgramsOfTheExample(unittest.TestCase):
         self.folder = Path(folder.name) / "mpi_learn"
 
     def drive(self, *arguments, ranks):
-        """Run MPIDriver.py; return how it ended."""
+        """Run MPIDriver.py; return its result."""
         options = {"np": ranks, "limit": LIMIT, "cwd": self.folder}
         with Job(self.folder / "MPIDriver.py", *arguments, **options) as job:
             return job.finish().check_clean()
 
     def make(self, *words):
-        """Run another program of the example."""
+        """Run another program of the example without MPI."""
         subprocess.run([sys.executable, *words], cwd=self.folder, check=True, timeout=LIMIT)
 
-    def test_digits_are_learned_in_three_epochs(self):
+    def test_learns_digits_in_three_epochs_and_rejects_a_corrupt_file(self):
         self.make("BuildModel.py", "mnist")
         self.make("models/get_mnist.py")
         files = ("mnist_arch.json", "train_mnist.list", "test_mnist.list")

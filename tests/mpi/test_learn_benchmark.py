@@ -1,4 +1,4 @@
-"""The benchmark of multiverso.learn runs in a job of three ranks and judges itself."""
+"""The benchmark of multiverso.learn runs in a job of three ranks and checks itself."""
 
 import importlib.util
 import json
@@ -8,8 +8,11 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import launch
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 LEARN = Path(__file__).parents[2] / "benchmarks" / "learn.py"
 NEEDED = ("keras", "torch", "h5py", "tqdm", "rich")
@@ -18,7 +21,7 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 @unittest.skipIf(MISSING, f"needs {', '.join(MISSING)}")
 class TestTheBenchmarkOfLearn(unittest.TestCase):
-    def test_steps_and_updates_are_measured_beside_their_references(self):
+    def test_learn_benchmark_measures_steps_and_updates(self):
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
             words = ["--quick", "--sample", "0.02", "--silent", "--backend", "torch"]
@@ -43,7 +46,7 @@ class TestTheBenchmarkOfLearn(unittest.TestCase):
 
 
 class TestItsStandIn(unittest.TestCase):
-    def test_its_optimiser_is_adam(self):
+    def test_reference_optimizer_is_adam(self):
         sys.path.insert(0, str(LEARN.parent))
         try:
             from mpi_learn_protocol import NumPyAdam
@@ -51,7 +54,7 @@ class TestItsStandIn(unittest.TestCase):
             sys.path.remove(str(LEARN.parent))
         optimizer = NumPyAdam([2], learning_rate=0.5)
         (weights,) = optimizer.apply([np.zeros(2, np.float32)], [np.float32([2.0, -3.0])])
-        # The first step is the learning rate, whatever the gradient.
+        # The size of the first step is the learning rate, whatever the gradient.
         np.testing.assert_allclose(weights, [-0.5, 0.5], rtol=1e-5)
         again, other = optimizer.apply([weights], [np.float32([2.0, -3.0])])[0]
         np.testing.assert_allclose([again, other], [-1.0, 1.0], rtol=1e-5)

@@ -1,4 +1,4 @@
-"""A rank is killed: the others go on without it, or all of them name it."""
+"""After a rank is killed the others continue without it, or all of them name it."""
 
 import os
 import random
@@ -13,7 +13,7 @@ import pytest
 import launch
 from multiverso import checkpoint as checkpoints
 
-#: How many jobs lose a rank, in each mode.
+#: The number of jobs that lose a rank, in each mode.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
 
 ADDS = 600
@@ -28,7 +28,7 @@ def draw():
 
 
 def lose(program, *arguments, victim, delay):
-    """Run four ranks, one of which is killed; return the result, its adds, and when it was."""
+    """Run four ranks and kill one; return the result, its adds, and the time of the kill."""
     with launch.Job("losses.py", program, *arguments, np=4, survives=True) as job:
         job.wait_for("busy")
         time.sleep(delay)
@@ -42,7 +42,7 @@ def lose(program, *arguments, victim, delay):
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_survivors_go_on_with_every_acknowledged_add(number, draw, tmp_path):
+def test_survivors_keep_every_acknowledged_add(number, draw, tmp_path):
     victim = draw.randrange(4)
     result, adds, _ = lose("goes_on", str(tmp_path), victim=victim, delay=draw.random() * 0.7)
     survivors = [rank for rank in range(4) if rank != victim]
@@ -55,7 +55,7 @@ def test_survivors_go_on_with_every_acknowledged_add(number, draw, tmp_path):
         for other in survivors:
             assert report["least"][other] == report["most"][other] == ADDS
             assert report["rows"][other] == 2 * ADDS
-        # Its last add may have been under way, and be there in part.
+        # The last add may have been in flight, and applied in part.
         assert adds[0] <= report["least"][victim] <= report["most"][victim] <= adds[0] + 1
         assert 2 * adds[1] <= report["rows"][victim] <= 2 * adds[1] + 2
     with checkpoints.Checkpoint(tmp_path) as saved:
@@ -65,7 +65,7 @@ def test_survivors_go_on_with_every_acknowledged_add(number, draw, tmp_path):
 
 
 @pytest.mark.parametrize("number", range(KILLS))
-def test_in_rounds_every_survivor_names_the_dead(number, draw, record_property):
+def test_every_survivor_of_a_round_names_the_dead_rank(number, draw, record_property):
     victim = draw.randrange(4)
     result, _, killed_at = lose("names_the_dead", victim=victim, delay=draw.random() * 0.3)
     for rank in range(4):
@@ -77,7 +77,7 @@ def test_in_rounds_every_survivor_names_the_dead(number, draw, record_property):
         record_property("seconds", result.reports[rank]["at"] - killed_at)
 
 
-def test_rank_that_is_stopped_is_given_up_and_told_so():
+def test_suspended_rank_is_excluded_and_learns_of_it():
     with launch.Job("losses.py", "is_stopped", "2", np=3) as job:
         job.wait_for("ready")
         job.signal(1, signal.SIGSTOP)
@@ -95,7 +95,7 @@ def test_rank_that_is_stopped_is_given_up_and_told_so():
     assert result.reports[1]["error"][0] == "StateError"
 
 
-def test_rank_that_was_stopped_for_a_while_goes_on():
+def test_briefly_suspended_rank_continues():
     with launch.Job("losses.py", "is_stopped", "60", np=2) as job:
         job.wait_for("ready")
         job.signal(1, signal.SIGSTOP)
@@ -117,10 +117,10 @@ def node_of(rank, per_node):
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize(("np", "per_node", "nodes"), LOST_NODES)
 @launch.again_where_mpi_is_stuck
-def test_node_whose_ranks_die_is_named_at_once(np, per_node, nodes, mode):
+def test_node_whose_ranks_all_die_is_named_at_once(np, per_node, nodes, mode):
     victims = [rank for rank in range(np) if node_of(rank, per_node) in nodes]
     spread = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
-    # No deadline passes before the job's wall limit does.
+    # No deadline passes before the job's wall limit.
     with launch.Job("losses.py", "loses_nodes", mode, "600", np=np, survives=True, **spread) as job:
         job.wait_for("ready")
         pids = {rank: job.pid(rank) for rank in victims}
@@ -142,14 +142,14 @@ def test_node_whose_ranks_die_is_named_at_once(np, per_node, nodes, mode):
 
 
 def stop(job, rank):
-    """Stop a rank, and wait until all its threads stand still: they may go on for a while."""
+    """Suspend a rank, and wait until all of its threads have stopped, which may take a moment."""
     job.signal(rank, signal.SIGSTOP)
     threads = Path(f"/proc/{job.pid(rank)}/task")
     while not all(" T " in (one / "stat").read_text("ascii") for one in threads.iterdir()):
         time.sleep(0.01)
 
 
-def test_only_rank_of_a_node_that_says_nothing_is_named_after_a_while():
+def test_silent_single_rank_node_is_named_after_peer_timeout():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("losses.py", "loses_nodes", "async", "2", np=2, survives=True, **nodes) as job:
         job.wait_for("ready")

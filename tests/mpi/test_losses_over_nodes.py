@@ -1,4 +1,4 @@
-"""Ranks of several nodes are killed: the others go on while each node has one that is left."""
+"""After ranks of several nodes are killed the others continue while each node has a survivor."""
 
 import contextlib
 import os
@@ -13,7 +13,9 @@ import pytest
 import launch
 from multiverso import checkpoint as checkpoints
 
-#: How many jobs lose a rank.
+pytestmark = pytest.mark.slow
+
+#: The number of jobs that lose a rank.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "3"))
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
 
@@ -26,13 +28,13 @@ def draw():
 
 
 def lose(*arguments, np, per_node, victims, delay):
-    """Run ranks some of which are killed; return the result and the adds of the killed."""
+    """Run ranks, some of which are killed; return the result and the adds of the killed ranks."""
     nodes = {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
     with launch.Job("losses_over_nodes.py", *arguments, np=np, survives=True, **nodes) as job:
         job.wait_for("busy")
         time.sleep(delay)
         for victim in victims:
-            with contextlib.suppress(ProcessLookupError):  # it has come to its end
+            with contextlib.suppress(ProcessLookupError):  # it has ended
                 job.signal(victim, signal.SIGKILL)
         job.announce("killed")
         result = job.finish().check_clean()
@@ -44,7 +46,7 @@ def lose(*arguments, np, per_node, victims, delay):
 
 
 def check(result, adds, np, folder):
-    """Every survivor has seen the same, and every add that returned is there once."""
+    """All survivors read the same values, and every acknowledged add is in them once."""
     survivors = [rank for rank in range(np) if rank not in adds]
     reports = [result.reports.get(rank, {}) for rank in survivors]
     assert all(report.get("ended") for report in reports), (
@@ -61,7 +63,7 @@ def check(result, adds, np, folder):
             assert at_least <= report["least"][other] <= report["most"][other] <= ADDS
             assert 2 * (ADDS - broken[other][1]) <= report["rows"][other] <= 2 * ADDS
         for victim, (whole, rows) in adds.items():
-            # Its last add may have been under way, and be there in part.
+            # The last add may have been in flight, and applied in part.
             assert whole <= report["least"][victim] <= report["most"][victim] <= whole + 1
             assert 2 * rows <= report["rows"][victim] <= 2 * rows + 2
         assert report["again"] == report["least"]
@@ -72,7 +74,7 @@ def check(result, adds, np, folder):
 
 @pytest.mark.parametrize("number", range(KILLS))
 @launch.again_where_mpi_is_stuck
-def test_survivors_of_all_nodes_go_on(number, draw, tmp_path):
+def test_survivors_on_all_nodes_continue(number, draw, tmp_path):
     folder = tempfile.mkdtemp(dir=tmp_path)
     victim = draw.randrange(4)
     result, adds = lose(
@@ -81,7 +83,7 @@ def test_survivors_of_all_nodes_go_on(number, draw, tmp_path):
     check(result, adds, 4, folder)
 
 
-def test_survivors_go_on_without_a_rank_whose_script_ends(draw, tmp_path):
+def test_survivors_continue_after_a_rank_leaves(draw, tmp_path):
     leaver = draw.randrange(4)
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
     arguments = ("goes_on", str(tmp_path), str(leaver))
@@ -90,13 +92,13 @@ def test_survivors_go_on_without_a_rank_whose_script_ends(draw, tmp_path):
         result = job.finish().check_clean()
         adds = {leaver: struct.unpack("2q", (job.folder / f"adds-{leaver}").read_bytes())}
     check(result, adds, 4, tmp_path)
-    # One that leaves is in the middle of nothing.
+    # A rank that leaves has no call in flight.
     assert result.reports[(leaver + 1) % 4]["most"][leaver] == ADDS // 3
 
 
 @pytest.mark.parametrize("number", range(KILLS))
 @launch.again_where_mpi_is_stuck
-def test_survivors_of_all_nodes_save_load_and_shut_down(number, draw, tmp_path):
+def test_survivors_on_all_nodes_save_load_and_shut_down(number, draw, tmp_path):
     folder = tempfile.mkdtemp(dir=tmp_path)
     victim = draw.randrange(4)
     result, _ = lose("saves", folder, np=4, per_node=2, victims=[victim], delay=draw.random() * 1.0)
@@ -109,7 +111,7 @@ def test_survivors_of_all_nodes_save_load_and_shut_down(number, draw, tmp_path):
 
 
 @launch.again_where_mpi_is_stuck
-def test_session_ends_with_the_last_rank_of_a_node(tmp_path):
+def test_session_fails_when_a_node_loses_its_last_rank(tmp_path):
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
     folder = tempfile.mkdtemp(dir=tmp_path)
     arguments = ("loses_a_node", folder)
@@ -132,7 +134,7 @@ def test_session_ends_with_the_last_rank_of_a_node(tmp_path):
         assert "node 1 (rank 2 on " in report["barrier"][1]
 
 
-def test_survivors_of_three_nodes_go_on(draw, tmp_path):
+def test_survivors_on_three_nodes_continue(draw, tmp_path):
     victims = [draw.randrange(2), 2 + draw.randrange(2)]
     result, adds = lose(
         "goes_on", str(tmp_path), np=6, per_node=2, victims=victims, delay=draw.random() * 1.2

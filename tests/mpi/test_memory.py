@@ -1,9 +1,9 @@
-"""A table costs its bytes once on a node, when they are touched, until it is released."""
+"""A node stores a table once, when its pages are touched, until it is released."""
 
 import launch
 
 
-def test_ranks_of_a_node_share_one_table():
+def test_ranks_of_a_node_share_one_copy_of_a_table():
     np = 4
     reports = launch.run("memory.py", np=np).check().reports
     total = {name: sum(reports[rank][name] for rank in range(np)) for name in reports[0]}

@@ -1,4 +1,4 @@
-"""Jobs that span nodes: every rank, or every two, say that they share memory with nobody else."""
+"""Jobs that span nodes: every rank, or every two ranks, act as a node of their own."""
 
 import signal
 
@@ -6,9 +6,9 @@ import pytest
 import semantics
 
 import launch
-from case_jobs import CaseJobs, on_nodes
+from case_jobs import CaseJobs, marks, on_nodes
 
-#: Ranks and ranks per node; where two of three ranks share a node, the other is alone on its own.
+#: Ranks and ranks per node. If two of three ranks share a node, the third is alone on its node.
 SIZES = [(2, 1), (3, 1), (3, 2), (4, 2)]
 
 
@@ -22,8 +22,14 @@ RUNS = CaseJobs(semantics, on_nodes(*SIZES))
 TestTables = RUNS.tests()
 
 
-@pytest.mark.parametrize(("size", "job"), list(zip(SIZES, RUNS.jobs, strict=True)))
-def test_ranks_know_their_nodes(size, job):
+@pytest.mark.parametrize(
+    ("size", "job"),
+    [
+        pytest.param(size, job, marks=marks(*size))
+        for size, job in zip(SIZES, RUNS.jobs, strict=True)
+    ],
+)
+def test_ranks_report_their_nodes(size, job):
     np, per_node = size
     for rank, report in RUNS.result(job).check().reports.items():
         assert report["node"] == rank // per_node
@@ -31,78 +37,22 @@ def test_ranks_know_their_nodes(size, job):
         assert report["local"] == min(per_node, np - rank // per_node * per_node)
 
 
-def test_number_of_ranks_per_node_is_checked():
+def test_rejects_invalid_ranks_per_node():
     result = launch.run("nodes.py", "idles", np=2, MULTIVERSO_RANKS_PER_NODE="two")
     assert "ValueError" in result.output
     assert "received 'two'" in result.output
 
 
 def test_released_tables_are_freed_on_all_nodes():
-    # Open MPI as users start it, too, with the components that it chooses.
+    # Open MPI also runs as users start it, with the components that it chooses.
     result = run("nodes.py", "tables_are_freed", "8", np=2, per_node=1, OMPI_MCA_btl="")
     reports = result.check().reports
     for rank in (0, 1):
-        # Eight halves of 64 MB, had they stayed.
+        # The limit is eight halves of 64 MB, which tables that are not freed would exceed.
         assert reports[rank]["shared"] < 200 * 2**20
 
 
-@pytest.mark.parametrize("np", [2, 4])
-def test_rank_of_another_node_that_does_not_come_is_named(np):
-    calls = ("create", "barrier", "get")
-    result = run("faults.py", "late", *calls, np=np, per_node=1).check()
-    for call in calls:
-        for rank in range(np - 1):
-            kind, message = result.reports[rank][call]
-            assert kind == "OperationTimeout", f"{call}: {message}"
-            assert f"rank {np - 1}" in message
-
-
-# How the script of a rank ends is the business of its own process: with each way one place of it.
-@pytest.mark.parametrize(
-    ("per_node", "how", "texts"),
-    [
-        (1, "exception", ["ValueError: bad batch 17", "faults.py:"]),
-        (2, "block", ["KeyError", "lost in the block", "faults.py:"]),
-        (1, "silently", ["without mv.shutdown()"]),
-        (2, "silently", ["without mv.shutdown()"]),
-    ],
-)
-def test_rank_of_another_node_whose_script_ends_is_named_with_the_reason(per_node, how, texts):
-    result = run("faults.py", "ends", how, np=3, per_node=per_node).check_clean()
-    for rank in (0, 1):
-        kind, message = result.reports[rank]["error"]
-        assert kind == "PeerLostError"
-        for text in ["rank 2", *texts]:
-            assert text in message
-
-
-def test_ctrl_c_is_known_on_the_other_node():
-    calls = ("barrier", "create", "get", "shutdown")
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
-    with launch.Job("faults.py", "interrupted", *calls, np=2, **nodes) as running:
-        for call in calls:
-            running.wait_for(f"waiting-{call}", 0)
-            running.signal(0, signal.SIGINT)
-        result = running.finish().check()
-    for call in calls:
-        assert result.reports[0][call][0] == "KeyboardInterrupt"
-        kind, message = result.reports[1][call]
-        assert kind == "AbortedError", f"{call}: {message}"
-        assert "rank 0" in message
-        assert "KeyboardInterrupt" in message
-
-
-@pytest.mark.parametrize("when", ["init", "work"])
-def test_killed_rank_of_a_node_leaves_nothing_behind(when):
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
-    with launch.Job("faults.py", "killed", when, np=3, **nodes) as running:
-        running.wait_for("busy")
-        running.signal(1, signal.SIGKILL)
-        result = running.finish().check_clean()
-    assert result.returncode != 0
-
-
-def test_ctrl_c_ends_a_wait_for_a_server_that_hangs():
+def test_ctrl_c_ends_a_wait_for_a_hanging_server():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("nodes.py", "interrupted", np=2, **nodes) as running:
         running.wait_for("stop-me", 1)
@@ -117,7 +67,7 @@ def test_ctrl_c_ends_a_wait_for_a_server_that_hangs():
     assert result.reports[0]["error"][0] == "KeyboardInterrupt"
 
 
-def test_finalizing_mpi_early_is_a_state_error():
+def test_finalizing_mpi_early_raises_state_error():
     result = run("nodes.py", "finalizes_early", np=2, per_node=1).check_clean()
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
@@ -125,7 +75,7 @@ def test_finalizing_mpi_early_is_a_state_error():
         assert "MPI was finalised" in message
 
 
-def test_mpi_without_threads_is_unsupported():
+def test_mpi_without_thread_support_is_rejected():
     result = run("nodes.py", "threads_are_needed", np=2, per_node=1).check_clean()
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
@@ -133,6 +83,6 @@ def test_mpi_without_threads_is_unsupported():
         assert "MPI_THREAD_MULTIPLE" in message
 
 
-def test_idle_job_leaves_the_processor_alone():
+def test_idle_job_uses_little_processor_time():
     reports = run("nodes.py", "idles", np=4, per_node=2).check().reports
     assert sum(reports[rank]["share"] for rank in range(4)) < 0.05

@@ -1,4 +1,4 @@
-"""The examples that need NumPy alone: as good on any number of workers as on one."""
+"""The examples that need only NumPy match one worker on any number of ranks."""
 
 import importlib.util
 import json
@@ -15,9 +15,9 @@ from launch import WALL_LIMIT, run
 
 FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
-POINT = 0.01  # of the test error: one percentage point
+POINT = 0.01  # one percentage point of the test error
 
-pytestmark = pytest.mark.one_mpi
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -45,7 +45,7 @@ class UsesExample(unittest.TestCase):
 
 
 class TestLogisticRegression(UsesExample):
-    def test_any_number_of_workers_is_as_good_as_one(self):
+    def test_any_number_of_workers_matches_one(self):
         alone = self.result("logistic_regression.py", ranks=1)
         self.assertLess(alone["test_error"], 0.06)
         for ranks, arguments in ((2, []), (4, []), (3, ["--sync"])):
@@ -55,14 +55,14 @@ class TestLogisticRegression(UsesExample):
                 self.assertEqual(result["updates"], alone["updates"])
                 self.assertLessEqual(abs(result["test_error"] - alone["test_error"]), POINT)
 
-    def test_missing_data_are_one_sentence(self):
+    def test_missing_data_prints_one_sentence(self):
         said = self.refusal("logistic_regression.py", "--data", str(self.folder / "none.npz"))
         self.assertIn("none.npz", said)
         self.assertEqual(len(said.splitlines()), 1)
 
 
 class TestWordVectors(UsesExample):
-    """On a text of two subjects that share no word: neighbours are of the same subject."""
+    """A text of two subjects that share no word, whose words have neighbors of the same subject."""
 
     def setUp(self):
         super().setUp()
@@ -72,7 +72,7 @@ class TestWordVectors(UsesExample):
         self.text = self.folder / "text.txt"
         self.text.write_text("\n".join(" ".join(one) for one in chapters), "utf-8")
 
-    def test_words_of_a_subject_lie_together(self):
+    def test_words_of_one_subject_are_neighbors(self):
         options = ["--text", str(self.text), "--words", "xa ye unheard", "--dimension", "8"]
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):
@@ -84,7 +84,7 @@ class TestWordVectors(UsesExample):
                     self.assertEqual({other[0] for other in others}, {word[0]})
                 self.assertLess(result["costs"][-1], result["costs"][0])
 
-    def test_a_text_that_is_missing_or_has_no_words_is_one_sentence(self):
+    def test_missing_or_empty_text_prints_one_sentence(self):
         self.assertIn("none.txt", self.refusal("word2vec.py", "--text", "none.txt"))
         self.text.write_text("1 2 3", "utf-8")
         self.assertIn("--min-count", self.refusal("word2vec.py", "--text", str(self.text)))

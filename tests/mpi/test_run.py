@@ -1,4 +1,4 @@
-"""``python -m multiverso SCRIPT`` and ``multiverso run``: how jobs end, and begin again."""
+"""``python -m multiverso SCRIPT`` and ``multiverso run``: how jobs end and restart."""
 
 import re
 import signal
@@ -10,13 +10,13 @@ import launch
 
 SCRIPT = str(launch.PROGRAMS / "runs.py")
 
-#: Under this number its process is known to the harness, as if it were a rank.
+#: The harness knows the process of the command under this number, as if it were a rank.
 RUN = 999
 
 
 @pytest.fixture
 def run_command(tmp_path):
-    """Return what makes a program that is started like mpirun, and is ``multiverso run``."""
+    """Return a function that makes a program like mpirun which runs ``multiverso run``."""
 
     def make(*options):
         path = tmp_path / "mpirun"
@@ -26,7 +26,7 @@ def run_command(tmp_path):
             f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUN}'), 'w') as file:\n"
             "    file.write(str(os.getpid()))\n"
             f"command = [sys.executable, '-m', 'multiverso', 'run', *{options!r}]\n"
-            # After -np N come python, -X, faulthandler and the script.
+            # The arguments after -np N are python, -X, faulthandler and the script.
             "os.execv(sys.executable, command + sys.argv[1:3] + sys.argv[6:])\n",
             "utf-8",
         )
@@ -46,16 +46,16 @@ def check_failed(result, how):
 
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_script_that_fails_ends_the_job(how):
+def test_failing_script_ends_the_job(how):
     check_failed(launch.run("module.py", SCRIPT, "fails", how, np=3), how)
 
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
-def test_run_has_the_exit_code_of_the_rank_that_failed(how, run_command):
+def test_run_returns_the_exit_code_of_the_failed_rank(how, run_command):
     check_failed(launch.run("runs.py", "fails", how, np=3, mpirun=run_command()), how)
 
 
-def test_run_starts_again_from_the_last_checkpoint(run_command, tmp_path):
+def test_run_restarts_from_the_last_checkpoint(run_command, tmp_path):
     mpirun = run_command("--restarts", "3")
     result = launch.run("runs.py", "resumes", str(tmp_path / "saved"), np=2, mpirun=mpirun)
     result.check()
@@ -65,16 +65,16 @@ def test_run_starts_again_from_the_last_checkpoint(run_command, tmp_path):
         assert result.reports[rank] == {"first": 2, "whole": True}
 
 
-def test_run_gives_up_after_the_last_restart(run_command):
+def test_run_fails_after_the_last_restart(run_command):
     mpirun = run_command("--restarts", "1")
     result = launch.run("runs.py", "fails", "raise", np=2, mpirun=mpirun)
     check_failed(result, "raise")
-    # Once per attempt; the other rank may print it within its own error.
+    # Printed once per attempt; the other rank may repeat it within its own error.
     assert len(re.findall("^ValueError: bad batch 17", result.output, re.MULTILINE)) == 2
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_run_leaves_nothing(signum, run_command):
+def test_interrupted_run_leaves_no_processes(signum, run_command):
     with launch.Job("runs.py", "works", np=2, mpirun=run_command("--restarts", "2")) as job:
         job.wait_for("busy")
         job.signal(RUN, signum)

@@ -1,14 +1,18 @@
-"""The benchmark of sync mode runs on several ranks and judges itself."""
+"""The benchmark of sync mode runs on several ranks and checks itself."""
 
 import json
 from pathlib import Path
 
+import pytest
+
 import launch
+
+pytestmark = pytest.mark.slow
 
 SYNC = Path(__file__).parents[2] / "benchmarks" / "sync.py"
 
 
-def test_rounds_and_sums_are_measured_beside_mpi(tmp_path):
+def test_sync_benchmark_compares_rounds_and_sums_with_mpi(tmp_path):
     target = tmp_path / "report.json"
     arguments = ["--quick", "--silent", "--sizes", "1000", "--json", str(target)]
     launch.run(SYNC, *arguments, np=2).check()

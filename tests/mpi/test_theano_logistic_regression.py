@@ -1,4 +1,4 @@
-"""The logistic regression of the examples: as good on any number of workers as on its own."""
+"""The logistic regression of the examples: any number of workers matches the plain program."""
 
 import importlib.util
 import json
@@ -21,10 +21,10 @@ MISSING = [name for name in NEEDS if importlib.util.find_spec(name) is None]
 if not any(map(importlib.util.find_spec, BACKENDS)):
     MISSING.append("PyTensor, Aesara or Theano")
 
-POINT = 0.01  # of the test error: one percentage point
+POINT = 0.01  # one percentage point of the test error
 EPOCHS = "40"
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def alone(*arguments, **environ):
@@ -48,7 +48,7 @@ class UsesExample(unittest.TestCase):
         self.json = self.folder / "result.json"
 
     def plain(self, *arguments):
-        """Return the result of one process that cannot even load Multiverso."""
+        """Return the result of one process that cannot load Multiverso."""
         done = alone(
             "--plain", "--json", str(self.json), *arguments, MULTIVERSO_LIBRARY="/nonexistent"
         )
@@ -67,7 +67,7 @@ class UsesExample(unittest.TestCase):
 
 
 class TestTraining(UsesExample):
-    def test_any_number_of_workers_is_as_good_as_one(self):
+    def test_any_number_of_workers_matches_one(self):
         reference = self.plain("--epochs", EPOCHS)
         self.assertEqual((reference["workers"], reference["epochs"]), (1, int(EPOCHS)))
         self.assertLess(reference["test_error"], 0.06)
@@ -76,7 +76,7 @@ class TestTraining(UsesExample):
                 result, output = self.parallel(ranks, "--epochs", EPOCHS)
                 self.assertEqual(result["workers"], ranks)
                 self.assert_as_good(result, reference)
-                # Said once, by the master, and nothing else: no progress bar in a file.
+                # The master prints the result once, and no progress bar reaches a file.
                 self.assertEqual(output.count("test error"), 1, output)
                 self.assertIn(f"test error {result['test_error']:.2%}", output)
                 self.assertEqual(len(output.splitlines()), int(EPOCHS) // 10 + 1, output)
@@ -109,7 +109,7 @@ class TestTraining(UsesExample):
         self.assertEqual(list(home.rglob("*")), [])
 
     @pytest.mark.one_mpi
-    def test_a_copy_of_mnist(self):
+    def test_reads_a_copy_of_mnist(self):
         random = np.random.default_rng(0)
         centres = random.normal(size=(10, 28, 28))
 
@@ -137,7 +137,7 @@ class TestWrongUse(UsesExample):
 
     def test_all_ranks_leave_when_there_is_no_data(self):
         path = self.folder / "mnist.npz"
-        text = f"error: cannot use {path}: there is no such file or folder\n"
+        text = f"error: cannot use {path}: no such file or folder\n"
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks):
                 job = run(EXAMPLE, "--data", str(path), np=ranks).check_clean()
@@ -147,10 +147,10 @@ class TestWrongUse(UsesExample):
         path = self.folder / "mnist.npz"
         path.write_bytes(b"PK\x03\x04 but no more")
         job = run(EXAMPLE, "--data", str(path), np=3).check_clean()
-        self.assert_one_sentence(job.returncode, job.output, f"cannot use {path}: it is no .npz")
+        self.assert_one_sentence(job.returncode, job.output, f"{path}: it is not an .npz")
 
     def test_all_ranks_leave_when_one_has_no_data(self):
-        # Each process opens its own working folder's file: only the second has none.
+        # Each process opens the file in its own working folder; only the second folder lacks it.
         script = self.folder / "one_without.py"
         script.write_text(
             "import os, runpy, sys\n"
@@ -171,12 +171,12 @@ class TestWrongUse(UsesExample):
             self.assertEqual(done.stdout, "")
             self.assert_one_sentence(done.returncode, done.stderr, "no such file or folder")
 
-    def test_an_unwritable_result(self):
+    def test_unwritable_result_prints_one_sentence(self):
         done = alone("--plain", "--epochs", "1", "--json", str(self.folder / "no" / "folder.json"))
         self.assertRegex(done.stdout, r"test error \d")
         self.assert_one_sentence(done.returncode, done.stderr, "cannot write")
 
-    def test_options_out_of_range(self):
+    def test_rejects_options_out_of_range(self):
         for wrong in (["--epochs", "0"], ["--batch-size", "-1"], ["--learning-rate", "nan"]):
             done = alone(*wrong)
             self.assertEqual(done.returncode, 2)

@@ -1,4 +1,4 @@
-"""``multiverso top`` sees the jobs on this machine, and does not disturb them."""
+"""``multiverso top`` shows the jobs on this machine without disturbing them."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def top(*arguments):
 
 
 def look(job):
-    """Return what is told of a job, when all ranks but the first are in a barrier."""
+    """Return the description of a job when all ranks but the first wait in a barrier."""
     mine = {job.pid(rank) for rank in range(job.np)}
     for _ in range(50):
         jobs = json.loads(top("--json"))
@@ -36,7 +36,7 @@ def look(job):
 
 
 @pytest.mark.parametrize(("np", "per_node"), [(1, "1"), (3, "3"), (4, "2")])
-def test_what_the_ranks_do_is_seen(np, per_node):
+def test_top_shows_the_calls_of_the_ranks(np, per_node):
     with launch.Job("top.py", np=np, MULTIVERSO_RANKS_PER_NODE=per_node) as job:
         job.wait_for("waiting", 0)
         nodes = look(job)
@@ -58,7 +58,7 @@ def test_what_the_ranks_do_is_seen(np, per_node):
                 assert 0 in member["waits_for"] or node["node"] > 0
 
 
-def test_tables_are_drawn():
+def test_top_draws_tables():
     pytest.importorskip("rich")
     with launch.Job("top.py", np=2) as job:
         job.wait_for("waiting", 0)

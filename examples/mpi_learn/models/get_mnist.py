@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Write images of handwritten digits to HDF5 files, with lists of them for MPIDriver.py.
+"""Write images of handwritten digits to HDF5 files, and lists of the files for MPIDriver.py.
 
     python models/get_mnist.py                        # scikit-learn's digits, in 24 and 4 files
     python models/get_mnist.py --data mnist.npz       # MNIST: the archive, or a folder of IDX files
-    python models/get_mnist.py 8 2                    # so many files for training and for test
+    python models/get_mnist.py 8 2                    # numbers of files for training and test
 
-Each file has `features`, n x 28 x 28 x 1 from 0 to 1, and `labels`, n x 10, one of them 1.
+Each file has `features`, n x 28 x 28 x 1 from 0 to 1, and one-hot `labels`, n x 10.
 """
 
 import argparse
@@ -23,61 +23,65 @@ MARGIN = 4  # around a digit, as in MNIST
 SHIFTS = (0, -1, 1, -2, 2)
 
 
-def stretched(images, side):
-    """Return square images enlarged to `side` pixels a side, with values in between."""
+def enlarged(images, side):
+    """Return square images enlarged to `side` pixels by linear interpolation."""
     old = images.shape[1]
-    places = np.linspace(0, old - 1, side)
-    low = np.minimum(places.astype(int), old - 2)
-    weight = (places - low).astype(np.float32)
+    positions = np.linspace(0, old - 1, side)
+    low = np.minimum(positions.astype(int), old - 2)
+    weight = (positions - low).astype(np.float32)
     rows = images[:, low] * (1 - weight[:, None]) + images[:, low + 1] * weight[:, None]
     return rows[:, :, low] * (1 - weight) + rows[:, :, low + 1] * weight
 
 
 def like_mnist(part):
-    """Return images of 28 x 28 pixels and labels of a part of the data."""
+    """Return the images of a part of the data as 28 x 28 pixels, and their labels."""
     side = round(part.images.shape[1] ** 0.5)
     if side * side != part.images.shape[1]:
         raise DataError(f"expected square images, found {part.images.shape[1]} pixels")
     images = part.images.reshape(-1, side, side)
     if side != PIXELS:
         around = ((0, 0), (MARGIN, MARGIN), (MARGIN, MARGIN))
-        images = np.pad(stretched(images, PIXELS - 2 * MARGIN), around)
+        images = np.pad(enlarged(images, PIXELS - 2 * MARGIN), around)
     return images, part.labels
 
 
 def shifted(images, labels):
-    """Return all images as they are and shifted in all directions, shuffled."""
-    every = [np.roll(images, (down, right), (1, 2)) for down in SHIFTS for right in SHIFTS]
-    # Each worker gets files of its own, which shall not have one kind of images only.
-    order = np.random.default_rng(0).permutation(len(every) * len(labels))
-    return np.concatenate(every)[order], np.tile(labels, len(every))[order]
+    """Return the images with copies shifted in all directions, shuffled."""
+    copies = [np.roll(images, (down, right), (1, 2)) for down in SHIFTS for right in SHIFTS]
+    # Shuffling gives each file, and so each worker, images of all kinds.
+    order = np.random.default_rng(0).permutation(len(copies) * len(labels))
+    return np.concatenate(copies)[order], np.tile(labels, len(copies))[order]
 
 
-def write(name, images, labels, pieces):
+def write(name, images, labels, count):
     """Write mnist_NAME_*.h5 and NAME_mnist.list."""
     names = []
-    for index, part in enumerate(np.array_split(np.arange(len(labels)), pieces)):
+    for index, part in enumerate(np.array_split(np.arange(len(labels)), count)):
         names.append(f"mnist_{name}_{index}.h5")
         with h5py.File(names[-1], "w") as file:
             file["features"] = images[part][..., np.newaxis].astype(np.float32)
             file["labels"] = np.eye(10, dtype=np.float32)[labels[part]]
     Path(f"{name}_mnist.list").write_text("".join(f"{each}\n" for each in names), "utf-8")
-    print(f"wrote {name}_mnist.list: {len(labels)} images in {pieces} files")
+    print(f"wrote {name}_mnist.list: {len(labels)} images in {count} files")
 
 
 def parse_arguments():
-    """Return the options of the command line."""
+    """Return the command-line options."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("train_files", nargs="?", type=int, default=24, help="(24)")
-    parser.add_argument("test_files", nargs="?", type=int, default=4, help="(4)")
+    parser.add_argument(
+        "train_files", nargs="?", type=int, default=24, help="number of files (default 24)"
+    )
+    parser.add_argument(
+        "test_files", nargs="?", type=int, default=4, help="number of files (default 4)"
+    )
     parser.add_argument("--data", type=Path, metavar="PATH", help="a copy of MNIST")
     return parser.parse_args()
 
 
 def main():
-    """Read the images, write the files; return the exit code."""
+    """Read the images and write the files; return the exit code."""
     args = parse_arguments()
     try:
         data = load_digit_images(args.data)
@@ -96,9 +100,9 @@ def main():
         return 2
     if args.data is None:
         print(
-            f"no MNIST was given (--data PATH): taking the {len(train[1]) + len(test[1])} digits "
-            f"that come with scikit-learn, enlarged from 8 x 8 to {PIXELS} x {PIXELS} pixels; as "
-            f"they are few, those for training are also shifted by up to {max(SHIFTS)} pixels"
+            f"--data PATH was not given: using the {len(train[1]) + len(test[1])} digits of"
+            f" scikit-learn, enlarged from 8 x 8 to {PIXELS} x {PIXELS} pixels, with copies of the"
+            f" training images shifted by up to {max(SHIFTS)} pixels"
         )
         train = shifted(*train)
     write("train", *train, args.train_files)

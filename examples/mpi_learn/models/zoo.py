@@ -1,17 +1,17 @@
-"""The models that BuildModel.py can make, by name."""
+"""The models that BuildModel.py can build, by name."""
 
 from keras import Input, Sequential, layers
 
 
 def mnist():
-    """Return a convolutional network for images of 28 x 28 pixels, of ten classes."""
+    """Return a convolutional network for 28 x 28 images of ten classes."""
     return Sequential(
         [
             Input((28, 28, 1)),
             layers.Conv2D(16, 5, strides=2, activation="relu"),
             layers.Conv2D(32, 3, strides=2, activation="relu"),
             layers.Flatten(),
-            layers.LayerNormalization(),  # plain SGD learns in three epochs with it
+            layers.LayerNormalization(),  # lets plain SGD learn in three epochs
             layers.Dense(64, activation="relu"),
             layers.Dense(10, activation="softmax"),
         ],

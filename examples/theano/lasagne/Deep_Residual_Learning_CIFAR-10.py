@@ -4,12 +4,12 @@
     mpirun -np 4 python examples/theano/lasagne/Deep_Residual_Learning_CIFAR-10.py --data FOLDER
 
 FOLDER has the binary version of CIFAR-10 (data_batch_1.bin, ...). Without it, the images are
-generated: a small set of the same shape, to see that everything runs. Theano compiles the network
-at first, which takes minutes; the next time it starts sooner.
+generated: a small set of the same shape, for a quick check. The first start takes minutes, because
+Theano compiles the network.
 
 Source of network and settings: K. He, X. Zhang, S. Ren and J. Sun, Deep Residual Learning for Image
-Recognition, 2015, section 4.2. The workers share each epoch's batches out among them, so that the
-number of samples seen does not depend on how many there are. What makes it a parallel program is
+Recognition, 2015, section 4.2. The workers divide each epoch's batches among themselves, so the
+number of samples seen does not depend on the number of workers. The lines that make it parallel are
 marked `MULTIVERSO`.
 """
 
@@ -26,14 +26,14 @@ import cifar10  # noqa: E402
 import residual  # noqa: E402
 from lasagne_backend import T, lasagne, theano  # noqa: E402
 
-# Both stand on lasagne_backend.
+# batch_norm imports lasagne_backend.
 from batch_norm import BatchNormLayer, updates_of  # noqa: E402  # isort: skip
 
 layers = lasagne.layers
 
 
 def convolution(incoming, filters, stride=1, rectify=True):
-    """Return a convolution of 3 x 3, batch normalisation and, by default, a rectifier."""
+    """Return a 3 x 3 convolution, batch normalization and, by default, a rectifier."""
     conv = layers.Conv2DLayer(
         incoming,
         filters,
@@ -49,7 +49,7 @@ def convolution(incoming, filters, stride=1, rectify=True):
 
 
 class Shortcut(layers.Layer):
-    """Every second pixel of each image, and channels of zeros besides: what has no parameters."""
+    """Parameter-free shortcut: every second pixel of each image, padded with channels of zeros."""
 
     def get_output_shape_for(self, input_shape):
         """Return half the side and twice the channels."""
@@ -59,12 +59,12 @@ class Shortcut(layers.Layer):
     def get_output_for(self, input, **kwargs):
         """Return the input with half the side and twice the channels."""
         kept = input[:, :, ::2, ::2]
-        none = T.zeros_like(kept)[:, : self.input_shape[1] // 2]
-        return T.concatenate([none, kept, none], axis=1)
+        zeros = T.zeros_like(kept)[:, : self.input_shape[1] // 2]
+        return T.concatenate([zeros, kept, zeros], axis=1)
 
 
 def residual_block(incoming, filters, halves):
-    """Return two convolutions of `incoming`, and what it was added to them."""
+    """Return two convolutions of `incoming` with `incoming` added to their result."""
     stack = convolution(incoming, filters, stride=2 if halves else 1)
     stack = convolution(stack, filters, rectify=False)
     shortcut = Shortcut(incoming) if halves else incoming
@@ -73,7 +73,7 @@ def residual_block(incoming, filters, halves):
 
 
 def build(depth):
-    """Return the network of `depth` layers, 6 n + 2; its outputs are the classes' probabilities."""
+    """Return the network of `depth` = 6 n + 2 layers, which returns class probabilities."""
     stack = convolution(layers.InputLayer((None, *cifar10.SHAPE)), residual.FILTERS)
     for third in range(3):
         for block in range((depth - 2) // 6):
@@ -89,14 +89,9 @@ def build(depth):
 
 
 def compile_functions(network, rate):
-    """Return a function that trains on a batch and one that counts what it takes for another class.
+    """Return a function that trains on a batch and one that counts misclassified images.
 
-    Parameters
-    ----------
-    network : lasagne.layers.Layer
-        As `build` returns it.
-    rate : shared variable
-        The learning rate.
+    `rate` is the shared variable with the learning rate.
     """
     x, y = T.tensor4("x"), T.ivector("y")
     probabilities = layers.get_output(network, x)
@@ -111,13 +106,13 @@ def compile_functions(network, rate):
     )
     updates.update(updates_of(network))
     train = theano.function([x, y], cost, updates=updates)
-    likeliest = T.argmax(layers.get_output(network, x, deterministic=True), axis=1)
-    count_wrong = theano.function([x, y], T.sum(T.neq(likeliest, y)))
+    predicted = T.argmax(layers.get_output(network, x, deterministic=True), axis=1)
+    count_wrong = theano.function([x, y], T.sum(T.neq(predicted, y)))
     return train, count_wrong
 
 
 def test_error(count_wrong, data):
-    """Return the fraction of the test images that are taken for another class."""
+    """Return the fraction of misclassified test images."""
     size = residual.TEST_BATCH
     wrong = sum(
         int(count_wrong(data.test[i : i + size], data.test_labels[i : i + size]))
@@ -132,7 +127,7 @@ def train(args, mv, param_manager, data):
     network = build(args.depth)
     rate = theano.shared(np.float32(args.learning_rate))
     update, count_wrong = compile_functions(network, rate)
-    # MULTIVERSO: from here on all workers have the master's network.
+    # MULTIVERSO: all workers start from the master's network.
     manager = param_manager(network)
     master = mv.is_master_worker()
     batches = math.ceil(len(data.train) / args.batch_size)
@@ -140,32 +135,32 @@ def train(args, mv, param_manager, data):
 
     mv.barrier()  # MULTIVERSO: the clock starts when all workers have compiled.
     start = time.perf_counter()
-    # tqdm shows nothing where the standard error is no terminal.
+    # disable=None shows the bar only on a terminal.
     progress = tqdm(total=args.epochs, unit="epoch", disable=None if master else True)
     for epoch in range(args.epochs):
         order = residual.order_of(args, epoch, len(data.train))
         rate.set_value(np.float32(residual.learning_rate(args, epoch)))
         cost, mine, begin = 0.0, 0, time.perf_counter()
         # MULTIVERSO: each worker takes every num_workers-th batch.
-        turns = range(0, batches, mv.num_workers())
-        for turn, first in enumerate(turns, 1):
+        starts = range(0, batches, mv.num_workers())
+        for step, first in enumerate(starts, 1):
             index = first + mv.worker_id()
             if index < batches:
                 batch = order[index * args.batch_size : (index + 1) * args.batch_size]
                 mine += 1
-                drawn = residual.augmented(data.train[batch], args, epoch, index)
-                cost += float(update(drawn, data.train_labels[batch]))
-            if turn % args.freq == 0 or turn == len(turns):
-                # MULTIVERSO: send what these batches have changed, fetch what the others' have.
+                images = residual.augmented(data.train[batch], args, epoch, index)
+                cost += float(update(images, data.train_labels[batch]))
+            if step % args.freq == 0 or step == len(starts):
+                # MULTIVERSO: send these batches' changes and fetch the other workers' changes.
                 manager.sync_all_param()
-        seconds = time.perf_counter() - begin  # of training alone
+        seconds = time.perf_counter() - begin  # without the test
         if master:  # MULTIVERSO: one worker tests and prints for all.
             error = test_error(count_wrong, data) if args.test_each else None
             history.append({"cost": cost / mine, "seconds": seconds, "test_error": error})
             progress.set_postfix_str(f"cost {cost / mine:.3f}", refresh=False)
             progress.update()
     progress.close()
-    # MULTIVERSO: wait until everybody's last batch is in, then fetch the whole.
+    # MULTIVERSO: wait until every worker has added its last batch, then fetch the result.
     mv.barrier()
     seconds = time.perf_counter() - start
     manager.sync_all_param()
@@ -184,7 +179,7 @@ def train(args, mv, param_manager, data):
 
 
 def main():
-    """Load the data, train, report; return the exit code."""
+    """Load the data, train and report; return the exit code."""
     args = residual.parse_arguments(__doc__)
     try:
         data = residual.load(args)
@@ -197,15 +192,13 @@ def main():
     else:
         import multiverso as mv
 
-        # MULTIVERSO: what keeps the networks of all workers in step.
+        # MULTIVERSO: syncs the networks of all workers.
         from multiverso.lasagne_ext.param_manager import LasagneParamManager
-    # MULTIVERSO: the processes find each other here, and part at its end. They wait for each other
-    # while Theano compiles and while the master tests.
-    with mv.session(sync=args.sync, timeout=residual.PATIENCE):
+    # MULTIVERSO: the processes of the job join one session for this block. The timeout covers the
+    # time that Theano needs to compile and the master to test.
+    with mv.session(sync=args.sync, timeout=residual.TIMEOUT):
         result = train(args, mv, LasagneParamManager, data)
-    if result is not None:
-        residual.report(args, result)
-    return 0
+    return 0 if result is None else residual.report(args, result)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Copies of the model on the ranks, one module for each framework that Keras runs on."""
+"""Copies of the model on the ranks, with one module for each backend of Keras."""
 
 import importlib
 import logging
@@ -7,113 +7,90 @@ from typing import Any, Final
 import keras
 import numpy as np
 
-from multiverso.learn._errors import InputError, first_line
+from multiverso.learn._input import InputError, as_input_error
 from multiverso.learn.algo import Algo
-from multiverso.learn.replicas.base import Batch, Replica, unpack
+from multiverso.learn.replicas._base import Batch, Replica, unpack
+from multiverso.learn.replicas._gradients import DifferenceReplica, GradientCapture
 
 __all__ = ["Batch", "Replica", "training_replica", "validation_replica"]
 
 _log = logging.getLogger("multiverso")
 
-_BACKENDS: Final = {
-    "torch": ("torch_replica", "TorchReplica"),
-    "jax": ("jax_replica", "JaxReplica"),
-    "tensorflow": ("tensorflow_replica", "TensorFlowReplica"),
-}
+_BACKENDS: Final = {"torch": "Torch", "jax": "Jax", "tensorflow": "TensorFlow"}
 
 
 def training_replica(
     model: Any, algo: Algo, sample: Batch, gradients: str = "framework"
 ) -> Replica:
-    """Return the replica with which a worker trains `model`, which is compiled for it here.
+    """Compile `model` for training, and return the replica with which a worker trains it.
 
     Parameters
     ----------
     model : keras.Model
         The model.
     algo : Algo
-        Whether gradients are wanted, and the loss.
+        Contains the loss, and decides whether gradients are needed.
     sample : tuple
-        A batch, on which the model is tried.
+        A batch, with which the model is tested.
     gradients : {"framework", "difference"}, optional
-        Where gradients come from: the framework's own differentiation, or, for a model whose
-        ``train_step`` is not like Keras', the difference that a step of SGD makes.
+        "framework" captures the gradients of ``train_step``. "difference" computes them from the
+        change that a step of SGD makes, for models whose ``train_step`` gives none.
 
     Raises
     ------
     InputError
-        If Keras runs on something that cannot train, the model cannot be compiled, or the batch
-        does not fit it.
+        If the backend of Keras cannot train, the model cannot be compiled, or the batch does not
+        fit it.
 
     """
     backend = keras.backend.backend()
     if backend not in _BACKENDS:
-        msg = f"the backend of Keras: expected one of {', '.join(_BACKENDS)}, received {backend}"
-        raise InputError(msg)
-    if algo.local_steps:
-        algo.compile_model(model)
-        return _made(*_BACKENDS[backend], _try_out(model, sample))
-    if gradients == "difference":
+        raise InputError(
+            f"the backend of Keras: expected one of {', '.join(_BACKENDS)}, received {backend}"
+        )
+    if gradients == "difference" and not algo.local_steps:
         algo.compile_model(model, keras.optimizers.SGD(1.0))
-        return _made("difference", "DifferenceReplica", _try_out(model, sample))
-    from multiverso.learn.replicas.tap import GradientTap
-
-    algo.compile_model(model, GradientTap())
-    replica = _made(*_BACKENDS[backend], _try_out(model, sample))
-    if type(model).train_step.__module__.startswith("keras.") or _gives_gradients(replica, sample):
+        return DifferenceReplica(_tested(model, sample))
+    algo.compile_model(model, None if algo.local_steps else GradientCapture())
+    module = importlib.import_module(f"{__name__}._{backend}")
+    replica: Replica = getattr(module, f"{_BACKENDS[backend]}Replica")(_tested(model, sample))
+    is_of_keras = type(model).train_step.__module__.startswith("keras.")
+    if algo.local_steps or is_of_keras or _gives_gradients(replica, sample):
         return replica
     replica.finish()
-    _log.warning("its own train_step gives no gradients: they are taken from a step of SGD")
+    _log.warning("the model's train_step gives no gradients: they are computed from steps of SGD")
     return training_replica(model, algo, sample, "difference")
 
 
 def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
-    """Return a replica that is not trained: the master's. Raises what `training_replica` does."""
+    """Return the replica of the master, which is not trained; raises as `training_replica` does."""
     algo.compile_model(model)
-    replica = Replica(_try_out(model, sample))
+    replica = Replica(_tested(model, sample))
     replica.pull()
     replica.pull_state()
     return replica
 
 
-def _try_out(model: Any, sample: Batch) -> Any:
-    """Return the compiled model after one batch without training, which builds what is not built.
-
-    Raises
-    ------
-    InputError
-        If the batch does not fit the model or its loss.
-
-    """
+def _tested(model: Any, sample: Batch) -> Any:
+    """Evaluate the compiled model on a batch, which builds it; return the model."""
     features, labels, weights = unpack(sample)
-    try:
+    with as_input_error("the data do not fit the model"):  # Frameworks raise many types.
         model.test_on_batch(features, labels, sample_weight=weights)
-    except Exception as error:  # each framework has its own for wrong shapes
-        msg = f"the model and the data do not go together: {first_line(error)}"
-        raise InputError(msg) from error
     model.reset_metrics()
     return model
 
 
 def _gives_gradients(replica: Replica, sample: Batch) -> bool:
-    """Return whether a step of the model's own kind hands its gradients to the optimiser."""
+    """Return whether the model's own ``train_step`` passes gradients to the optimiser."""
     replica.pull_state()
     state = replica.state.copy()
     try:
         replica.step(sample)
         gives = replica.model.optimizer.gradients is not None
-    except (
-        Exception
-    ) as error:  # the user's own code, in which anything may fail without an optimiser
+    except Exception as error:  # It may need an optimiser that makes steps.
         _log.debug("the model's train_step failed: %s", error)
         gives = False
     replica.results()
     np.copyto(replica.state, state)
     replica.push_state()
     return gives
-
-
-def _made(module: str, name: str, model: Any) -> Replica:
-    kind = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    replica: Replica = kind(model)
-    return replica

@@ -13,7 +13,7 @@ namespace {
 
 using Pieces = std::vector<std::unique_ptr<ChainPiece>>;
 
-// What a worker adds in a round: the whole table, or rows.
+// A worker's add in a round: the whole table, or rows.
 struct Delta {
   bool is_rows = false;
   std::vector<int64_t> rows;
@@ -34,7 +34,7 @@ Delta RandomDelta(int64_t rows, int64_t columns, std::mt19937* random) {
   const auto named = delta.is_rows ? delta.rows.size() : static_cast<size_t>(rows);
   delta.values.resize(named * static_cast<size_t>(columns));
   for (float& value : delta.values) {
-    // Sums of these depend on their order; and some are -0.
+    // Sums of these depend on their order, and some are -0.
     value = (*random)() % 5 == 0 ? -0.0F : static_cast<float>((*random)()) * 1e-7F - 100;
   }
   return delta;
@@ -74,7 +74,7 @@ std::vector<Contribution> ContributionsOf(const std::vector<Delta>& node) {
   return contributions;
 }
 
-// What a node sends on for what came, or as the first of the chain.
+// Returns the pieces that a node sends for the received pieces, or as the first node of the chain.
 Pieces PassThrough(const SegmentGrid& grid, const std::vector<Delta>& node, Pieces came,
                    bool is_first) {
   ChainSum sum(grid, DType::kFloat32);
@@ -130,7 +130,7 @@ Total Unpack(const SegmentGrid& grid, const Pieces& pieces, int64_t rows, int64_
   return total;
 }
 
-TEST(ChainSum, IsTheSumInWorkerOrderWhateverTheNodesAndThePieces) {
+TEST(ChainSum, SumsInWorkerOrderForAnyNodesAndPieces) {
   std::mt19937 random(7);
   for (int round = 0; round < 400; ++round) {
     const int64_t rows = 1 + random() % 9;
@@ -158,7 +158,7 @@ TEST(ChainSum, IsTheSumInWorkerOrderWhateverTheNodesAndThePieces) {
   }
 }
 
-TEST(ChainSum, OfWholeTablesTravelsWithoutAList) {
+TEST(ChainSum, OmitsTheListForWholeTables) {
   const SegmentGrid grid(100, 1, 4, 400);
   std::vector<Delta> node(2);
   for (Delta& delta : node) delta.values.assign(100, 1.5F);
@@ -169,7 +169,7 @@ TEST(ChainSum, OfWholeTablesTravelsWithoutAList) {
   EXPECT_EQ(first[0]->bytes, static_cast<int64_t>(sizeof(PieceHeader)) + 400);
 }
 
-TEST(ChainSum, OfFewRowsIsShort) {
+TEST(ChainSum, IsShortForFewRows) {
   const SegmentGrid grid(1000, 4, 4, 4096);
   Delta delta;
   delta.is_rows = true;

@@ -32,7 +32,7 @@ float ValueOf(int worker, int round, int64_t element) {
 
 bool NamesRows(int worker, int round) { return (worker + round) % 3 == 0; }
 
-// In such rounds a worker names row `round` % kRows only.
+// In these rounds a worker names row `round` % kRows only.
 std::vector<float> DeltaOf(int worker, int round) {
   std::vector<float> delta;
   const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;
@@ -82,7 +82,7 @@ void MakeRounds(Session* session, int worker, int workers) {
   }
 }
 
-TEST(ReplicaRounds, HaveTheBitsOfOneNodeHoweverLateMessagesAre) {
+TEST(ReplicaRounds, MatchOneNodeBitwiseDespiteLateMessages) {
   for (const int ranks_per_node : {1, 2}) {
     for (uint64_t seed = 0; seed < 3; ++seed) {
       RunSpanningJob(
@@ -92,7 +92,7 @@ TEST(ReplicaRounds, HaveTheBitsOfOneNodeHoweverLateMessagesAre) {
   }
 }
 
-TEST(ReplicaRounds, PassNodesWithoutWorkers) {
+TEST(ReplicaRounds, SkipNodesWithoutWorkers) {
   RunSpanningJob(
       {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,
       [](Session* session, int) { MakeRounds(session, session->members().worker_id(), 2); },

@@ -18,7 +18,7 @@ Contribution Whole(const std::vector<float>& values) {
   return one;
 }
 
-// Keeps the ids for as long as the test runs: a contribution only points to them.
+// Keeps the ids for the duration of the test, because a contribution only points to them.
 Contribution Rows(std::initializer_list<int64_t> ids, const std::vector<float>& values) {
   static std::deque<std::vector<int64_t>> kept;
   kept.emplace_back(ids);
@@ -59,7 +59,7 @@ class Summed {
   size_t count_;
 };
 
-TEST(RoundSum, AddsWholeTablesInTheOrderGiven) {
+TEST(RoundSum, AddsWholeTablesInTheGivenOrder) {
   constexpr int64_t kSize = 40001;
   Summed table(kSize, 1);
   ASSERT_GT(table.stripes(), 2);
@@ -73,7 +73,7 @@ TEST(RoundSum, AddsWholeTablesInTheOrderGiven) {
   EXPECT_EQ(other.values(), std::vector<float>(kSize, 3.0F));
 }
 
-TEST(RoundSum, GoesThroughTheUpdaterOnce) {
+TEST(RoundSum, CallsTheUpdaterOnce) {
   Summed table(3, 1, UpdaterKind::kSgd);
   const std::vector<float> a = {1.1F, 2.2F, 3.3F};
   const std::vector<float> b = {0.7F, 1e-3F, 5e5F};
@@ -85,7 +85,7 @@ TEST(RoundSum, GoesThroughTheUpdaterOnce) {
   }
 }
 
-TEST(RoundSum, OfOneIsThatOne) {
+TEST(RoundSum, KeepsASingleContribution) {
   Summed table(5, 1);
   const std::vector<float> only = {1, 2, 3, 4, 5};
   table.Apply({Whole(only)});
@@ -93,7 +93,7 @@ TEST(RoundSum, OfOneIsThatOne) {
   EXPECT_EQ(table.values(), (std::vector<float>{2, 4, 6, 8, 10}));
 }
 
-TEST(RoundSum, GoesIntoTheResultToo) {
+TEST(RoundSum, WritesTheResult) {
   constexpr int64_t kSize = 40001;
   Summed table(kSize, 1);
   std::vector<float> mine(kSize, 2);
@@ -109,7 +109,7 @@ TEST(RoundSum, GoesIntoTheResultToo) {
   EXPECT_EQ(table.values(), mine);
 }
 
-TEST(RoundSum, OfRowsLeavesTheOthersAlone) {
+TEST(RoundSum, ChangesOnlyTheNamedRows) {
   // A stripe has 8 rows of 2 048 float32.
   constexpr int64_t kColumns = 2048;
   Summed table(20, kColumns);
@@ -128,7 +128,7 @@ TEST(RoundSum, OfRowsLeavesTheOthersAlone) {
   EXPECT_EQ(table.values(), expected);
 }
 
-TEST(RoundSum, OfRowsAndWholeTablesKeepsTheOrder) {
+TEST(RoundSum, MixesRowsAndWholeTablesInOrder) {
   Summed table(3, 2);
   const std::vector<float> row = {1e8F, 1e8F};
   const std::vector<float> whole = {1, 1, 1, 1, 1, 1};
@@ -138,7 +138,7 @@ TEST(RoundSum, OfRowsAndWholeTablesKeepsTheOrder) {
   EXPECT_EQ(table.values(), (std::vector<float>{1, 1, middle, middle, 1, 1}));
 }
 
-TEST(RoundSum, BeginsWithItsFirstTermAndNotWithZero) {
+TEST(RoundSum, StartsWithItsFirstTermInsteadOfZero) {
   const std::vector<float> minus_zero(2, -0.0F);
   for (const auto& terms : {std::vector<Contribution>{Whole(minus_zero), Whole(minus_zero)},
                             std::vector<Contribution>{Rows({0, 1}, minus_zero), Whole(minus_zero)},
@@ -147,7 +147,7 @@ TEST(RoundSum, BeginsWithItsFirstTermAndNotWithZero) {
     Summed table(2, 1);
     table.Store(minus_zero);
     table.Apply(terms);
-    // Adding 0 to -0 would have made it 0.
+    // Adding 0 to -0 would have produced 0.
     for (const float value : table.values()) EXPECT_TRUE(std::signbit(value));
   }
 }

@@ -53,16 +53,16 @@ TEST_F(StagingTest, KeepsRowsInAscendingOrder) {
   EXPECT_EQ(Stage({9, 0, 3}, {1, 2, 3, 4, 5, 6}), (Expected{{0, 3, 4}, {3, 5, 6}, {9, 1, 2}}));
 }
 
-TEST_F(StagingTest, SumsDuplicatesInTheOrderGiven) {
+TEST_F(StagingTest, SumsDuplicatesInTheGivenOrder) {
   EXPECT_EQ(Stage({4, 4, 4, 1, 4}, {1e8F, 1, 1, 1, -1e8F, 1, 7, 8, 3, 1}),
             (Expected{{1, 7, 8}, {4, ((1e8F + 1) + -1e8F) + 3, 4}}));
 }
 
-TEST_F(StagingTest, TakesNoRowsFromNowhere) {
+TEST_F(StagingTest, AcceptsAnEmptyAddFromNull) {
   EXPECT_EQ(staging_->StageRows(0, 0, nullptr, 0, nullptr), 0);
 }
 
-TEST_F(StagingTest, TakesMoreRowsThanTheTableHasIfTheyAreDuplicates) {
+TEST_F(StagingTest, AcceptsMoreRowIdsThanTheTableHasRows) {
   const std::vector<int64_t> ids(50, 9);
   EXPECT_EQ(Stage(ids, std::vector<float>(100, 1)), (Expected{{9, 50, 50}}));
 }
@@ -90,7 +90,7 @@ TEST_F(StagingTest, HasRoomForEachWorkerAndBuffer) {
   }
 }
 
-TEST_F(StagingTest, DescribesAsManyRoundsAsThereAreBuffers) {
+TEST_F(StagingTest, DescribesOneRoundPerBuffer) {
   std::set<const StagedAdd*> seen;
   for (int worker = 0; worker < kWorkers; ++worker) {
     for (uint64_t round = 7; round < 7 + Staging::kBuffers; ++round) {
@@ -101,7 +101,7 @@ TEST_F(StagingTest, DescribesAsManyRoundsAsThereAreBuffers) {
   EXPECT_EQ(staging_->add_of(1, 3), staging_->add_of(1, 3 + Staging::kBuffers));
 }
 
-TEST(StagingBytes, AreRefusedWhereTheyCannotBeAddressed) {
+TEST(StagingBytes, RejectSizesBeyondTheAddressSpace) {
   int64_t bytes = 0;
   EXPECT_TRUE(Staging::BytesFor(ShapeOf(int64_t{1} << 30, 1), 4, &bytes));
   EXPECT_GE(bytes, (int64_t{1} << 32) * 4 * Staging::kBuffers);

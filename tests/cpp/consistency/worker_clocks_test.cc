@@ -28,7 +28,7 @@ bool Contains(const Status& status, const std::string& part) {
   return status.text().find(part) != std::string::npos;
 }
 
-// The clocks of one table, as each rank of a node has them.
+// The clocks of one table, as each rank of a node sees them.
 class Clocks {
  public:
   explicit Clocks(const Roles& roles) : groups_(roles) {
@@ -81,7 +81,7 @@ TEST(WorkerClocks, CountAddsOfWorkersInRankOrder) {
   EXPECT_TRUE(clocks[2].AllHavePassed(0));
 }
 
-TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
+TEST(WorkerClocks, FinishedWorkerHasPassedEveryRound) {
   Clocks clocks(AllOf(2));
   clocks[1].Finish();
   EXPECT_TRUE(clocks[0].OthersHavePassed(1000));
@@ -91,7 +91,7 @@ TEST(WorkerClocks, OfAWorkerThatHasFinishedHavePassedEveryRound) {
   EXPECT_TRUE(clocks[0].AllHavePassed(0));
 }
 
-TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
+TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   Clocks clocks(AllOf(2));
   WorkerClocks::Snapshot other;
   for (; other.adds < 3; ++other.adds) {
@@ -100,12 +100,12 @@ TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
     other.gets |= uint64_t{1} << (other.turns + 1);
     other.turns += 2;
   }
-  // In the middle of its fourth add.
+  // Stop in the middle of the fourth add.
   ASSERT_TRUE(clocks[0].Advance(TurnKind::kAdd).ok());
   other.gets |= uint64_t{1} << other.turns;
   other.latest = ++other.turns;
   clocks[0].Merge(1, other);
-  // By the service thread: a shutdown that comes now must not end as if the caller had been told.
+  // The service thread detected it, so a shutdown must not end as if the caller had been told.
   EXPECT_FALSE(clocks.groups()[0]->AbortIsKnown());
   const Status status = clocks[0].CheckAborted();
   EXPECT_TRUE(clocks.groups()[0]->AbortIsKnown());
@@ -114,7 +114,7 @@ TEST(WorkerClocks, NameTheRoundOfAnAddThatIsNotCountedYet) {
       << status.text();
 }
 
-TEST(WorkerClocks, FindDifferentCallsAtTheSamePlaceWhoeverComesSecond) {
+TEST(WorkerClocks, DetectDifferentCallsInEitherOrder) {
   for (const int second : {0, 1}) {
     Clocks clocks(AllOf(2));
     for (int i = 0; i < 3; ++i) {
@@ -130,13 +130,13 @@ TEST(WorkerClocks, FindDifferentCallsAtTheSamePlaceWhoeverComesSecond) {
                          "sync round 3 of table 'w': rank 0 called add, rank 1 called get (call "
                          "number 6 on the table)"))
         << status.text();
-    // The other one learns of it at its next call.
+    // The other worker learns of it at its next call.
     EXPECT_EQ(Get(&clocks[1 - second]).text(), status.text());
   }
 }
 
-TEST(WorkerClocks, NeverMistakeATurnForALaterOneAtItsPlace) {
-  // Gets without adds wait for nobody but those who are too far behind to be compared with.
+TEST(WorkerClocks, DoNotConfuseATurnWithALaterOneInItsSlot) {
+  // Gets without adds wait only for workers that are too far behind for a comparison.
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (int i = 0; i < 20000; ++i) {
@@ -147,7 +147,7 @@ TEST(WorkerClocks, NeverMistakeATurnForALaterOneAtItsPlace) {
   });
 }
 
-TEST(WorkerClocks, LetAWorkerBeOnlySoFarAhead) {
+TEST(WorkerClocks, LimitHowFarAWorkerIsAhead) {
   Clocks clocks(AllOf(2));
   uint64_t ahead = 0;
   while (clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).ok()) ++ahead;
@@ -156,12 +156,12 @@ TEST(WorkerClocks, LetAWorkerBeOnlySoFarAhead) {
   EXPECT_TRUE(clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).pending());
   ASSERT_TRUE(Get(&clocks[1]).ok());
   EXPECT_TRUE(clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).ok());
-  // One that has finished keeps nobody.
+  // A finished worker does not hold up the others.
   clocks[1].Finish();
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(&clocks[0]).ok());
 }
 
-TEST(WorkerClocks, WakeWhoWaits) {
+TEST(WorkerClocks, WakeWaitingWorkers) {
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (uint64_t round = 0; round < 2000; ++round) {
@@ -181,18 +181,18 @@ TEST(WorkerClocks, WakeWhoWaits) {
   });
 }
 
-TEST(WorkerClocks, NameWhoIsLateWhenTheDeadlinePasses) {
+TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
   Clocks clocks(AllOf(3));
   ASSERT_TRUE(Add(&clocks[0]).ok());
   ASSERT_TRUE(Add(&clocks[1]).ok());
   const Status status = WaitForOthers(&clocks[0], 0, Shortly());
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_TRUE(Contains(status, "in get, round 0 of table 'w', for rank 2")) << status.text();
-  // It will not be there any more when the others come.
+  // It will have left when the others arrive.
   EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
 }
 
-TEST(WorkerClocks, ComeBackPendingAtTheEndOfASlice) {
+TEST(WorkerClocks, ReturnPendingAtTheEndOfASlice) {
   Clocks clocks(AllOf(2));
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
   ASSERT_TRUE(Add(&clocks[1]).ok());
@@ -208,29 +208,29 @@ TEST(WorkerClocks, NameAWorkerThatHasLeft) {
                        "rank 2 left (ValueError in train.py, line 7) while rank 0 waited "
                        "for it in get, round 0 of table 'w'"))
       << status.text();
-  // Nobody waits for what it has done.
+  // No worker waits for calls that it has already made.
   ASSERT_TRUE(Add(&clocks[1]).ok());
 }
 
-TEST(WorkerClocks, DoNotMissAWorkerThatHasLeftAfterWhatWasWaitedFor) {
+TEST(WorkerClocks, AcceptTheLastAddOfAWorkerThatLeft) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Add(&clocks[1]).ok());
   clocks.groups()[1]->Leave("done");
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, Patiently()).ok());
 }
 
-TEST(WorkerClocks, FindWhoWaitsElsewhereForThisOne) {
+TEST(WorkerClocks, DetectAWorkerThatWaitsInAnotherCall) {
   Clocks clocks(AllOf(2));
   clocks.groups()[1]->world()->Arrive(CollectiveKind::kBarrier);
   const Status status = WaitForOthers(&clocks[0], 0, Patiently());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_TRUE(Contains(status, "round 0 of table 'w': rank 0 called get, rank 1 called barrier"))
       << status.text();
-  // So does that one.
+  // That worker gets the same error.
   EXPECT_EQ(clocks.groups()[1]->world()->Meet(Patiently()).text(), status.text());
 }
 
-TEST(WorkerClocks, FindAWorkerThatMeetsTheOtherWorkers) {
+TEST(WorkerClocks, DetectAWorkerInACollectiveOfTheWorkers) {
   Clocks clocks({Role::kServer, Role::kAll, Role::kAll});
   clocks.groups()[1]->workers()->Arrive(CollectiveKind::kAggregate);
   const Status status = WaitForOthers(&clocks[2], 0, Patiently());
@@ -243,7 +243,7 @@ TEST(WorkerClocks, FindAWorkerThatMeetsTheOtherWorkers) {
 constexpr SyncPoint kBarrier{1, "barrier", false};
 constexpr SyncPoint kShutdown{1, "shutdown", true};
 
-TEST(WorkerClocksAtAFence, AgreeWhenTheCallsDo) {
+TEST(WorkerClocksAtASyncPoint, AgreeForEqualCalls) {
   Clocks clocks(AllOf(3));
   for (const int rank : {2, 0, 1}) {
     ASSERT_TRUE(Add(&clocks[rank]).ok());
@@ -252,7 +252,7 @@ TEST(WorkerClocksAtAFence, AgreeWhenTheCallsDo) {
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, FindTheWorkerThatMadeACallFewerWhoeverComesFirst) {
+TEST(WorkerClocksAtASyncPoint, DetectAMissingCallInEitherOrder) {
   for (const bool in_order : {true, false}) {
     for (const SyncPoint& fence : {kBarrier, kShutdown}) {
       Clocks clocks(AllOf(2));
@@ -271,7 +271,7 @@ TEST(WorkerClocksAtAFence, FindTheWorkerThatMadeACallFewerWhoeverComesFirst) {
   }
 }
 
-TEST(WorkerClocksAtAFence, AreNotComparedWithThoseThatHaveNotComeToIt) {
+TEST(WorkerClocksAtASyncPoint, IgnoreWorkersThatHaveNotReachedIt) {
   Clocks clocks(AllOf(2));
   clocks[0].ReachSyncPoint(kBarrier);
   ASSERT_TRUE(Add(&clocks[1]).ok());
@@ -281,7 +281,7 @@ TEST(WorkerClocksAtAFence, AreNotComparedWithThoseThatHaveNotComeToIt) {
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, OfAWorkerThatHasFinishedMayDiffer) {
+TEST(WorkerClocksAtASyncPoint, AllowAFinishedWorkerToDiffer) {
   for (const SyncPoint& fence : {kBarrier, kShutdown}) {
     Clocks clocks(AllOf(2));
     ASSERT_TRUE(Add(&clocks[0]).ok());
@@ -292,7 +292,7 @@ TEST(WorkerClocksAtAFence, OfAWorkerThatHasFinishedMayDiffer) {
   }
 }
 
-TEST(WorkerClocksAtAFence, AtTheEndNoAddMayBeLeftWithoutTheOthers) {
+TEST(WorkerClocksAtTheLastSyncPoint, RejectAnAddWithoutTheOthers) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Add(&clocks[0]).ok());
   clocks[0].Finish();
@@ -301,7 +301,7 @@ TEST(WorkerClocksAtAFence, AtTheEndNoAddMayBeLeftWithoutTheOthers) {
   EXPECT_TRUE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, AtTheEndAWorkerMayReadAlone) {
+TEST(WorkerClocksAtTheLastSyncPoint, AllowATrailingGet) {
   Clocks clocks(AllOf(2));
   ASSERT_TRUE(Get(&clocks[0]).ok());
   clocks[0].ReachSyncPoint(kShutdown);
@@ -309,7 +309,7 @@ TEST(WorkerClocksAtAFence, AtTheEndAWorkerMayReadAlone) {
   EXPECT_FALSE(clocks.groups()[0]->IsAborted());
 }
 
-TEST(WorkerClocksAtAFence, AreComparedByAtLeastOneOfThoseThatComeTogether) {
+TEST(WorkerClocksAtASyncPoint, AreComparedByAtLeastOneOfTwoWorkers) {
   for (int time = 0; time < 200; ++time) {
     Clocks clocks(AllOf(2));
     ASSERT_TRUE(Add(&clocks[0]).ok());

@@ -16,24 +16,24 @@ using testing::Shared;
 
 Instant Patience() { return Clock::now() + kPatience; }
 
-TEST(SleepOnWord, ReturnsAtOnceWhenTheWordHasChanged) {
+TEST(SleepOnWord, ReturnsImmediatelyIfTheWordDiffers) {
   std::atomic<uint32_t> word{1};
   SleepOnWord(&word, 0, Instant::max());
 }
 
-TEST(SleepOnWord, ReturnsWhenTimeIsUp) {
+TEST(SleepOnWord, ReturnsAtTheDeadline) {
   std::atomic<uint32_t> word{0};
   SleepOnWord(&word, 0, Clock::now() - std::chrono::seconds(1));
   const Instant until = Clock::now() + std::chrono::milliseconds(2);
   while (Clock::now() < until) SleepOnWord(&word, 0, until);
 }
 
-// A word that somebody changes for others who sleep on it.
+// A word that one thread changes for others that sleep on it.
 struct Signal {
   std::atomic<uint32_t> word{0};
   std::atomic<uint32_t> sleepers{0};
 
-  // Until the word is `value`.
+  // Waits until the word is `value`.
   bool Await(uint32_t value, Instant until) {
     return WaitForWord(&word, &sleepers, until, [&] { return word.load() == value; });
   }
@@ -43,14 +43,14 @@ struct Signal {
   }
 };
 
-TEST(WaitForWord, TellsWhetherTheConditionCameTrue) {
+TEST(WaitForWord, ReturnsWhetherTheConditionBecameTrue) {
   Signal signal;
   EXPECT_TRUE(signal.Await(0, Clock::now()));
   EXPECT_FALSE(signal.Await(1, Clock::now() + std::chrono::milliseconds(2)));
   EXPECT_EQ(signal.sleepers.load(), 0U);
 }
 
-TEST(WaitForWord, IsWokenByAnotherProcess) {
+TEST(WaitForWord, WakesForAnotherProcess) {
   const Shared<Signal> signal;
   Child sleeper([&] { return signal->Await(1, Patience()) ? 0 : 1; });
   EXPECT_TRUE(Eventually([&] { return signal->sleepers.load() == 1; }));
@@ -59,15 +59,15 @@ TEST(WaitForWord, IsWokenByAnotherProcess) {
   EXPECT_EQ(signal->sleepers.load(), 0U);
 }
 
-// A wake that falls between the look at the condition and the sleep must not be lost: the sleeps
-// are unbounded, so that one that is lost ends the test by its time limit.
+// A wake between the check of the condition and the sleep must not be lost. The sleeps are
+// unbounded, so a lost wake ends the test at its time limit.
 TEST(WaitForWord, MissesNoWakeInManyRounds) {
   constexpr uint32_t kRounds = 4000;
   Signal turn;
   OnThreads(2, [&](int me) {
     for (uint32_t round = 0; round < kRounds; ++round) {
       const uint32_t mine = 2 * round + static_cast<uint32_t>(me);
-      // At once asleep, not after a moment of looking, which would hide what is tested.
+      // It sleeps immediately, because polling first would hide a lost wake.
       ASSERT_TRUE(SleepUntil(&turn.word, &turn.sleepers, Instant::max(),
                              [&] { return turn.word.load() == mine; }));
       turn.Set(mine + 1);
@@ -76,7 +76,7 @@ TEST(WaitForWord, MissesNoWakeInManyRounds) {
   EXPECT_EQ(turn.word.load(), 2 * kRounds);
 }
 
-TEST(WakeWord, WakesAllWhoSleep) {
+TEST(WakeWord, WakesAllSleepers) {
   Signal signal;
   OnThreads(5, [&](int me) {
     if (me != 0) {

@@ -8,7 +8,7 @@
 namespace multiverso {
 namespace {
 
-TEST(MemoryCeiling, IsWhatTheMachineHasOrLess) {
+TEST(MemoryCeiling, DoesNotExceedPhysicalMemoryAndSwap) {
   struct sysinfo info{};
   ASSERT_EQ(sysinfo(&info), 0);
   const auto machine = static_cast<int64_t>(info.totalram + info.totalswap) * info.mem_unit;
@@ -16,13 +16,13 @@ TEST(MemoryCeiling, IsWhatTheMachineHasOrLess) {
   EXPECT_LE(MemoryCeiling(), machine);
 }
 
-TEST(CheckFitsInMemory, AllowsEverythingUpToTheCeiling) {
+TEST(CheckFitsInMemory, AllowsSizesUpToTheCeiling) {
   EXPECT_TRUE(CheckFitsInMemory(0).ok());
   EXPECT_TRUE(CheckFitsInMemory(1).ok());
   EXPECT_TRUE(CheckFitsInMemory(MemoryCeiling()).ok());
 }
 
-TEST(CheckFitsInMemory, RefusesMoreAndSaysHowMuchThereIs) {
+TEST(CheckFitsInMemory, RejectsLargerSizesAndNamesTheCeiling) {
   const int64_t ceiling = MemoryCeiling();
   for (const int64_t bytes : {ceiling + 1, INT64_MAX}) {
     const Status status = CheckFitsInMemory(bytes);

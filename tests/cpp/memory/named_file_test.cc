@@ -25,7 +25,7 @@ int64_t RoomIn(const char* directory) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-// Files of this test's own, removed at its end whatever happens.
+// The files of this test, removed at its end in any case.
 class NamedFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -40,7 +40,8 @@ class NamedFiles : public ::testing::Test {
     EXPECT_EQ(rmdir(temporary_.c_str()), 0) << "something is left in " << temporary_;
   }
 
-  // In the temporary directory; two minutes old, unless young. An open descriptor.
+  // Creates a file in the temporary directory, two minutes old unless `young`. Returns an open
+  // descriptor.
   int Leave(const std::string& name, bool young = false) {
     paths_.push_back(temporary_ + "/" + name);
     const int fd = open(paths_.back().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -57,7 +58,7 @@ class NamedFiles : public ::testing::Test {
   std::vector<std::string> paths_;
 };
 
-// More than /dev/shm has, so that the temporary directory is looked at, orphans and all.
+// More than /dev/shm has, so that the temporary directory is used and its orphans are removed.
 int64_t TooMuchForShm() { return RoomIn("/dev/shm") + (int64_t{1} << 30); }
 
 TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
@@ -77,7 +78,7 @@ TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
   }
 }
 
-TEST_F(NamedFiles, GoWhereThereIsRoom) {
+TEST_F(NamedFiles, UseTheDirectoryWithRoom) {
   if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
   const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
   ASSERT_TRUE(file.ok()) << file.status().text();
@@ -87,7 +88,7 @@ TEST_F(NamedFiles, GoWhereThereIsRoom) {
   close(file.value().fd);
 }
 
-TEST_F(NamedFiles, AreRefusedWhereNoPlaceHasRoomWithTheNamesOfAll) {
+TEST_F(NamedFiles, FailWithTheNamesOfAllDirectoriesWithoutRoom) {
   const Result<NamedFile> file = CreateNamedFile(INT64_MAX);
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.status().code(), Code::kMemory);
@@ -96,7 +97,7 @@ TEST_F(NamedFiles, AreRefusedWhereNoPlaceHasRoomWithTheNamesOfAll) {
   }
 }
 
-TEST_F(NamedFiles, OfTheDeadAreRemovedAndNoOthers) {
+TEST_F(NamedFiles, OnlyThoseOfDeadCreatorsAreRemoved) {
   close(Leave("multiverso-segment-1-dead"));
   const int locked = Leave("multiverso-segment-2-alive");
   ASSERT_EQ(flock(locked, LOCK_EX | LOCK_NB), 0);
@@ -106,7 +107,7 @@ TEST_F(NamedFiles, OfTheDeadAreRemovedAndNoOthers) {
   paths_.push_back(temporary_ + "/multiverso-segment-4-link");
   ASSERT_EQ(symlink((temporary_ + "/target").c_str(), paths_.back().c_str()), 0);
 
-  (void)CreateNamedFile(INT64_MAX);  // refused, but it has looked around
+  (void)CreateNamedFile(INT64_MAX);  // rejected after the directories have been searched
 
   EXPECT_FALSE(Exists(temporary_ + "/multiverso-segment-1-dead"));
   EXPECT_TRUE(Exists(temporary_ + "/multiverso-segment-2-alive"));
@@ -116,14 +117,14 @@ TEST_F(NamedFiles, OfTheDeadAreRemovedAndNoOthers) {
   close(locked);
 }
 
-TEST_F(NamedFiles, OfAKilledCreatorAreRemovedByTheNextOne) {
+TEST_F(NamedFiles, NextCreatorRemovesThoseOfAKilledOne) {
   if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
   Child creator([] {
     const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
     if (!file.ok()) return 1;
     const time_t then = time(nullptr) - 120;
     const timespec times[2] = {{then, 0}, {then, 0}};
-    // Locked by who lives, even though it is old.
+    // Its live creator locks it, although it is old.
     (void)futimens(file.value().fd, times);
     (void)CreateNamedFile(INT64_MAX);
     return Exists(file.value().path) ? raise(SIGKILL) : 2;

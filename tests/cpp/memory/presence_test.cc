@@ -26,11 +26,11 @@ class Presence : public ::testing::Test {
 
   int fd() const { return segment_.fd(); }
 
-  // A process marked present as `index`, that stays until it is killed.
+  // Starts a process that is marked present as `index` and runs until it is killed.
   Child Present(int index) {
     marked_->store(0);
     Child child([this, index] {
-      // As another rank does, which opens the segment for itself.
+      // Another rank opens the segment by its locator too.
       const Result<Segment> mine = Segment::OpenShared(segment_.locator());
       if (!mine.ok() || !MarkPresent(mine.value().fd(), index).ok()) return 1;
       marked_->store(1);
@@ -44,11 +44,11 @@ class Presence : public ::testing::Test {
   Shared<std::atomic<int>> marked_;
 };
 
-TEST_F(Presence, NobodyIsThereBeforeTheyMarkThemselves) {
+TEST_F(Presence, IsFalseBeforeAProcessIsMarked) {
   for (int index = 0; index < 100; ++index) EXPECT_FALSE(IsPresent(fd(), index)) << index;
 }
 
-TEST_F(Presence, OfAProcessEndsWhenItIsKilled) {
+TEST_F(Presence, EndsWhenTheProcessIsKilled) {
   Child child = Present(3);
   EXPECT_TRUE(IsPresent(fd(), 3));
   EXPECT_FALSE(IsPresent(fd(), 2));
@@ -57,7 +57,7 @@ TEST_F(Presence, OfAProcessEndsWhenItIsKilled) {
   EXPECT_FALSE(IsPresent(fd(), 3));
 }
 
-TEST_F(Presence, OfAZombieHasEnded) {
+TEST_F(Presence, IsFalseForAZombie) {
   Child child = Present(1);
   ASSERT_EQ(kill(child.pid(), SIGKILL), 0);
   siginfo_t info{};
@@ -65,7 +65,7 @@ TEST_F(Presence, OfAZombieHasEnded) {
   EXPECT_FALSE(IsPresent(fd(), 1));
 }
 
-TEST_F(Presence, OfAStoppedProcessLasts) {
+TEST_F(Presence, LastsWhileTheProcessIsSuspended) {
   Child child = Present(1);
   ASSERT_EQ(kill(child.pid(), SIGSTOP), 0);
   siginfo_t info{};
@@ -73,7 +73,7 @@ TEST_F(Presence, OfAStoppedProcessLasts) {
   EXPECT_TRUE(IsPresent(fd(), 1));
 }
 
-TEST_F(Presence, OfSeveralProcessesIsToldApart) {
+TEST_F(Presence, DistinguishesProcesses) {
   Child first = Present(0);
   Child second = Present(1);
   ASSERT_EQ(first.Kill(), -1);
@@ -83,22 +83,22 @@ TEST_F(Presence, OfSeveralProcessesIsToldApart) {
 
 TEST_F(Presence, IsNotInheritedByAForkedChild) {
   ASSERT_TRUE(MarkPresent(fd(), 5).ok());
-  // The parent's mark, seen from another process.
+  // The parent's mark is visible from another process.
   Child child([&] { return IsPresent(fd(), 5) ? 0 : 1; });
   EXPECT_EQ(child.Wait(), 0);
-  // And not taken away by a child that ends with the descriptor open.
+  // A child that ends with the descriptor open does not remove the mark.
   Child witness([&] { return IsPresent(fd(), 5) ? 0 : 1; });
   EXPECT_EQ(witness.Wait(), 0);
 }
 
-TEST_F(Presence, OfTwoProcessesAsTheSameNumberIsRefused) {
+TEST_F(Presence, RejectsASecondProcessWithTheSameNumber) {
   const Child child = Present(2);
   const Status status = MarkPresent(fd(), 2);
   EXPECT_EQ(status.code(), Code::kInternal);
   EXPECT_NE(status.text().find("byte 2"), std::string::npos) << status.text();
 }
 
-TEST_F(Presence, IsAssumedWhereItCannotBeAsked) { EXPECT_TRUE(IsPresent(-1, 0)); }
+TEST_F(Presence, IsAssumedWhenTheQueryFails) { EXPECT_TRUE(IsPresent(-1, 0)); }
 
 }  // namespace
 }  // namespace multiverso

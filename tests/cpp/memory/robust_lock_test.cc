@@ -20,7 +20,7 @@ using Vote = RobustLock::Vote;
 
 Instant Patience() { return Clock::now() + kPatience; }
 
-// Says of one owner that it is dead, and of all others that they live.
+// Reports one owner as dead and all others as alive.
 class OneDead final : public OwnerProbe {
  public:
   explicit OneDead(int dead) : dead_(dead) {}
@@ -32,12 +32,12 @@ class OneDead final : public OwnerProbe {
 
 const OneDead kAllAlive(-2);
 
-// What a lock protects in these tests: two numbers that are equal whenever nobody is at them.
+// The data that a lock protects in these tests: two numbers that are equal while the lock is free.
 struct Guarded {
   RobustLock lock;
   int64_t first = 0;
   int64_t second = 0;
-  std::atomic<int> holds{0};  // set by a child that has the lock and is about to be killed
+  std::atomic<int> holds{0};  // set by a child that holds the lock and is about to be killed
 
   void AddOne() {
     ++first;
@@ -53,7 +53,7 @@ void AddMany(Guarded* guarded, int owner, int count) {
   }
 }
 
-TEST(RobustLock, IsFreeWhereMemoryIsZero) {
+TEST(RobustLock, IsFreeInZeroedMemory) {
   alignas(RobustLock) char zero[sizeof(RobustLock)] = {};
   auto* const lock = reinterpret_cast<RobustLock*>(zero);
   EXPECT_EQ(lock->Holder(), -1);
@@ -106,7 +106,7 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
   EXPECT_TRUE(lock.TryTake(1));
 }
 
-TEST(RobustLock, ThePastIsATimeLimitToo) {
+TEST(RobustLock, AcceptsADeadlineInThePast) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(3));
   EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTimedOut);
@@ -114,13 +114,13 @@ TEST(RobustLock, ThePastIsATimeLimitToo) {
   EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTaken);
 }
 
-TEST(RobustLock, WakesWhoSleepsWhenItIsLeft) {
+TEST(RobustLock, ReleaseWakesASleeper) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(0));
   std::atomic<int> taken{0};
   OnThreads(4, [&](int me) {
     if (me == 0) {
-      // Until somebody sleeps, so that leaving has somebody to wake.
+      // Wait until there is a sleeper for the release to wake.
       EXPECT_TRUE(Eventually([&] { return lock.word.load() > 1U; }));
       lock.Leave();
       return;
@@ -133,7 +133,7 @@ TEST(RobustLock, WakesWhoSleepsWhenItIsLeft) {
   EXPECT_EQ(lock.word.load(), 0U);
 }
 
-TEST(RobustLock, OfAKilledHolderIsRecoveredExactlyOnce) {
+TEST(RobustLock, IsRecoveredExactlyOnceFromAKilledHolder) {
   constexpr int kDead = 7;
   const Shared<Guarded> guarded;
   const OneDead probe(kDead);
@@ -162,7 +162,7 @@ TEST(RobustLock, OfAKilledHolderIsRecoveredExactlyOnce) {
   EXPECT_EQ(guarded->lock.word.load(), 0U);
 }
 
-TEST(RobustLock, SurvivesProcessesKilledAnywhereInIt) {
+TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
   const Shared<Guarded> guarded;
   std::atomic<bool> is_dead{false};
   class Probe final : public OwnerProbe {
@@ -190,7 +190,7 @@ TEST(RobustLock, SurvivesProcessesKilledAnywhereInIt) {
     }
     ASSERT_EQ(victim.Kill(), -1);
     is_dead.store(true);
-    // If it died inside, that is told once, and what it left half done can be put right.
+    // If it died inside, exactly one waiter learns of it and can repair the data.
     const Vote outcome = guarded->lock.Take(0, probe, Patience());
     ASSERT_NE(outcome, Vote::kTimedOut);
     if (outcome == Vote::kRecovered) guarded->second = guarded->first;
@@ -201,7 +201,7 @@ TEST(RobustLock, SurvivesProcessesKilledAnywhereInIt) {
   }
 }
 
-TEST(RobustLock, IsNotTakenFromAHolderThatLives) {
+TEST(RobustLock, IsNotTakenFromALiveHolder) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(2));
   const OneDead other_is_dead(1);

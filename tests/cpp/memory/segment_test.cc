@@ -24,10 +24,10 @@ using testing::CountEntries;
 using testing::OpenDescriptors;
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
-// Of a segment of any size of which two pages are touched, whether pages are small or huge.
+// The most memory for a segment with two touched pages, whether pages are small or huge.
 constexpr int64_t kLittle = 16 * kMegabyte;
 
-// As large a table as this machine may hold, at most the 8 GB that the design speaks of.
+// The largest table that this machine may hold, at most 8 GB.
 int64_t Huge() { return std::min(int64_t{8} << 30, MemoryCeiling() / 2); }
 
 void TouchBothEnds(const Segment& segment) {
@@ -60,7 +60,7 @@ TEST(PrivateSegment, IsZeroAndWritableToItsLastByte) {
   }
 }
 
-TEST(PrivateSegment, CostsNothingWhereItIsNotTouched) {
+TEST(PrivateSegment, UsesNoMemoryForUntouchedPages) {
   const Result<Segment> made = Segment::CreatePrivate(Huge());
   ASSERT_TRUE(made.ok()) << made.status().text();
   TouchBothEnds(made.value());
@@ -68,7 +68,7 @@ TEST(PrivateSegment, CostsNothingWhereItIsNotTouched) {
   EXPECT_LE(BytesResident(made.value()), kLittle);
 }
 
-TEST(Segment, StartsAtAHugePageWhenItIsLarge) {
+TEST(Segment, IsAlignedToHugePagesIfLarge) {
   const Result<Segment> mine = Segment::CreatePrivate(5 * kMegabyte);
   const Result<Segment> shared = Segment::CreateShared(5 * kMegabyte);
   ASSERT_TRUE(mine.ok() && shared.ok());
@@ -76,7 +76,7 @@ TEST(Segment, StartsAtAHugePageWhenItIsLarge) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(shared.value().data()) % (2 * kMegabyte), 0U);
 }
 
-TEST(Segment, LargerThanTheMachineIsRefusedWithTheBytesAsked) {
+TEST(Segment, RejectsSizesBeyondTheMachineAndNamesTheSize) {
   for (const int64_t bytes : {MemoryCeiling() + 1, INT64_MAX}) {
     for (const Status& status :
          {Segment::CreatePrivate(bytes).status(), Segment::CreateShared(bytes).status()}) {
@@ -86,7 +86,7 @@ TEST(Segment, LargerThanTheMachineIsRefusedWithTheBytesAsked) {
   }
 }
 
-TEST(Segment, CanBeMovedAndIsThenSomebodyElses) {
+TEST(Segment, MoveTransfersOwnership) {
   Result<Segment> made = Segment::CreateShared(4096);
   ASSERT_TRUE(made.ok());
   char* const data = made.value().data();
@@ -98,7 +98,7 @@ TEST(Segment, CanBeMovedAndIsThenSomebodyElses) {
   EXPECT_FALSE(taken.is_mapped());
 }
 
-TEST(Segment, IsNotThereInAForkedChild) {
+TEST(Segment, IsNotMappedInAForkedChild) {
   const Result<Segment> made = Segment::CreateShared(4096);
   ASSERT_TRUE(made.ok());
   TouchBothEnds(made.value());
@@ -109,7 +109,7 @@ TEST(Segment, IsNotThereInAForkedChild) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-// Both ways of sharing: without a name, and as a file.
+// Both kinds of sharing: without a name, and as a file.
 class SharedSegment : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { setenv("MULTIVERSO_SEGMENTS", GetParam(), 1); }
@@ -123,7 +123,7 @@ class SharedSegment : public ::testing::TestWithParam<const char*> {
   static bool IsFile() { return std::string(GetParam()) == "file"; }
 };
 
-TEST_P(SharedSegment, IsOneMemoryForAllWhoOpenIt) {
+TEST_P(SharedSegment, IsOneMemoryForAllProcesses) {
   Result<Segment> made = Segment::CreateShared(5000);
   ASSERT_TRUE(made.ok()) << made.status().text();
   EXPECT_EQ(made.value().data()[4999], 0);
@@ -139,7 +139,7 @@ TEST_P(SharedSegment, IsOneMemoryForAllWhoOpenIt) {
   EXPECT_EQ(made.value().data()[4999], 'z');
 }
 
-TEST_P(SharedSegment, CostsNothingWhereItIsNotTouched) {
+TEST_P(SharedSegment, UsesNoMemoryForUntouchedPages) {
   const int64_t bytes = IsFile() ? std::min(Huge(), 256 * kMegabyte) : Huge();
   const Result<Segment> made = Segment::CreateShared(bytes);
   ASSERT_TRUE(made.ok()) << made.status().text();
@@ -151,7 +151,7 @@ TEST_P(SharedSegment, CostsNothingWhereItIsNotTouched) {
   EXPECT_LE(BytesStored(made.value()), kLittle);
 }
 
-TEST_P(SharedSegment, LastsWithoutItsNameUntilNobodyMapsIt) {
+TEST_P(SharedSegment, OutlivesItsNameWhileMapped) {
   Result<Segment> made = Segment::CreateShared(4096);
   ASSERT_TRUE(made.ok()) << made.status().text();
   EXPECT_EQ(made.value().locator().path[0] != '\0', IsFile());
@@ -182,7 +182,7 @@ TEST_P(SharedSegment, LeavesNoDescriptorBehind) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-TEST_P(SharedSegment, ShorterThanToldIsRefused) {
+TEST_P(SharedSegment, RejectsAFileShorterThanAnnounced) {
   const Result<Segment> made = Segment::CreateShared(4096);
   ASSERT_TRUE(made.ok());
   SegmentLocator wrong = made.value().locator();
@@ -193,7 +193,7 @@ TEST_P(SharedSegment, ShorterThanToldIsRefused) {
       << opened.status().text();
 }
 
-TEST_P(SharedSegment, OfACreatorThatHasGoneCannotBeOpened) {
+TEST_P(SharedSegment, CannotBeOpenedAfterItsCreatorEnded) {
   SegmentLocator gone;
   {
     const Result<Segment> made = Segment::CreateShared(4096);

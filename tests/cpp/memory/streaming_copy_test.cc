@@ -9,7 +9,7 @@
 namespace multiverso {
 namespace {
 
-TEST(StreamingCopy, CopiesJustTheBytesFromAnyPlaceToAnyPlace) {
+TEST(StreamingCopy, CopiesExactlyTheBytesAtAnyAlignment) {
   std::vector<char> from(400);
   std::iota(from.begin(), from.end(), static_cast<char>(1));
   for (int64_t bytes = 0; bytes < 200; ++bytes) {

@@ -1,4 +1,4 @@
-// Several ranks on one shard at the same moment: whatever they add is there, exactly.
+// Several ranks operate on one shard at the same moment, and every addition is in the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
   constexpr int64_t kColumns = 7;
   constexpr int kAdds = 40;
   const MemoryShard<float> memory(kRows, kColumns);
-  // Row 0 many times over, and every third row once.
+  // Row 0 many times, and every third row once.
   std::vector<int64_t> ids(1000, 0);
   for (int64_t row = 3; row < kRows; row += 3) ids.push_back(row);
   const std::vector<float> ones(ids.size() * kColumns, 1);
@@ -67,7 +67,7 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
   }
 }
 
-TEST(ConcurrentAdds, OfAllKindsAddUp) {
+TEST(ConcurrentAdds, OfAllKindsSumExactly) {
   constexpr int64_t kRows = 3000;
   constexpr int64_t kColumns = 8;
   constexpr int kAdds = 100;
@@ -84,7 +84,7 @@ TEST(ConcurrentAdds, OfAllKindsAddUp) {
       ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &all, Patiently()).ok());
       ASSERT_TRUE(shard.Run(Request::AddGet(ones.data(), out.data()), &both, Patiently()).ok());
       ASSERT_TRUE(shard.Run(Request::AddRows(ids, 4, ones.data()), &rows, Patiently()).ok());
-      // Its own adds are all in what a rank reads.
+      // A rank reads all of its own adds.
       ASSERT_GE(*std::min_element(out.begin(), out.end()), 2 * i + 2);
     }
   });
@@ -95,8 +95,8 @@ TEST(ConcurrentAdds, OfAllKindsAddUp) {
   EXPECT_EQ(memory.values()[kRows * kColumns - 1], whole + kRanks * kAdds);
 }
 
-// Within a stripe a get sees an add whole or not at all.
-TEST(ConcurrentGets, SeeWholeAdds) {
+// Within a stripe a get sees an add entirely or not at all.
+TEST(ConcurrentGets, SeeOnlyCompleteAdds) {
   constexpr int64_t kElements = 1024;
   constexpr int kCalls = 20000;
   const MemoryShard<double> memory(kElements, 1);

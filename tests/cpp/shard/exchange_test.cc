@@ -1,4 +1,5 @@
-// Shard::Exchange: what tensors have gained goes into the parameters, and these into the tensors.
+// Shard::Exchange adds the tensors' delta to the parameters and copies the parameters to the
+// tensors.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -51,7 +52,7 @@ TYPED_TEST_SUITE(Exchange, Types);
 
 TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
   using T = TypeParam;
-  // Boundaries of tensors, stripes and pieces all fall in different places.
+  // The boundaries of tensors, stripes and pieces all fall in different places.
   Model<T> model({1, 20'001, 0, 7, 30'000, 4'099});
   const auto total = static_cast<int64_t>(model.last.size());
   MemoryShard<T> memory(total, 1);
@@ -59,7 +60,7 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
   std::mt19937 random(1);
   std::vector<T> expected(model.last.size());
   for (int round = 0; round < 3; ++round) {
-    // What somebody else has added meanwhile, and what this worker has learned.
+    // The deltas of another worker and of this one.
     std::vector<T> others(expected.size());
     for (size_t i = 0; i < others.size(); ++i) {
       others[i] = static_cast<T>(random() % 100);
@@ -84,7 +85,7 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
   }
 }
 
-TEST(ExchangeOfRows, WorksWhereRowsAreWiderThanAPiece) {
+TEST(ExchangeOfRows, WorksForRowsWiderThanAPiece) {
   constexpr int64_t kColumns = 5'000;
   Model<float> model({kColumns, 2 * kColumns});
   MemoryShard<float> memory(3, kColumns);
@@ -96,7 +97,7 @@ TEST(ExchangeOfRows, WorksWhereRowsAreWiderThanAPiece) {
   for (int64_t i = 0; i < 3 * kColumns; ++i) ASSERT_EQ(memory.values()[i], 1.5F);
 }
 
-TEST(ExchangeByWorkersAtOnce, LosesNothing) {
+TEST(ConcurrentExchange, LosesNoDelta) {
   constexpr int kWorkers = 4;
   constexpr int kRounds = 50;
   const std::vector<int64_t> sizes{3, 40'000, 17};
@@ -119,14 +120,14 @@ TEST(ExchangeByWorkersAtOnce, LosesNothing) {
   }
 }
 
-TEST(ExchangeThatIsGivenUp, HasDoneStripesWhollyAndCanBeMadeAnew) {
+TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {
   constexpr int64_t kStripes = 4;
   const int64_t per_stripe = StripeLayout::kStripeBytes / 8;
   Model<int64_t> model({kStripes * per_stripe});
   MemoryShard<int64_t> memory(kStripes * per_stripe, 1);
   Shard shard = memory.For(0);
   for (int64_t& value : model.tensors[0]) value = 5;
-  ASSERT_TRUE(memory.lock(2)->TryTake(1));  // by somebody else
+  ASSERT_TRUE(memory.lock(2)->TryTake(1));  // by another rank
   Progress progress;
   const WaitLimit no_wait{Instant::max(), Instant::min()};
   const TensorList tensors = model.List();
@@ -136,7 +137,7 @@ TEST(ExchangeThatIsGivenUp, HasDoneStripesWhollyAndCanBeMadeAnew) {
   EXPECT_EQ(memory.values()[0], 5);
   EXPECT_EQ(memory.values()[2 * per_stripe], 0);
   memory.lock(2)->Leave();
-  for (int64_t& value : model.tensors[0]) value += 1;  // and on it trains
+  for (int64_t& value : model.tensors[0]) value += 1;  // training continues
   Progress anew;
   ASSERT_TRUE(shard.Run(Request::Exchange(tensors, model.last.data()), &anew, Patiently()).ok());
   for (int64_t i = 0; i < kStripes * per_stripe; ++i) ASSERT_EQ(memory.values()[i], 6);

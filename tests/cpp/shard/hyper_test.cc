@@ -13,7 +13,7 @@ constexpr int kKinds = static_cast<int>(UpdaterKind::kDcasgd) + 1;
 
 UpdaterKind Kind(int number) { return static_cast<UpdaterKind>(number); }
 
-TEST(Hyper, EveryUpdaterHasANameOfItsOwn) {
+TEST(Hyper, EveryUpdaterHasADistinctName) {
   std::set<std::string> names;
   for (int i = 0; i < kKinds; ++i) names.insert(NameOf(Kind(i)));
   EXPECT_EQ(names.size(), static_cast<size_t>(kKinds));
@@ -24,7 +24,7 @@ TEST(Hyper, EveryUpdaterHasANameOfItsOwn) {
   EXPECT_STREQ(NameOf(Kind(kKinds)), "unknown");
 }
 
-TEST(Hyper, DefaultsAreAllowed) {
+TEST(Hyper, DefaultsAreValid) {
   for (int i = 0; i < kKinds; ++i) {
     double values[kHyperCount];
     SetDefaults(Kind(i), values);
@@ -32,7 +32,7 @@ TEST(Hyper, DefaultsAreAllowed) {
   }
 }
 
-TEST(Hyper, WhatAnUpdaterDoesNotHaveIsZeroAndCannotBeSet) {
+TEST(Hyper, UnusedHyperParametersAreZeroAndCannotBeSet) {
   for (int i = 0; i < kKinds; ++i) {
     double values[kHyperCount];
     SetDefaults(Kind(i), values);
@@ -48,7 +48,7 @@ TEST(Hyper, WhatAnUpdaterDoesNotHaveIsZeroAndCannotBeSet) {
   }
 }
 
-TEST(Hyper, DescribesWhatThereIs) {
+TEST(Hyper, DescribesTheHyperParametersOfAnUpdater) {
   double values[kHyperCount];
   SetDefaults(UpdaterKind::kNesterov, values);
   EXPECT_EQ(DescribeHypers(UpdaterKind::kNesterov, values), "learning_rate 0.01, momentum 0.9");
@@ -61,7 +61,7 @@ TEST(CheckHyper, AllowsEveryFiniteLearningRate) {
   }
 }
 
-TEST(CheckHyper, RefusesWhatIsNoNumberOrNoHyperParameter) {
+TEST(CheckHyper, RejectsNonFiniteValuesAndUnknownIndices) {
   using Limits = std::numeric_limits<double>;
   for (const double rate : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN()}) {
     EXPECT_EQ(CheckHyper(UpdaterKind::kSgd, kLearningRate, rate).code(), Code::kValue) << rate;
@@ -71,7 +71,7 @@ TEST(CheckHyper, RefusesWhatIsNoNumberOrNoHyperParameter) {
   }
 }
 
-TEST(CheckHyper, KeepsToTheLimitsOfEach) {
+TEST(CheckHyper, EnforcesTheLimitsOfEachHyperParameter) {
   using Limits = std::numeric_limits<double>;
   const auto ok = [](UpdaterKind kind, int index, double value) {
     return CheckHyper(kind, index, value).ok();

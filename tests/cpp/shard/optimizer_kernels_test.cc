@@ -11,7 +11,7 @@ namespace multiverso::kernels {
 namespace {
 
 constexpr int64_t kLongest = 70;
-constexpr int64_t kMargin = 3;  // elements before and after that must stay as they are
+constexpr int64_t kMargin = 3;  // elements before and after that must not change
 
 template <class T>
 class OptimizerKernels : public ::testing::Test {
@@ -25,8 +25,8 @@ class OptimizerKernels : public ::testing::Test {
     return values;
   }
 
-  // update(weights, first state, second state, gradient, n) over any run is what it is for each
-  // element alone, where no vectors are used, and touches nothing else.
+  // Checks that update(weights, first state, second state, gradient, n) over any run equals the
+  // result for each element alone, without vectors, and changes no other element.
   template <class Run>
   void ExpectTheSameInVectors(const char* name, Run update) {
     const Values w = Random(1, -8);
@@ -99,7 +99,7 @@ TYPED_TEST(OptimizerKernels, AdagradBeginsWithTheInitialValueWhereThereIsNoSum) 
 TYPED_TEST(OptimizerKernels, CompensateOnlyWhereSomethingIsRemembered) {
   using T = TypeParam;
   T w[4] = {5, 5, 5, 5};
-  T seen[4] = {0, 0, 0, 0};  // nothing yet
+  T seen[4] = {0, 0, 0, 0};  // nothing remembered yet
   const T old[2] = {3, 0};
   Remember(seen + 1, old, 2);
   const T g[4] = {2, 2, 2, 2};
@@ -113,7 +113,7 @@ TYPED_TEST(OptimizerKernels, CompensateOnlyWhereSomethingIsRemembered) {
 TYPED_TEST(OptimizerKernels, PullGoesFromWhereverItIsToTheMeanOfThePositions) {
   using T = TypeParam;
   T w[2] = {4, -4};
-  const T x[2] = {20, 0};  // of two
+  const T x[2] = {20, 0};  // the sum of two
   Pull(w, x, T{0.5}, T{2}, 2);
   EXPECT_EQ(w[0], 10);
   EXPECT_EQ(w[1], 0);

@@ -117,7 +117,7 @@ TYPED_TEST(Optimizers, DcasgdKeepsEachWorkersParametersApart) {
   Update update = memory.UpdateOf(gradient);
   const T given = -1;
   memory.updater->NoteGet(update, &given);
-  update.worker = 0;  // has been given nothing
+  update.worker = 0;  // has received nothing
   memory.updater->Apply(memory.hyper, update);
   EXPECT_EQ(memory.weights[0], 1 - 2);
   update.worker = -1;  // a sum

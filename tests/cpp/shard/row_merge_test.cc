@@ -25,20 +25,20 @@ Merged MergeOf(const Ids& ids, const std::vector<float>& values, int64_t columns
   return merged;
 }
 
-TEST(RowMerge, PutsRowsInOrderAndSumsDuplicatesInTheOrderGiven) {
+TEST(RowMerge, SortsRowsAndSumsDuplicatesInTheGivenOrder) {
   const Merged merged = MergeOf({5, 2, 5, 0, 5}, {1e8F, 1, 7, 8, 3, 2, 9, 9, -1e8F, 3}, 2);
   EXPECT_EQ(merged.ids, (Ids{0, 2, 5}));
   EXPECT_EQ(merged.values, (std::vector<float>{9, 9, 7, 8, (1e8F + 3) + -1e8F, 6}));
 }
 
-TEST(RowMerge, LeavesWhatIsAscendingAsItIs) {
+TEST(RowMerge, KeepsAscendingRows) {
   const Merged merged = MergeOf({1, 4}, {1, 2}, 1);
   EXPECT_EQ(merged.ids, (Ids{1, 4}));
   EXPECT_EQ(merged.values, (std::vector<float>{1, 2}));
   EXPECT_EQ(MergeRows(RowDelta{}, 3, DType::kInt64, nullptr, nullptr), 0);
 }
 
-TEST(FindDuplicate, IsTheFirstPlaceOfARowNamedTwice) {
+TEST(FindDuplicate, ReturnsTheFirstPositionOfADuplicateRow) {
   const auto find = [](const Ids& ids) {
     return FindDuplicate(ids.data(), static_cast<int64_t>(ids.size()));
   };
@@ -50,7 +50,7 @@ TEST(FindDuplicate, IsTheFirstPlaceOfARowNamedTwice) {
   EXPECT_EQ(find({9, 3, 1, 1, 3, 3}), 1);
 }
 
-TEST(IsAscending, AllowsNoRowTwice) {
+TEST(IsAscending, RejectsDuplicateRows) {
   const int64_t ids[] = {0, 3, 3, 9, 1};
   EXPECT_TRUE(IsAscending(ids, 0));
   EXPECT_TRUE(IsAscending(ids, 2));

@@ -17,7 +17,7 @@ using testing::Patiently;
 using testing::Shortly;
 using testing::WithoutWaiting;
 
-TEST(Shard, IsZeroBeforeAnythingIsAdded) {
+TEST(Shard, IsZeroBeforeTheFirstAdd) {
   const MemoryShard<float> memory(1000, 3);
   std::vector<float> out(3000, 7);
   Progress progress;
@@ -25,7 +25,7 @@ TEST(Shard, IsZeroBeforeAnythingIsAdded) {
   EXPECT_EQ(out, std::vector<float>(3000, 0));
 }
 
-// Any sequence of operations does what it does to a plain array.
+// Any sequence of operations has the same result as on a plain array.
 template <class T>
 void RunRandomProgram(uint32_t seed, int64_t rows, int64_t columns) {
   const MemoryShard<T> memory(rows, columns);
@@ -97,7 +97,7 @@ void RunRandomProgram(uint32_t seed, int64_t rows, int64_t columns) {
   ASSERT_TRUE(std::equal(model.begin(), model.end(), memory.values()));
 }
 
-TEST(Shard, DoesWhatAPlainArrayDoes) {
+TEST(Shard, MatchesAPlainArray) {
   for (uint32_t seed = 1; seed <= 6; ++seed) {
     RunRandomProgram<float>(seed, 1, 1);
     RunRandomProgram<float>(seed, 20001, 3);
@@ -108,7 +108,7 @@ TEST(Shard, DoesWhatAPlainArrayDoes) {
   }
 }
 
-TEST(Shard, UpdatesByItsUpdater) {
+TEST(Shard, AppliesItsUpdater) {
   const MemoryShard<float> memory(5, 2, UpdaterKind::kSgd);
   Shard shard = memory.For(0);
   memory.hyper()->value[kLearningRate].store(0.5);
@@ -122,7 +122,7 @@ TEST(Shard, UpdatesByItsUpdater) {
   EXPECT_EQ(memory.values()[8], -6);
 }
 
-TEST(Shard, OfNoRowsDoesNothing) {
+TEST(Shard, AcceptsZeroRows) {
   const MemoryShard<float> memory(5, 2);
   Progress progress;
   EXPECT_TRUE(
@@ -131,7 +131,7 @@ TEST(Shard, OfNoRowsDoesNothing) {
       memory.For(0).Run(Request::AddRows(nullptr, 0, nullptr), &progress, WithoutWaiting()).ok());
 }
 
-// The last stripe of a shard of several is held: the call does the others, waits, and goes on.
+// The last of several stripes is held: the call completes the others, waits, and continues.
 class HeldStripe : public ::testing::Test {
  protected:
   static constexpr int64_t kRows = 50000;
@@ -145,7 +145,7 @@ class HeldStripe : public ::testing::Test {
   Progress progress_;
 };
 
-TEST_F(HeldStripe, MakesAnAddPendingWhichThenGoesOnWhereItWas) {
+TEST_F(HeldStripe, MakesAnAddPendingThatThenContinues) {
   ASSERT_TRUE(shard_.Run(Request::Add(delta_.data()), &progress_, WithoutWaiting()).pending());
   EXPECT_EQ(progress_.done, held_);
   const WaitLimit slice{Instant::max(), Clock::now() + std::chrono::milliseconds(5)};
@@ -169,7 +169,7 @@ TEST_F(HeldStripe, MakesAnAddGetInPlacePendingWithoutAddingTwice) {
   EXPECT_TRUE(std::equal(delta_.begin(), delta_.end(), memory_.values()));
 }
 
-TEST_F(HeldStripe, MakesRowsPendingAtTheFirstThatIsHeld) {
+TEST_F(HeldStripe, MakesRowsPendingAtTheFirstHeldStripe) {
   const int64_t ids[] = {0, 0, kRows - 1, 1, kRows - 1};
   const int32_t delta[] = {1, 2, 4, 8, 16};
   ASSERT_TRUE(shard_.Run(Request::AddRows(ids, 5, delta), &progress_, WithoutWaiting()).pending());
@@ -185,14 +185,14 @@ TEST_F(HeldStripe, MakesRowsPendingAtTheFirstThatIsHeld) {
   EXPECT_EQ(out[4], 20);
 }
 
-TEST_F(HeldStripe, TimesOutWithTheHolderNamed) {
+TEST_F(HeldStripe, TimesOutAndNamesTheHolder) {
   const Status status = shard_.Run(Request::Add(delta_.data()), &progress_, Shortly());
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.text().find("local rank 9"), std::string::npos) << status.text();
   EXPECT_NE(status.text().find("rows 49152 to 49999"), std::string::npos) << status.text();
 }
 
-TEST_F(HeldStripe, IsTakenFromTheDeadWithAWarning) {
+TEST_F(HeldStripe, IsRecoveredFromADeadHolderWithAWarning) {
   memory_.probe.dead = 9;
   ::testing::internal::CaptureStderr();
   const Status status = shard_.Run(Request::Add(delta_.data()), &progress_, Patiently());

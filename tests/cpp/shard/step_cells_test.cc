@@ -8,7 +8,7 @@
 namespace multiverso {
 namespace {
 
-// The cells of a shard of float32, with a count of updates per element beside them.
+// The cells of a float32 shard, with a count of updates per element to compare with.
 class Counted {
  public:
   Counted(int64_t rows, int64_t columns, bool row_by_row)
@@ -23,8 +23,8 @@ class Counted {
   int64_t cells() const { return cells_.count(); }
   const StepCells& cells_at() const { return cells_; }
 
-  // Counts an update, and checks that the runs cover it, in order, with the right steps and as long
-  // as they can be. The number of runs.
+  // Counts an update, and checks that maximal runs cover it in order with the right steps. Returns
+  // the number of runs.
   int Update(int64_t first, int64_t count) {
     int runs = 0;
     int64_t next = first;
@@ -51,7 +51,7 @@ class Counted {
   std::vector<int64_t> steps_;
 };
 
-TEST(StepCells, OfAnArrayAreItsStripes) {
+TEST(StepCells, ArrayHasOneCellPerStripe) {
   Counted array(40'000, 1, /*row_by_row=*/false);
   EXPECT_EQ(array.cells(), array.layout().stripes());
   EXPECT_EQ(array.Update(0, 40'000), 1);
@@ -60,7 +60,7 @@ TEST(StepCells, OfAnArrayAreItsStripes) {
   EXPECT_EQ(array.Update(0, 40'000), 2);
 }
 
-TEST(StepCells, OfAMatrixAreItsRows) {
+TEST(StepCells, MatrixHasOneCellPerRow) {
   std::mt19937 random(1);
   for (const int64_t columns : {1, 3, 64, 30'000}) {
     Counted matrix(50, columns, /*row_by_row=*/true);
@@ -74,7 +74,7 @@ TEST(StepCells, OfAMatrixAreItsRows) {
   }
 }
 
-TEST(StepCells, OfLongRowsAreTheirPieces) {
+TEST(StepCells, LongRowHasOneCellPerPiece) {
   constexpr int64_t kPiece = StepCells::kMostBytes / 4;
   constexpr int64_t kColumns = 2 * kPiece + 5;
   Counted matrix(3, kColumns, /*row_by_row=*/true);
@@ -85,7 +85,7 @@ TEST(StepCells, OfLongRowsAreTheirPieces) {
   EXPECT_EQ(matrix.Update(0, 3 * kColumns), 5);
 }
 
-TEST(StepCells, UpdateInPiecesIsOneUpdate) {
+TEST(StepCells, PartialUpdatesOfACellCountOnce) {
   Counted array(40'000, 1, /*row_by_row=*/false);
   std::mt19937 random(2);
   for (int update = 0; update < 20; ++update) {
@@ -97,21 +97,21 @@ TEST(StepCells, UpdateInPiecesIsOneUpdate) {
   }
 }
 
-TEST(StepCells, PieceThatWasLeftOverDoesNotSpoilWholeUpdates) {
+TEST(StepCells, IncompleteUpdateDoesNotAffectLaterUpdates) {
   Counted array(100, 1, /*row_by_row=*/false);
   StepCell cell{};
   StepCells cells(StripeLayout(100, 4), 1, /*row_by_row=*/false);
   cells.Attach(&cell);
   int64_t seen = 0;
   const auto body = [&](int64_t /*at*/, int64_t /*count*/, int64_t step) { seen = step; };
-  cells.Count(0, 60, body);  // whoever made it died
+  cells.Count(0, 60, body);  // the call that made it died
   for (int64_t step = 1; step < 5; ++step) {
     cells.Count(0, 100, body);
     EXPECT_EQ(seen, step);
   }
 }
 
-TEST(StepCells, CountStopsAtItsEnd) {
+TEST(StepCells, CountSaturates) {
   StepCell cell{0xffffffffU, 0};
   StepCells cells(StripeLayout(1, 4), 1, /*row_by_row=*/true);
   cells.Attach(&cell);
@@ -120,7 +120,7 @@ TEST(StepCells, CountStopsAtItsEnd) {
   }
 }
 
-TEST(StepCells, AreReadAndSetForCheckpoints) {
+TEST(StepCells, CanBeReadAndSetForCheckpoints) {
   // Rows of two pieces.
   const int64_t columns = StepCells::kMostBytes / 4 + 1;
   Counted matrix(3, columns, /*row_by_row=*/true);
@@ -135,7 +135,7 @@ TEST(StepCells, AreReadAndSetForCheckpoints) {
   EXPECT_EQ(matrix.cells_at().Most(3 * columns - 1, 1), 7U);
 }
 
-TEST(StepCells, ThereMayBeNone) { EXPECT_EQ(StepCells().count(), 0); }
+TEST(StepCells, MayBeEmpty) { EXPECT_EQ(StepCells().count(), 0); }
 
 }  // namespace
 }  // namespace multiverso

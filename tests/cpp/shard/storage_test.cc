@@ -7,13 +7,13 @@
 namespace multiverso {
 namespace {
 
-TEST(ShardStorage, LaysItsPartsOutOneAfterTheOther) {
+TEST(ShardStorage, LaysOutItsPartsConsecutively) {
   for (const int64_t rows : {1, 3, 16385, 1000003}) {
     for (const int64_t slots : {0, 1, 2}) {
       const StripeLayout layout(rows, 12);
       Result<ShardStorage> plan = ShardStorage::Plan(layout, slots);
       ASSERT_TRUE(plan.ok()) << plan.status().text();
-      // The address is only counted with, never followed.
+      // The address is only used for arithmetic, never dereferenced.
       char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
       plan->Attach(base);
       char* const locks = reinterpret_cast<char*>(plan->lock(0));
@@ -37,14 +37,14 @@ TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToPages) {
   EXPECT_EQ(plan->state_stride() % 4096, 0);
 }
 
-TEST(ShardStorage, CostsLittleMoreThanItsParameters) {
+TEST(ShardStorage, NeedsLittleMoreThanItsParameters) {
   const int64_t bytes = int64_t{8} << 30;
   const Result<ShardStorage> plan = ShardStorage::Plan(StripeLayout(bytes / 4, 4), 0);
   ASSERT_TRUE(plan.ok());
   EXPECT_LE(plan.value().segment_bytes(), bytes + bytes / 512);
 }
 
-TEST(ShardStorage, IsRefusedWhereItsSizeDoesNotFit64Bits) {
+TEST(ShardStorage, RejectsSizesBeyond64Bits) {
   struct Case {
     int64_t rows;
     int64_t row_bytes;

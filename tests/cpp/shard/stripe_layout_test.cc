@@ -22,7 +22,7 @@ TEST(StripeLayout, PutsEveryRowInExactlyOneStripe) {
   }
 }
 
-TEST(StripeLayout, StripesAreAsLargeAsTheyMayBe) {
+TEST(StripeLayout, MakesStripesAsLargeAsAllowed) {
   for (const int64_t row_bytes : {4, 8, 12, 256, 4000, 32768}) {
     const StripeLayout layout(1000000, row_bytes);
     const int64_t stripe_bytes = layout.end_row(0) * row_bytes;
@@ -31,7 +31,7 @@ TEST(StripeLayout, StripesAreAsLargeAsTheyMayBe) {
   }
 }
 
-TEST(StripeLayout, StripesAreNoLargerThanWished) {
+TEST(StripeLayout, MakesStripesNoLargerThanRequested) {
   for (const int64_t wished : {4, 4096, 5000, 100000}) {
     const StripeLayout layout(10000, 4, wished);
     EXPECT_LE(4 * layout.rows_per_stripe(), wished);
@@ -40,7 +40,7 @@ TEST(StripeLayout, StripesAreNoLargerThanWished) {
   EXPECT_EQ(StripeLayout(5, 100, 64).stripes(), 5);
 }
 
-TEST(StripeLayout, ALargeRowIsAStripeOfItsOwn) {
+TEST(StripeLayout, GivesALargeRowItsOwnStripe) {
   for (const int64_t row_bytes : {int64_t{32769}, int64_t{65536}, int64_t{1} << 40}) {
     const StripeLayout layout(5, row_bytes);
     EXPECT_EQ(layout.stripes(), 5) << row_bytes;
@@ -48,7 +48,7 @@ TEST(StripeLayout, ALargeRowIsAStripeOfItsOwn) {
   }
 }
 
-TEST(StripeLayout, HoldsRowsOfAnySizeWithoutOverflow) {
+TEST(StripeLayout, AcceptsRowsOfAnySizeWithoutOverflow) {
   for (const int64_t row_bytes : {int64_t{1} << 61, int64_t{1} << 62, INT64_MAX}) {
     const StripeLayout layout(1, row_bytes);
     EXPECT_EQ(layout.stripes(), 1) << row_bytes;

@@ -18,7 +18,7 @@ void Write(StripeLock* lock, int owner) {
   const StripeHold<StripeUse::kWriting> holding(lock);
 }
 
-// One that a race detector does not let read without the lock has nothing to test here.
+// Unlocked reads do not exist under a race detector, which leaves nothing to test.
 class ReadUnlocked : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -30,7 +30,7 @@ class ReadUnlocked : public ::testing::Test {
   StripeLock lock_;
 };
 
-TEST_F(ReadUnlocked, CountsWhereNobodyWrote) {
+TEST_F(ReadUnlocked, SucceedsWithoutAWriter) {
   int reads = 0;
   EXPECT_TRUE(lock_.ReadUnlocked([&] { ++reads; }));
   Write(&lock_, 0);
@@ -38,19 +38,19 @@ TEST_F(ReadUnlocked, CountsWhereNobodyWrote) {
   EXPECT_EQ(reads, 2);
 }
 
-TEST_F(ReadUnlocked, CountsBesideAReaderThatHoldsTheLock) {
+TEST_F(ReadUnlocked, SucceedsBesideAReaderThatHoldsTheLock) {
   ASSERT_TRUE(lock_.TryTake(0));
   const StripeHold<StripeUse::kReading> holding(&lock_);
   EXPECT_TRUE(lock_.ReadUnlocked([] {}));
 }
 
-TEST_F(ReadUnlocked, IsNotEvenTriedBesideAWriter) {
+TEST_F(ReadUnlocked, IsNotAttemptedBesideAWriter) {
   ASSERT_TRUE(lock_.TryTake(0));
   const StripeHold<StripeUse::kWriting> holding(&lock_);
   EXPECT_FALSE(lock_.ReadUnlocked([] { ADD_FAILURE() << "read while somebody writes"; }));
 }
 
-TEST_F(ReadUnlocked, IsWorthNothingIfSomebodyWroteMeanwhile) {
+TEST_F(ReadUnlocked, FailsIfAWriterInterfered) {
   EXPECT_FALSE(lock_.ReadUnlocked([&] { Write(&lock_, 0); }));
   EXPECT_FALSE(lock_.ReadUnlocked([&] {
     ASSERT_TRUE(lock_.TryTake(0));
@@ -58,7 +58,7 @@ TEST_F(ReadUnlocked, IsWorthNothingIfSomebodyWroteMeanwhile) {
   }));
 }
 
-TEST_F(ReadUnlocked, WaitsForTheNextWriterAfterOneThatDiedAtWork) {
+TEST_F(ReadUnlocked, FailsAfterADeadWriterUntilTheNextWrite) {
   ASSERT_TRUE(lock_.TryTake(7));
   lock_.BeginWrite();
   FakeProbe probe;

@@ -43,7 +43,7 @@ TEST(AddUpdater, AddsInEveryType) {
   }
 }
 
-TEST(SgdUpdater, GoesDownTheGradientAtTheRateOfTheMoment) {
+TEST(SgdUpdater, DescendsAtTheCurrentLearningRate) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     WithType(dtype, [&](auto* null) {
       using T = std::remove_pointer_t<decltype(null)>;
@@ -65,7 +65,7 @@ TEST(SgdUpdater, GoesDownTheGradientAtTheRateOfTheMoment) {
   }
 }
 
-TEST(MakeUpdater, AddsIntegersAndNothingElse) {
+TEST(MakeUpdater, AllowsOnlyAddForIntegers) {
   for (const DType dtype : {DType::kInt32, DType::kInt64}) {
     for (int32_t kind = 1; kind <= static_cast<int32_t>(UpdaterKind::kDcasgd); ++kind) {
       const auto made = MakeUpdater(static_cast<UpdaterKind>(kind), dtype);
@@ -77,7 +77,7 @@ TEST(MakeUpdater, AddsIntegersAndNothingElse) {
   }
 }
 
-TEST(MakeUpdater, RefusesKindsThereAreNot) {
+TEST(MakeUpdater, RejectsUnknownKinds) {
   for (const int32_t kind : {-1, 10, 99}) {
     const auto made = MakeUpdater(static_cast<UpdaterKind>(kind), DType::kFloat32);
     EXPECT_EQ(made.status().code(), Code::kValue);

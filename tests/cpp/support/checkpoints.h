@@ -1,4 +1,4 @@
-// Folders of checkpoints in tests, and a file system in which any step can fail or be the last.
+// Checkpoint folders for tests, and a file system in which any step can fail or be the last.
 #ifndef MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
 #define MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
 
@@ -24,7 +24,7 @@
 
 namespace multiverso::testing {
 
-// A folder that goes with everything in it at the end of the scope.
+// A folder that is removed with its contents at the end of the scope.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -56,7 +56,7 @@ inline void WriteAll(const std::string& path, const std::string& bytes) {
   out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// The names of what is in a folder and does not belong to a whole checkpoint.
+// Returns the names in a folder that do not belong to a complete checkpoint.
 inline std::vector<std::string> Leftovers(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -66,9 +66,9 @@ inline std::vector<std::string> Leftovers(const std::string& folder) {
   return names;
 }
 
-// Counts the steps that change something. Step number `at` fails with `error_number`, or, if that
-// is 0, it and all after it do nothing: as if the process had been killed before it. Of a write
-// the first half is made.
+// Counts the steps that change something. Step number `at` fails with `error_number`. If that is 0,
+// this step and all later ones do nothing, as if the process had been killed; a write then writes
+// its first half.
 class FaultyFileSystem final : public FileSystem {
  public:
   void FailAt(int64_t at, int error_number) {
@@ -153,7 +153,7 @@ class FaultyFileSystem final : public FileSystem {
   std::atomic<int> error_number_{0};
 };
 
-// Some files are not what they are, but these bytes.
+// Replaces the contents of some files with these bytes.
 class OverlaidFileSystem final : public FileSystem {
  public:
   void Overlay(const std::string& path, std::string bytes) { over_[path] = std::move(bytes); }
@@ -203,7 +203,7 @@ class OverlaidFileSystem final : public FileSystem {
   std::map<std::string, std::string> over_;
 };
 
-// An array and a matrix, whose values all are functions of `seed`.
+// An array and a matrix whose values all are functions of `seed`.
 struct SomeTables {
   explicit SomeTables(float seed, int64_t size = 300'000)
       : array(static_cast<size_t>(size)), slot(array.size()), matrix(35), steps{1, 2, 3, 4, 5} {
@@ -255,7 +255,7 @@ inline Status Verify(const std::string& path, FileSystem* files = LocalFileSyste
   return reader.value()->Verify(0, reader.value()->blocks(), kNoLimit);
 }
 
-// Rows first to end - 1 of an area.
+// Returns rows first to end - 1 of an area.
 template <class T>
 std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area, int64_t first,
                         int64_t end) {

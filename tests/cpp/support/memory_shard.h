@@ -1,4 +1,4 @@
-// A shard in plain memory, which several ranks operate on as threads.
+// A shard in plain memory, on which several ranks operate as threads.
 #ifndef MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_
 #define MULTIVERSO_TESTS_SUPPORT_MEMORY_SHARD_H_
 
@@ -22,14 +22,14 @@ constexpr DType DTypeOf() {
   return sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
 }
 
-// Says that everybody lives, but for one owner if told so.
+// Reports every owner as alive, except one if so configured.
 class FakeProbe final : public OwnerProbe {
  public:
   bool IsAlive(int owner) const override { return owner != dead; }
   int dead = -1;
 };
 
-// The memory of one shard of `rows` x `columns`; ranks come by `For`.
+// The memory of one shard of `rows` x `columns`. `For` returns the shard of a rank.
 template <class T>
 class MemoryShard {
  public:
@@ -40,7 +40,7 @@ class MemoryShard {
     storage_.Attach(segment_.data());
   }
 
-  // The shard as the given local rank has it.
+  // Returns the shard as the given local rank sees it.
   Shard For(int local_rank) const {
     auto updater = MakeUpdater(kind_, DTypeOf<T>());
     EXPECT_TRUE(updater.ok());

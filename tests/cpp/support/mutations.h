@@ -1,4 +1,4 @@
-// Changes bytes at random, the way files and messages go wrong or are made to.
+// Changes bytes at random, as faults and attackers change files and messages.
 #ifndef MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_
 #define MULTIVERSO_TESTS_SUPPORT_MUTATIONS_H_
 
@@ -11,8 +11,7 @@
 
 namespace multiverso::testing {
 
-// One to four changes: bytes, bits, numbers that are on the edge of something, more and fewer
-// bytes.
+// Makes one to four changes: bytes, bits, boundary numbers, added and removed bytes.
 inline void Mutate(std::string* bytes, std::mt19937_64* random) {
   static constexpr int64_t kEdges[] = {
       0,       1,       -1,        2,         7,          8,         255,       256,
@@ -41,7 +40,7 @@ inline void Mutate(std::string* bytes, std::mt19937_64* random) {
       case 5:
         bytes->erase(at, 1 + (*random)() % 9);
         break;
-      default: {  // where a field of a header would be
+      default: {  // at the position of a header field
         const size_t width = (*random)() % 2 == 0 ? 4 : 8;
         const size_t field = at / width * width;
         if (field + width <= bytes->size()) std::memcpy(bytes->data() + field, &edge, width);

@@ -1,5 +1,5 @@
-// Processes of a test: children that run a function, memory they share with their parent, and what
-// a process leaves behind.
+// Processes of a test: children that run a function, memory that they share with their parent, and
+// checks of what a process leaves behind.
 #ifndef MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
 #define MULTIVERSO_TESTS_SUPPORT_PROCESSES_H_
 
@@ -19,10 +19,10 @@
 
 namespace multiverso::testing {
 
-// No test waits longer than this for anything.
+// No test waits longer than this.
 constexpr auto kPatience = std::chrono::seconds(30);
 
-// Looks at `done` until it is true, or patience ends; what it was at last.
+// Polls `done` until it is true or the patience ends. Returns its last value.
 template <class Done>
 bool Eventually(Done done) {
   const Instant until = Clock::now() + kPatience;
@@ -55,8 +55,8 @@ class Shared {
   T* value_;
 };
 
-// A forked process that runs `body` and exits with what that returns. Killed at the end of the
-// scope, if it is still there.
+// A forked process that runs `body` and exits with its result. A child that is still running is
+// killed at the end of the scope.
 class Child {
  public:
   template <class Body>
@@ -71,7 +71,8 @@ class Child {
 
   pid_t pid() const { return pid_; }
 
-  // Its exit code; -1 if a signal ended it, -2 if it is still running when patience ends.
+  // Returns the exit code; -1 if a signal ended it, -2 if it is still running when the patience
+  // ends.
   int Wait() {
     int status = 0;
     if (!Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -2;
@@ -79,7 +80,7 @@ class Child {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  // SIGKILL, and gone for good when this returns.
+  // Kills the child with SIGKILL and waits until it has ended.
   int Kill() {
     if (pid_ <= 0) return 0;
     kill(pid_, SIGKILL);
@@ -90,7 +91,7 @@ class Child {
   pid_t pid_;
 };
 
-// How many entries of a directory begin with `prefix`.
+// Returns the number of directory entries that begin with `prefix`.
 inline int CountEntries(const char* directory, const std::string& prefix) {
   int count = 0;
   DIR* const listing = opendir(directory);
@@ -104,7 +105,7 @@ inline int CountEntries(const char* directory, const std::string& prefix) {
 
 inline int OpenDescriptors() { return CountEntries("/proc/self/fd", ""); }
 
-// For children: sleep until killed, or for as long as any test may last.
+// For children: sleeps until killed, or for as long as any test may last.
 inline int SleepForGood() {
   std::this_thread::sleep_for(2 * kPatience);
   return 1;

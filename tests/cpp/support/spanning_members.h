@@ -1,4 +1,4 @@
-// What a rank knows of a job on several nodes, without any of the others.
+// A rank's view of a job on several nodes, without the other ranks.
 #ifndef MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
 #define MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
 
@@ -13,8 +13,8 @@
 
 namespace multiverso::testing {
 
-// Nodes with so many ranks each, all of them workers and servers. `like` is what they say of
-// themselves otherwise.
+// Returns the membership of nodes with the given numbers of ranks, all workers and servers. `like`
+// holds their other properties.
 inline Membership SpanningMembers(const std::vector<int>& sizes, int rank,
                                   const Hello& like = Hello()) {
   std::vector<std::string> hellos;

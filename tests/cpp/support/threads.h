@@ -1,4 +1,4 @@
-// Doing the same on several threads at once.
+// Runs a function on several threads at once.
 #ifndef MULTIVERSO_TESTS_SUPPORT_THREADS_H_
 #define MULTIVERSO_TESTS_SUPPORT_THREADS_H_
 
@@ -7,7 +7,7 @@
 
 namespace multiverso::testing {
 
-// Runs body(0) to body(count - 1), each on a thread of its own, and waits for all.
+// Runs body(0) to body(count - 1), each on its own thread, and waits for all.
 template <class Body>
 void OnThreads(int count, const Body& body) {
   std::vector<std::thread> threads;

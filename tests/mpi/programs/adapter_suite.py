@@ -1,7 +1,7 @@
-"""What holds for every adapter, on every framework: the cases of tests/mpi/test_adapter_suite.py.
+"""Cases that hold for every adapter on every framework, for tests/mpi/test_adapter_suite.py.
 
-Started with the name of a file in the folder adapters, whose `Model` is a model of that framework
-as the cases need it, with the adapter attached.
+The argument names a file in the folder adapters. Its `Model` is a model of that framework with the
+adapter attached.
 """
 
 import importlib
@@ -14,19 +14,19 @@ from cases import equal, raises, run_all
 
 import multiverso as mv
 
-Model = None  # of the framework that the cases run with
+Model = None  # the model class of the framework under test
 
 ROUNDS = 3
 SHAPES = [(3, 2), (4,), ()]
 
 
 def gained():
-    """Return what all workers together add in the rounds of `train`."""
+    """Return the sum of all workers' deltas in the rounds of `train`."""
     return ROUNDS * mv.num_workers() * (mv.num_workers() + 1) / 2
 
 
 def train(model):
-    """Add to all parameters and sync, in rounds; end with everybody's gains in."""
+    """Add to all parameters and sync, in rounds, until every worker's deltas are in."""
     for _ in range(ROUNDS):
         model.add(mv.worker_id() + 1)
         model.sync()
@@ -37,7 +37,7 @@ def train(model):
 
 
 def check(shapes, dtype, **options):
-    """Start from the master's values; end with the tables' values, which have everybody's gains."""
+    """Start from the master's values and end with the tables' values, which contain all deltas."""
     model = Model(shapes, dtype, value=mv.worker_id() + 4)
     model.attach(**options)
     equal(model.values(), 4)

@@ -1,4 +1,4 @@
-"""Cases about adds: none is ever lost, whoever makes them at the same time."""
+"""Cases about concurrent adds: no add is lost."""
 
 import os
 import random
@@ -9,7 +9,7 @@ from cases import SEED, case, equal, repeats
 
 import multiverso as mv
 
-#: Adds of each rank to the large array; 10 000 in a long run.
+#: Adds of each rank to the large array; use 10 000 for a long run.
 LARGE_ADDS = int(os.environ.get("MULTIVERSO_TEST_LARGE_ADDS", "40"))
 
 
@@ -68,7 +68,7 @@ def add_get_returns_every_state_once():
 
 
 @case
-def learning_rate_is_the_same_for_all():
+def learning_rate_is_shared_by_all_ranks():
     table = mv.MatrixTableHandler(3, 2, 100, updater="sgd", learning_rate=0.5, dtype="float64")
     table.add(np.full((3, 2), 2))
     mv.barrier()
@@ -101,7 +101,7 @@ def _random_program(seed):
     start = np.random.default_rng(seed).integers(-9, 10, (rows, columns)).astype(dtype)
     matrix = mv.MatrixTableHandler(rows, columns, start, dtype=dtype)
     for phase in range(common.randrange(1, 5)):
-        # Integers, so that the order in which the adds arrive does not show.
+        # Integers make the result independent of the order in which the adds arrive.
         for rank in range(mv.size()):
             added = _program_of(rank, seed + 1000 * phase, rows, columns, dtype, matrix)
             start = start + added
@@ -113,7 +113,7 @@ def _random_program(seed):
 
 
 def _program_of(rank, seed, rows, columns, dtype, matrix):
-    """Return what the program of `rank` adds, and run it where that is this rank."""
+    """Return the adds of the program of `rank`, and run it if that is this rank."""
     rng = random.Random(seed * 31 + rank)
     numbers = np.random.default_rng(seed * 31 + rank)
     mine = rank == mv.rank()

@@ -11,16 +11,16 @@ from round_model import DTYPES, values_of
 
 import multiverso as mv
 
-#: Sizes in bytes at which the way of a sum may change.
+#: Sizes in bytes at which the algorithm of a sum may change.
 EDGES = [2**power for power in (14, 17, 18, 19, 20, 21, 22)]
 
 
-#: So many random numbers are repeated in what is larger; no power of two is a multiple of it.
+#: The number of random values that larger arrays repeat. No power of two is a multiple of it.
 PERIOD = 99_991
 
 
 def _parts(count, dtype, seed):
-    """Return what each worker has, and the sum in worker order."""
+    """Return the array of each worker, and their sum in worker order."""
     parts = []
     for worker_id in range(mv.num_workers()):
         rng = np.random.default_rng([seed, worker_id])
@@ -76,7 +76,7 @@ def aggregate_of_any_shape_and_layout():
 
 
 @case()
-def aggregate_with_ranks_that_are_servers_alone():
+def aggregate_with_server_only_ranks():
     if worker.SIZE == 1:
         return
     mv.shutdown()
@@ -90,7 +90,7 @@ def aggregate_with_ranks_that_are_servers_alone():
 
 
 @case()
-def wrong_arrays_are_not_aggregated():
+def aggregate_rejects_invalid_arrays():
     for wrong in (np.ones(3, np.float16), np.ones(3, bool), [1.0, 2.0], 1.0, "three", None):
         raises(TypeError, lambda wrong=wrong: mv.aggregate(wrong))
     frozen = np.ones(3)

@@ -1,4 +1,4 @@
-"""ParamSync on any number of ranks: one start, everybody's gains, errors that reach all."""
+"""ParamSync on any number of ranks: one start, all deltas, errors that reach every rank."""
 
 import numpy as np
 import worker
@@ -15,12 +15,12 @@ case = registrar(CASES)
 
 
 def gains(rounds):
-    """Return what all workers together add in some rounds, each its number, counted from 1."""
+    """Return the sum of all deltas in some rounds; each worker adds its number, counted from 1."""
     return rounds * mv.num_workers() * (mv.num_workers() + 1) / 2
 
 
 def of_every_kind(value):
-    """Return arrays of several dtypes, shapes and layouts that hold one value."""
+    """Return arrays of several dtypes, shapes and layouts that all hold one value."""
     whole = np.full((6, 50), value, np.float32)
     return [
         np.full((300, 70), value, np.float32),
@@ -37,7 +37,7 @@ def all_equal(arrays, number):
 
 
 def sums(in_step=False):
-    """All start from the master's values and end with everybody's gains."""
+    """All workers start from the master's values and end with all deltas."""
     arrays = of_every_kind(mv.worker_id() + 10)
     sync = ParamSync(arrays)
     all_equal(arrays, 10)
@@ -55,7 +55,7 @@ def sums(in_step=False):
 
 
 @case()
-def all_start_from_the_master_and_gain_from_all():
+def workers_start_from_the_master_and_receive_all_deltas():
     sums()
 
 
@@ -70,7 +70,7 @@ def with_bounded_staleness():
 
 
 def wrong_on_the_first(arrays, error, *texts):
-    """Rank 0 gets `error`, the others a MismatchError, and all go on."""
+    """Rank 0 gets `error` and the others a MismatchError; then all continue."""
     if mv.size() == 1:
         return
     right = [np.zeros(2), np.zeros(3)]
@@ -108,7 +108,7 @@ def no_arrays_on_any_rank():
 
 
 @case()
-def rank_that_only_keeps_the_table():
+def server_only_rank_keeps_the_table():
     if mv.size() == 1:
         return
     mv.shutdown()
@@ -118,7 +118,7 @@ def rank_that_only_keeps_the_table():
     if worker.RANK == 0:
         raises(mv.StateError, sync.sync)
     else:
-        equal(weights, [1, 1, 1])  # that of the first worker
+        equal(weights, [1, 1, 1])  # the value of the first worker
         sync.sync()
 
 

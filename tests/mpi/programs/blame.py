@@ -1,6 +1,6 @@
-"""One rank makes the others fail in some way; ``blame.py HOW CALL FOLDER`` says how, and in what.
+"""One rank makes the others fail; ``blame.py HOW CALL FOLDER`` selects how, and in which call.
 
-Every rank but the last reports what it gets, and all that it is told of who is to blame.
+Every rank but the last reports its error and all attributes that describe the failed rank.
 """
 
 import os
@@ -20,7 +20,7 @@ OTHERS = range(LAST)
 
 
 def main(how, call, folder):
-    """Make two rounds and a checkpoint; then the last rank goes wrong instead of a third."""
+    """Complete two rounds and a checkpoint; then the last rank fails instead of the third round."""
     mv.init(sync=True, timeout=2.0 if how == "late" else 60.0)
     table = mv.ArrayTableHandler(5, name="weights")
     calls = {"add_get": lambda: table.add_get(np.ones(5)), "barrier": mv.barrier}
@@ -37,13 +37,13 @@ def main(how, call, folder):
         worker.announce("begins")
         worker.report_call(_until_it_fails, calls[call])
         worker.announce("gave-up")
-    # MPI cannot be ended in good order any more.
+    # MPI can no longer be shut down cleanly.
     sys.stdout.flush()
     os._exit(0)
 
 
 def _until_it_fails(call):
-    """Make the call: again, if what a rank of another node did before it went wrong was enough."""
+    """Make the call, repeatedly if the earlier calls of a rank on another node let it succeed."""
     while True:
         call()
 
@@ -66,7 +66,7 @@ def _interrupt_when_waiting():
     main_thread = threading.main_thread().ident
     while sys._current_frames()[main_thread].f_code.co_name != "call":
         time.sleep(0.01)
-    time.sleep(0.5)  # past the first slice, where the wait goes on in Python
+    time.sleep(0.5)  # past the first slice of the wait
     signal.pthread_kill(main_thread, signal.SIGALRM)
 
 

@@ -1,12 +1,12 @@
-"""Cases that every rank runs, each in a session of its own, and what they are written with.
+"""Cases that every rank runs, each in its own session, and the helpers to write them.
 
 Every rank reports that it has begun a case, so that a hang has a name, and then "ok" or its
-traceback. What happens to the other ranks in a case that fails is reported too: they are told when
-the failing rank leaves its session.
+traceback. The other ranks of a failing case report what they observe: they are notified when the
+failing rank leaves its session.
 
-A job may run its cases in several places, one after the other: in sessions of its first rank alone,
-of its first two, and so on, on one node or on several. Frameworks start slowly, and so they start
-once. Its test names them in PLACES, and the outcomes are those of "PLACE: case".
+A job may run its cases in several places one after the other: in sessions of its first rank alone,
+of its first two ranks, and so on, on one node or on several. This saves the slow start of a
+framework. The test lists the places in PLACES, and the outcomes are named "PLACE: case".
 """
 
 import os
@@ -18,35 +18,38 @@ import worker
 import multiverso as mv
 from multiverso import api
 
-#: Seconds that a call may wait: a case that hangs shall fail long before the job is killed.
+#: Seconds that a call may wait. A hanging case fails long before the job is killed.
 TIMEOUT = 40.0
 
-#: Of what is random; printed when a case fails.
+#: The seed of all random choices, printed when a case fails.
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
 
-#: Ranks and ranks per node, as in "3/2"; where there are none, the whole job is the only place.
+#: Ranks and ranks per node, as in "3/2". If unset, the whole job is the only place.
 PLACES = os.environ.get("MULTIVERSO_TEST_PLACES", "").split()
 
-#: Seconds that a rank may wait for those that are in more places than it.
+#: The cases that a test selects; if unset, all cases run.
+SELECTED = os.environ.get("MULTIVERSO_TEST_CASES", "").split()
+
+#: Seconds that a rank may wait for ranks that take part in more places.
 PATIENCE = 400.0
 
-_place = {}  # where the cases run just now: the communicator of their sessions
+_place = {}  # the communicator of the sessions of the current place
 
 CASES = {}
 
 
 def registrar(cases):
-    """Return a decorator for functions that are to be `cases`, in the order they are written.
+    """Return a decorator that adds functions to `cases` in the order in which they are written.
 
     Parameters
     ----------
     cases : dict of str to function
-        Where they go, by name.
+        The registered functions, by name.
 
     Returns
     -------
     callable
-        ``@case(**options)``: what the session of that case is opened with.
+        ``@case(**options)``, with the options of the case's session.
 
     """
 
@@ -62,25 +65,25 @@ def registrar(cases):
 
 
 def case(function):
-    """Make a function one of `CASES`, in a session without options."""
+    """Register a function in `CASES`, in a session without options."""
     return registrar(CASES)()(function)
 
 
 def repeats(number):
-    """Return how often a case repeats what it does ``number`` times on one node.
+    """Return how often a case repeats an action that runs ``number`` times on one node.
 
-    On several nodes, where each call is a message, it is a tenth.
+    On several nodes, where each call is a message, the number is divided by ten.
     """
     return number if api.current_session().num_nodes == 1 else number // 10
 
 
 def equal(actual, expected):
-    """Compare arrays or anything else exactly."""
+    """Compare arrays or other values exactly."""
     np.testing.assert_array_equal(actual, expected)
 
 
 def raises(error, call, *texts):
-    """Return the error that `call` has to raise, with `texts` in its message."""
+    """Return the error that `call` must raise, whose message must contain `texts`."""
     try:
         call()
     except error as caught:
@@ -92,7 +95,7 @@ def raises(error, call, *texts):
 
 
 def everywhere(value, length=64):
-    """Return the text of every rank, in rank order; collective."""
+    """Return the text of every rank, in rank order. Collective."""
     data = np.frombuffer(str(value).encode().ljust(length, b"\0"), np.uint8)
     table = mv.MatrixTableHandler(mv.size(), length, dtype="int32")
     table.add([data], [mv.rank()])
@@ -101,18 +104,18 @@ def everywhere(value, length=64):
 
 
 def open_session(**options):
-    """Open the session of a case; what differs from that of the other cases is given."""
+    """Open the session of a case, with the options that differ from the default."""
     session = mv.init(**{"timeout": TIMEOUT, "comm": _place.get("comm"), **options})
     worker.report(node=session.node, num_nodes=session.num_nodes, local=session.local_size)
 
 
 def run_all(cases=CASES):
-    """Run all cases, in the order they are written, in each place.
+    """Run all cases, in the order in which they are written, in each place.
 
     Parameters
     ----------
     cases : dict of str to function, optional
-        The cases by name. One that has `options` gets a session with them.
+        The cases by name. A case with `options` gets a session with them.
 
     """
     worker.begin()
@@ -131,18 +134,20 @@ def run_all(cases=CASES):
         os.environ["MULTIVERSO_RANKS_PER_NODE"] = str(per_node)
         if inside:
             _run(cases, f"{place}: ", outcomes)
-        # Here all wait asleep; MPI would take a core of those who are still at it.
+        # The ranks sleep here. Waiting in MPI would take a core from the ranks that still run.
         worker.meet(f"end of {ranks} ranks, {per_node} a node", PATIENCE)
 
 
 def _run(cases, prefix, outcomes):
-    """Run the cases in one place; add their outcomes."""
+    """Run the selected cases in one place and add their outcomes."""
     for case_name, function in cases.items():
+        if SELECTED and case_name not in SELECTED:
+            continue
         name = prefix + case_name
         worker.report(outcomes={**outcomes, name: "began, and did not end"})
         try:
             open_session(**getattr(function, "options", {}))
-            function()  # some end the session and open others
+            function()  # some cases end the session and open others
             mv.barrier()
             mv.shutdown()
             outcomes[name] = "ok"

@@ -28,7 +28,7 @@ def _tables():
 
 
 def _digest_after(tables):
-    """Train on, on the master alone, and report a digest of what the tables are then."""
+    """Continue training on the master alone, and report a digest of the tables afterwards."""
     if mv.is_master_worker():
         tables[1].add(np.linspace(-1, 1, SIZE))
         tables[2].add(np.ones((3, 77)), [1, 150, 300])
@@ -37,13 +37,13 @@ def _digest_after(tables):
 
 
 def save(folder, mode, background):
-    """Train, save, train on."""
+    """Train, save, and continue training."""
     with mv.session(**_mode(mode)):
         tables = _tables()
         rounds = mode in ("sync", "stale")
         for step in range(3):
             tables[0].add(np.full(SIZE, (mv.worker_id() + 1) * 10**step))
-            # In rounds, everybody adds: the sum of these is the same for any number of workers.
+            # Every worker adds in rounds, so the sum is the same for any number of workers.
             if mv.is_master_worker() or rounds:
                 scale = 1.0 if mv.is_master_worker() else 0.0
                 tables[1].add(scale * np.linspace(1, 2, SIZE))
@@ -56,7 +56,7 @@ def save(folder, mode, background):
 
 
 def load(folder, mode):
-    """Load, and report what is there, now and after more training."""
+    """Load, and report the state at once and after more training."""
     with mv.session(**_mode(mode)):
         tables = _tables()
         worker.report(step=mv.load(folder))
@@ -69,7 +69,7 @@ def load(folder, mode):
 
 
 def goes_on(folder):
-    """Go on from the last checkpoint, if any, and save again and again until somebody kills it."""
+    """Resume from the last checkpoint, if any, and save repeatedly until the job is killed."""
     worker.begin()
     with mv.session():
         up = mv.ArrayTableHandler(50_021, name="up")
@@ -88,7 +88,7 @@ def goes_on(folder):
 
 
 def full_on_one(folder):
-    """Save where one rank cannot write as much as it would have to."""
+    """Save while one rank cannot write its whole file."""
     with mv.session():
         table = mv.ArrayTableHandler(1_000_000, np.ones(1_000_000))
         if worker.RANK == worker.SIZE - 1:
@@ -101,7 +101,7 @@ def full_on_one(folder):
 
 
 def dies_before(folder):
-    """Save while the last rank is gone."""
+    """Save after the last rank has died."""
     worker.shield()
     worker.begin()
     mv.init()

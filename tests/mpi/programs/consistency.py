@@ -1,6 +1,6 @@
 """Sync mode, bounded staleness and aggregate on any number of ranks: the cases of four modules."""
 
-import aggregation  # noqa: F401 (an import makes its cases known)
+import aggregation  # noqa: F401 (importing a module registers its cases)
 import random_rounds  # noqa: F401
 import rounds  # noqa: F401
 import staleness  # noqa: F401

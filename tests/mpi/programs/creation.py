@@ -1,4 +1,4 @@
-"""Cases about sessions, and about creating tables together."""
+"""Cases about sessions, and about creating tables."""
 
 import random
 
@@ -10,7 +10,7 @@ import multiverso as mv
 
 
 @case
-def ranks_are_those_of_the_job():
+def ranks_match_those_of_the_job():
     equal((mv.rank(), mv.size()), (worker.RANK, worker.SIZE))
     equal((mv.worker_id(), mv.server_id()), (mv.rank(), mv.rank()))
     equal((mv.num_workers(), mv.num_servers()), (mv.size(), mv.size()))
@@ -63,14 +63,14 @@ def sessions_of_parts_of_the_job():
 
 
 @case
-def ranks_that_have_opened_other_sessions_open_one_together():
+def ranks_with_different_earlier_sessions_open_one_together():
     from mpi4py import MPI
 
     mv.shutdown()
-    for _ in range(worker.RANK):  # as many alone as each likes
+    for _ in range(worker.RANK):  # each rank has opened another number of sessions alone
         with mv.session(comm=MPI.COMM_SELF, timeout=TIMEOUT):
             pass
-    part = MPI.COMM_WORLD.Split(min(worker.RANK, 1))  # the first alone, the others together
+    part = MPI.COMM_WORLD.Split(min(worker.RANK, 1))  # the first rank alone, the others together
     if worker.RANK > 0:
         with mv.session(comm=part, timeout=TIMEOUT):
             mv.barrier()
@@ -117,7 +117,7 @@ def roles_number_workers_and_servers_densely():
 
 
 @case
-def only_the_master_s_init_value_counts():
+def only_the_master_init_value_is_used():
     for mine, expected in (
         (np.arange(5) + mv.rank(), [0, 1, 2, 3, 4]),
         (10 + mv.rank(), [10] * 5),
@@ -136,7 +136,7 @@ def init_value_is_in_force_when_the_constructor_returns():
 
 
 @case
-def different_tables_are_a_mismatch_on_every_rank():
+def different_tables_raise_mismatch_on_every_rank():
     last = mv.rank() == mv.size() - 1
     different = (
         (lambda: mv.ArrayTableHandler(4 if last else 3, name="w"), ("4", "3")),
@@ -161,7 +161,7 @@ def different_tables_are_a_mismatch_on_every_rank():
 
 
 @case
-def wrong_arguments_on_one_rank_reach_all_of_them():
+def invalid_arguments_on_one_rank_reach_every_rank():
     wrong = (
         lambda: mv.ArrayTableHandler(3, [1, 2], name="weights"),
         lambda: mv.ArrayTableHandler(0, name="weights"),
@@ -182,7 +182,7 @@ def wrong_arguments_on_one_rank_reach_all_of_them():
 
 
 @case
-def wrong_arguments_on_every_rank_are_a_value_error():
+def invalid_arguments_on_every_rank_raise_value_error():
     raises(ValueError, lambda: mv.ArrayTableHandler(3, [1, 2]), "(3,)", "(2,)")
     raises(ValueError, lambda: mv.MatrixTableHandler(2**40, 2**40))
     raises(MemoryError, lambda: mv.ArrayTableHandler(2**60))
@@ -190,7 +190,7 @@ def wrong_arguments_on_every_rank_are_a_value_error():
 
 
 @case
-def tables_come_and_go():
+def tables_can_be_created_and_freed_repeatedly():
     kept = [mv.ArrayTableHandler(100 + i, i) for i in range(20)]
     order = list(range(20))
     random.Random(mv.rank()).shuffle(order)

@@ -1,6 +1,6 @@
-"""Programs whose ranks do not make the same calls in sync mode, one session each.
+"""Programs whose ranks make different calls in sync mode, one session each.
 
-Every rank goes through all of `PROGRAMS` and reports the first error that it gets in each.
+Every rank runs all `PROGRAMS` and reports the first error of each.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cases import TIMEOUT
 import multiverso as mv
 from multiverso import api
 
-#: Rounds of the table before things go wrong.
+#: Rounds of the table before the calls differ.
 ROUNDS = 5
 
 SHAPE = (10_000, 4)
@@ -22,18 +22,18 @@ LAST = worker.SIZE - 1
 
 @dataclass(frozen=True)
 class Program:
-    """What the ranks call after some rounds, and then all of them `shutdown`.
+    """The calls of the ranks after some rounds; then all of them call `shutdown`.
 
     Attributes
     ----------
     calls, others : str
-        Names of calls, with commas between them: those of the last rank, and of the others.
+        Names of calls, separated by commas: those of the last rank, and of the others.
     texts : tuple of str
-        What the message of every rank's MismatchError contains; nothing if there is none.
+        Parts of the message of every rank's MismatchError; empty if no error is expected.
     staleness : int
-        Of the session; 0 is sync mode.
+        The staleness of the session; 0 is sync mode.
     server : bool
-        Whether rank 0 is a server alone, which makes only the calls of everybody.
+        Whether rank 0 is only a server, which makes only the calls of all ranks.
 
     """
 
@@ -45,14 +45,14 @@ class Program:
 
     @property
     def name(self):
-        """What identifies it."""
+        """The name of the program."""
         more = f", staleness {self.staleness}" if self.staleness else ""
         return f"{self.calls}, others {self.others}{more}{', server' * self.server}"
 
 
 _ROUND = f"round {ROUNDS} of table 'weights'"
 
-#: What a rank is in that makes these calls while another makes none.
+#: The call in which a rank waits after these calls, while another rank makes none.
 _LATEST = {"add": "add", "add,get": "get", "add_get": "add", "add_rows": "add", "get": "get"}
 
 _DIFFERENT = [
@@ -76,7 +76,7 @@ _FEWER = [
         ("shutdown", "shutdown"),
     )
     for more in _LATEST
-    if (more, then) != ("get", "shutdown")  # reading alone at the end is no mistake
+    if (more, then) != ("get", "shutdown")  # a trailing get is not an error
 ]
 
 _AGGREGATES = [
@@ -122,7 +122,7 @@ PROGRAMS = {
 
 
 def _calls(table):
-    """Return the calls by their names."""
+    """Return the calls by name."""
     ones = np.ones(SHAPE, np.float32)
     return {
         "add": lambda: table.add(ones),
@@ -144,7 +144,7 @@ def _calls(table):
 
 
 def _run(program):
-    """Return the first error that this rank gets: [type, message, call], or None."""
+    """Return the first error of this rank as [type, message, call], or None."""
     role = "server" if program.server and worker.RANK == 0 else "all"
     mv.init(staleness=program.staleness, role=role, timeout=TIMEOUT)
     table = mv.MatrixTableHandler(*SHAPE, name="weights")

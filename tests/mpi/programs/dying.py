@@ -1,4 +1,4 @@
-"""Programs that are killed where only a failpoint can aim; ``dying.py NAME ...`` runs one."""
+"""Programs that die at a failpoint; ``dying.py NAME ...`` runs one."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ SIZE = 100_000
 
 
 def dies_in_an_add(point):
-    """Let the last rank die with a lock in its hand; the others go on, and say what they see."""
+    """Kill the last rank while it holds a lock; the others continue, and report what they read."""
     worker.shield()
     last = worker.SIZE - 1
     if last == worker.RANK:
@@ -24,7 +24,7 @@ def dies_in_an_add(point):
     table.add(np.ones(SIZE, np.int64))
     mv.barrier()
     if last == worker.RANK:
-        # The only one that adds thousands, of which the stripes before the one get theirs.
+        # Only this worker adds thousands; the stripes before the failpoint receive them.
         table.add(np.full(SIZE, 1000))
         os._exit(9)
     worker.wait_for("gone", last)
@@ -38,7 +38,7 @@ def dies_in_an_add(point):
         partly=sorted(set((values // 1000).tolist())),
         thousands=int((values // 1000).sum()),
     )
-    os._exit(0)  # a shutdown would wait for the dead
+    os._exit(0)  # a shutdown would wait for the dead rank
 
 
 if __name__ == "__main__":

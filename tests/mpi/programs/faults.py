@@ -1,4 +1,7 @@
-"""Ranks to which something happens; ``faults.py NAME ...`` runs one of the functions below."""
+"""Ranks that experience faults; ``faults.py NAME ...`` runs one of the functions below.
+
+Every rank reports the first error of each call.
+"""
 
 import os
 import sys
@@ -7,47 +10,99 @@ import time
 
 import numpy as np
 import worker
+from cases import TIMEOUT
 
 import multiverso as mv
+from multiverso import api
 
-#: Seconds of the sessions in which a deadline is to pass.
+#: Seconds of timeout in sessions whose deadline passes.
 SHORT = 1.0
 
 LAST = worker.SIZE - 1
 
+#: Whether the ranks are on several nodes.
+NODES = "MULTIVERSO_RANKS_PER_NODE" in os.environ
 
-#: Calls that all ranks make together.
-CALLS = {
+#: Rounds of a table in sync mode before the fault.
+ROUNDS = 5
+
+SIZE = 40_000
+
+#: Calls that all ranks make together, in any mode.
+COLLECTIVE_CALLS = {
     "barrier": lambda table: mv.barrier(),
     "create": lambda table: mv.ArrayTableHandler(3, name="later"),
-    "get": lambda table: table.get(sync=True),
+    "collective_get": lambda table: table.get(sync=True),
     "shutdown": lambda table: mv.shutdown(),
 }
 
+#: Calls of sync mode, in which a round waits for every worker.
+ROUND_CALLS = {
+    "add": lambda table: table.add(_ones()),
+    "add_rows": lambda table: table.add([[1, 1, 1, 1]], [3]),
+    "get": lambda table: table.get(),
+    "get_rows": lambda table: table.get([3, 3]),
+    "add_get": lambda table: table.add_get(_ones()),
+    "aggregate": lambda table: mv.aggregate(np.ones(10**6)),
+}
+
+CALLS = COLLECTIVE_CALLS | ROUND_CALLS
+
+
+def _ones():
+    return np.ones((SIZE // 4, 4), np.float32)
+
+
+def _open(call, **options):
+    """Open the session of a call and return its table, after some rounds if the call has rounds."""
+    if call not in ROUND_CALLS:
+        mv.init(**options)
+        return mv.ArrayTableHandler(3, name="weights")
+    mv.init(**{"sync": True, "timeout": TIMEOUT, **options})
+    table = mv.MatrixTableHandler(SIZE // 4, 4, name="weights")
+    for _ in range(ROUNDS):
+        table.add(_ones())
+        table.get()
+    return table
+
 
 def _sessions(*calls, **options):
-    """Open a session with a table for each call; wait for all ranks before and after it."""
+    """Open a session for each call; wait for all ranks before it, and leave it afterwards."""
     for call in calls:
         worker.meet(f"opens-{call}")
-        session = mv.init(**options)
-        yield call, mv.ArrayTableHandler(3, name="weights")
+        yield call, _open(call, **options)
         if mv.is_initialized():
-            session.leave(f"{call} is over")
+            api.current_session().leave(f"{call} is over")
 
 
 def late(*calls):
-    """All ranks make a call but the last, which comes when the others have given up."""
+    """All ranks but the last make each call; the last arrives after the others have timed out."""
     for call, table in _sessions(*calls, timeout=SHORT):
         if worker.RANK == LAST:
             for rank in range(LAST):
-                worker.wait_for(f"gave-up-{call}", rank)
+                worker.wait_for(f"timed-out-{call}", rank)
+        elif call == "get":  # of a round to which the last rank has not added
+            table.add(_ones())
         worker.report_call(CALLS[call], table, name=call)
-        worker.announce(f"gave-up-{call}")
+        if worker.RANK == LAST and NODES and worker.reported(call) is None:
+            # Its part of the round reached the other node before the message about the timeout.
+            worker.report_call(CALLS[call], table, name=call)
+        worker.announce(f"timed-out-{call}")
+
+
+def crossed():
+    """Each of two ranks waits in one table for the other rank, which waits in the next table."""
+    first = _open("add_get", timeout=SHORT)
+    second = mv.ArrayTableHandler(3, name="biases")
+    for table in (first, second) if worker.RANK == LAST else (second, first):
+        worker.report_call(table.add_get, np.ones(table.shape))
+        if worker.reported("error"):
+            return
 
 
 def late_init():
-    """All ranks open the session but the last, which has come as far as MPI."""
-    from mpi4py import MPI  # MPI_Init waits for everybody and knows no deadline
+    """All ranks but the last open the session; the last one has only initialized MPI."""
+    from mpi4py import MPI  # MPI_Init waits for every rank and has no deadline
 
     MPI.COMM_WORLD.Barrier()
     if worker.RANK == LAST:
@@ -59,14 +114,21 @@ def late_init():
 
 
 def interrupted(*calls):
-    """Rank 0 waits in each call until the test interrupts it; the others come afterwards."""
+    """Rank 0 waits in each call until the test interrupts it; the others arrive afterwards."""
     for call, table in _sessions(*calls):
         if worker.RANK == 0:
+            if call in ("get", "get_rows"):
+                table.add(_ones())
             threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
+            worker.report_call(CALLS[call], table, name=call)
+            if call in ROUND_CALLS:
+                # A program that continues after the error must not see part of a round.
+                worker.report_call(table.get, name=f"after {call}")
+            worker.announce(f"interrupted-{call}")
         else:
             worker.wait_for(f"interrupted-{call}", 0)
-        worker.report_call(CALLS[call], table, name=call)
-        worker.announce(f"interrupted-{call}")
+            joined = "add_get" if call in ("get", "get_rows") else call
+            worker.report_call(CALLS[joined], table, name=call)
 
 
 def _announce_when_waiting(call):
@@ -74,12 +136,12 @@ def _announce_when_waiting(call):
     main = threading.main_thread().ident
     while sys._current_frames()[main].f_code.co_name != "call":
         time.sleep(0.01)
-    time.sleep(0.5)  # past the first slice, where the wait goes on in Python
+    time.sleep(0.5)  # past the first slice of the wait
     worker.announce(f"waiting-{call}")
 
 
 def killed(when):
-    """Ranks that are busy when one of them is killed: they never end by themselves."""
+    """Busy ranks, one of which is killed; the job never ends by itself."""
     if when == "start":
         _idle()
     mv.init()
@@ -109,9 +171,25 @@ def _idle():
         time.sleep(1)
 
 
-def ends(how):
-    """End the script of the last rank in some way while the others wait for it."""
-    mv.init()
+def killed_in_calls(calls, mode="sync"):
+    """Ranks repeat some calls until the test kills one of them."""
+    names = calls.split(",")
+    table = _open(names[0], **({"staleness": 2, "sync": False} if mode == "stale" else {}))
+    for name in names:
+        CALLS[name](table)
+    worker.announce("busy")
+    try:
+        while True:
+            for name in names:
+                CALLS[name](table)
+    except mv.MultiversoError as error:
+        worker.report(error=[type(error).__name__, str(error)])
+    os._exit(0)  # MPI can no longer be shut down cleanly
+
+
+def ends(how, call="barrier"):
+    """End the script of the last rank in some way while the others wait for it in a call."""
+    table = _open(call)
     if worker.RANK == LAST:
         if how == "exception":
             raise ValueError("bad batch 17")
@@ -121,12 +199,12 @@ def ends(how):
             with mv.init():
                 raise KeyError("lost in the block")
         return
-    worker.report_call(mv.barrier)
+    worker.report_call(CALLS[call], table)
 
 
 def forks(how):
-    """Every rank has a child that tries to use the session and ends."""
-    if how == "mpi4py":  # which finalises MPI at the end of a child, too, that ends as a script
+    """Every rank forks a child that tries to use the session and ends."""
+    if how == "mpi4py":  # which also finalizes MPI when a child ends as a script does
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Barrier()
@@ -142,7 +220,7 @@ def forks(how):
                 continue
             os._exit(9)
         if how == "mpi4py":
-            os._exit(5)  # as the children of multiprocessing do
+            os._exit(5)  # as the children of multiprocessing end
         sys.exit(5)
     worker.report(child=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     table.add(np.ones(4))
@@ -152,7 +230,7 @@ def forks(how):
 
 
 def mpi4py_before():
-    """Import MPI first, and use it all along."""
+    """Import MPI first and use it throughout."""
     from mpi4py import MPI
 
     mv.init()
@@ -163,7 +241,7 @@ def mpi4py_before():
 
 
 def mpi4py_after():
-    """Import MPI when Multiverso has initialised it."""
+    """Import MPI after Multiverso has initialized it."""
     mv.init()
     from mpi4py import MPI
 
@@ -173,7 +251,7 @@ def mpi4py_after():
 
 
 def mpi4py_initialized_by_hand():
-    """Initialise MPI in the script, and finalise it there."""
+    """Initialize and finalize MPI in the script."""
     import mpi4py
 
     mpi4py.rc.initialize = False
@@ -188,7 +266,7 @@ def mpi4py_initialized_by_hand():
 
 
 def mpi4py_finalized_after_shutdown():
-    """Finalise MPI in the script; there can be no session any more."""
+    """Finalize MPI in the script, after which no session can be opened."""
     mv.init()
     from mpi4py import MPI
 
@@ -199,7 +277,7 @@ def mpi4py_finalized_after_shutdown():
 
 
 def mpi4py_finalized_before_shutdown():
-    """Finalise MPI while the session is open; on one node that goes on."""
+    """Finalize MPI while the session is open. On one node the session stays usable."""
     from mpi4py import MPI
 
     mv.init()
@@ -213,5 +291,7 @@ def mpi4py_finalized_before_shutdown():
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "killed_in_calls":
+        worker.shield()
     worker.begin()
     globals()[sys.argv[1]](*sys.argv[2:])

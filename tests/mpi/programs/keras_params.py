@@ -1,4 +1,4 @@
-"""What each rank sees of a Keras model that all workers train, on the backend of KERAS_BACKEND."""
+"""A Keras model that all workers train, seen from each rank, on the backend of KERAS_BACKEND."""
 
 import worker
 
@@ -14,7 +14,7 @@ MODES = {"async": {}, "sync": {"sync": True}, "stale": {"staleness": 2}}
 
 
 def model_of(learning_rate=0.05):
-    """Return a model with batch normalisation, of other weights on each worker."""
+    """Return a model with batch normalization and different weights on each worker."""
     model = keras.Sequential(
         [
             keras.layers.Input((3,)),
@@ -43,7 +43,7 @@ def held(manager):
 
 
 def trained(freq):
-    """Train on this worker's part of the data; return the model, its callback, its history."""
+    """Train on this worker's part of the data; return the model, its callback and its history."""
     keras.utils.set_random_seed(1 + mv.worker_id())
     x = np.random.default_rng(5).normal(size=(60, 3)).astype(np.float32)
     x, y = shard(x, x.sum(axis=1, keepdims=True))
@@ -56,7 +56,7 @@ def trained(freq):
 
 
 def fitting(mode, name):
-    """All workers end with the tables' values, better than before, with everybody's metrics."""
+    """All workers end with the tables' values, a better model, and averaged metrics."""
     with mv.session(**MODES[mode]):
         model, callback, history = trained(freq=2)
         result = {
@@ -69,14 +69,14 @@ def fitting(mode, name):
 
 
 def statistics():
-    """Statistics are averaged, the master's, or each worker's own."""
+    """Statistics are averaged, taken from the master, or left to each worker."""
     with mv.session():
         me = mv.worker_id()
         seen = {}
         for choice in ("average", "master", False):
             model = model_of()
             statistic = model.layers[1].moving_mean
-            statistic.assign(np.full(4, 100 + me))  # of which only the master's counts
+            statistic.assign(np.full(4, 100 + me))  # only the master's value is used
             manager = KerasParamManager(model, choice)
             statistic.assign(statistic + 6 * (me + 1))
             manager.sync_all_param()
@@ -88,7 +88,7 @@ def statistics():
 
 
 def restored():
-    """Set weights on workers other than the master, which are not added."""
+    """Set weights on workers other than the master, which must not be added."""
     with mv.session():
         model = model_of(learning_rate=0.0)
         callback = MVCallback(model, sync_non_trainable=False)
@@ -102,7 +102,7 @@ def restored():
 
 
 def wrong():
-    """Make mistakes on one rank, which reach all."""
+    """Make errors on one rank, which must reach every rank."""
     with mv.session():
         model = model_of()
         worker.report_call(lambda: MVCallback(model, freq=0 if mv.rank() == 0 else 1), name="freq")

@@ -1,4 +1,4 @@
-"""Lasagne networks on any number of ranks: one start, everybody's gains, errors that reach all."""
+"""Lasagne networks on any number of ranks: one start, all deltas, errors that reach every rank."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ from cases import equal, raises, registrar, run_all
 
 import multiverso as mv
 
-# What a rank alone imports: a test that reads the names of the cases needs no Lasagne.
+# Only ranks import these, so a test that reads the names of the cases does not need Lasagne.
 T = lasagne = theano = LasagneParamManager = None
 
 ROUNDS = 10
@@ -44,10 +44,10 @@ def holds(network, value):
 
 
 def sums(in_step=False):
-    """All start from the master's parameters and end with everybody's gains."""
+    """All workers start from the master's parameters and end with all deltas."""
     me, workers = mv.worker_id(), mv.num_workers()
     networks = [network_of(me + 4, dtype) for dtype in DTYPES]
-    networks.append(network_of(me + 4, depth=500))  # of a thousand tensors
+    networks.append(network_of(me + 4, depth=500))  # a thousand tensors
     managers = [LasagneParamManager(network) for network in networks]
     for network in networks:
         holds(network, 4)
@@ -71,17 +71,17 @@ def sums(in_step=False):
 
 
 @case()
-def all_start_from_the_master_and_gain_from_all():
+def workers_start_from_the_master_and_receive_all_deltas():
     sums()
 
 
 @case(sync=True)
-def in_sync_mode_too():
+def also_in_sync_mode():
     sums(in_step=True)
 
 
 @case(sync=True)
-def training_functions_step_with_the_gradients_of_all():
+def training_functions_step_with_the_gradients_of_all_workers():
     network = network_of(1.0)
     x = T.matrix("x")
     cost = T.sum(lasagne.layers.get_output(network, x))
@@ -92,7 +92,7 @@ def training_functions_step_with_the_gradients_of_all():
         train(np.full((1, 2), 1.0 + mv.worker_id(), np.float32))
         if step % 2 == 0:
             manager.sync_all_param()
-    # The gradient of the weights is the input, that of the bias one.
+    # The gradient of the weights is the input, and the gradient of the bias is one.
     weights, bias = (variable.get_value() for variable in parameters)
     inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
     equal(weights, np.full((2, 2), 1 - 4 * 0.5 * inputs))
@@ -100,7 +100,7 @@ def training_functions_step_with_the_gradients_of_all():
 
 
 def statistics_with(choice):
-    """Return a mean and a count that are not trained, after workers have seen different things."""
+    """Return an untrained mean and an untrained count after workers have seen different data."""
 
     class Statistic(lasagne.layers.Layer):
         def __init__(self, incoming, value):
@@ -110,7 +110,7 @@ def statistics_with(choice):
             self.count = self.add_param(theano.shared(np.int64([0])), (1,), trainable=False)
 
     me = mv.worker_id()
-    network = Statistic(network_of(0), 100 + me)  # of which only the master's counts
+    network = Statistic(network_of(0), 100 + me)  # only the master's value is used
     manager = LasagneParamManager(network, sync_non_trainable=choice)
     network.mean.set_value(network.mean.get_value() + np.float32(6 * (me + 1)))
     network.count.set_value(network.count.get_value() + me + 1)
@@ -119,16 +119,16 @@ def statistics_with(choice):
 
 
 @case(sync=True)
-def statistics_are_averaged_or_the_masters_or_each_workers_own():
+def statistics_follow_the_sync_option():
     me, workers = mv.worker_id(), mv.num_workers()
-    # Of a count there is no average: it is the master's.
+    # Counts are not averaged; they are taken from the master.
     equal(statistics_with("average"), [100 + 3.0 * (workers + 1), 1])
     equal(statistics_with("master"), [106.0, 1])
     equal(statistics_with(False), [100.0 + me + 6 * (me + 1), me + 1])
 
 
 def wrong_on_the_first(make, error):
-    """Rank 0 gets `error` for what it makes, the others a MismatchError, and all go on."""
+    """Rank 0 gets `error` for its object, the others a MismatchError; then all continue."""
     if mv.size() == 1:
         return
     if mv.rank() == 0:

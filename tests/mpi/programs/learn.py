@@ -1,7 +1,7 @@
-"""Trainings with multiverso.learn, several in one job; each rank reports what came of them.
+"""Trainings with multiverso.learn, several in one job; each rank reports their outcomes.
 
-Each argument is a scenario and its ranks, as in ``modes/3``: the first three train, and the others
-wait asleep. ``groups/5/3`` are five, of which three are on the first node.
+Each argument is a scenario and its number of ranks: in ``modes/3`` the first three ranks train, and
+the others sleep. In ``groups/5/3`` five ranks train, three of them on the first node.
 """
 
 import os
@@ -24,13 +24,16 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from mpi4py import MPI  # noqa: E402
 
-#: Seconds that a rank may wait for those that train without it.
+#: Longest time that a rank may wait for the ranks that train without it, in seconds.
 PATIENCE = 400.0
 
 PLACES, CLASSES = 6, 3
 FILES = [f"file {number}" for number in range(6)]
 SAMPLES = [40, 60, 50, 50, 70, 30]  # in FILES
 VALIDATION = ["file for validation"]
+
+NORM = keras.layers.BatchNormalization
+NORM_AND_RANDOM = (NORM, lambda: keras.layers.Dropout(0.2))
 
 OPTIMIZERS = {
     "sgd": {"learning_rate": 0.25},
@@ -43,11 +46,16 @@ OPTIMIZERS = {
     "dcasgd": {"learning_rate": 0.25},
 }
 
-_place = {"comm": MPI.COMM_WORLD}  # of the ranks of the scenario that runs just now
+MODES = {
+    "easgd": {"elastic_lr": 0.1, "sync_every": 2},
+    "diloco": {"elastic_lr": 0.25, "sync_every": 3},
+}
+
+_place = {"comm": MPI.COMM_WORLD}  # of the ranks of the current scenario
 
 
 class Clusters(Data):
-    """Points around one of three centres, different ones in each file."""
+    """Points around three centres, different points in each file."""
 
     def load_data(self, file_name):
         rng = np.random.default_rng(zlib.crc32(file_name.encode()))
@@ -59,7 +67,7 @@ class Clusters(Data):
 
 
 class Dense(ModelBuilder):
-    """Two layers, with running means on request."""
+    """Two dense layers with other layers in between."""
 
     def __init__(self, *between):
         super().__init__()
@@ -77,7 +85,7 @@ class Dense(ModelBuilder):
 
 
 def manager_of(algo, **options):
-    """Return a manager of a short training."""
+    """Return the manager of a short training."""
     given = {
         "comm": _place["comm"],
         "data": Clusters(10),
@@ -91,32 +99,21 @@ def manager_of(algo, **options):
     return MPIManager(algo=algo, **{**given, **options})
 
 
-def algo_of(name, **options):
-    """Return the algorithm for data with numbers as labels."""
-    options = {**OPTIMIZERS.get(name, {}), **options}
-    return Algo(name, loss="sparse_categorical_crossentropy", **options)
-
-
-def elastic(**options):
-    """Return elastic averaging."""
-    given = {"mode": "easgd", "elastic_lr": 0.1, "sync_every": 2, **options}
-    return Algo(None, loss="sparse_categorical_crossentropy", **given)
-
-
-def local(name, **options):
-    """Return local steps with an outer optimiser."""
-    given = {"mode": "diloco", "sync_every": 3, "elastic_lr": 0.25, **options}
-    return Algo(name, loss="sparse_categorical_crossentropy", **given)
+def algo_of(name, mode="sgd", **options):
+    """Return an algorithm with the options of its mode, or of its optimiser."""
+    given = MODES[mode] if mode in MODES else OPTIMIZERS[name]
+    given = {"loss": "sparse_categorical_crossentropy", "mode": mode, **given, **options}
+    return Algo(name, **given)
 
 
 def comm_of(size):
-    """Return a communicator of the first of these ranks, None on the others; collective."""
+    """Return a communicator of the first `size` ranks, None on the others; collective."""
     comm = _place["comm"].Split(0 if worker.RANK < size else MPI.UNDEFINED)
     return None if comm == MPI.COMM_NULL else comm
 
 
 def outcome_of(manager):
-    """Train; return what the master knows, without the times."""
+    """Train; return the outcome without times on the master, else None."""
     history = manager.train()
     if history is None:
         return None
@@ -133,12 +130,12 @@ def outcome_of(manager):
 
 
 def modes():
-    """Every optimiser and elastic averaging, each worker at its own speed and in lock-step."""
+    """Train with every optimiser and mode, asynchronously and in lock-step."""
     found = {}
     for synchronous in (False, True):
         algos = {name: algo_of(name) for name in OPTIMIZERS} | {
-            "easgd": elastic(),
-            "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+            "easgd": algo_of(None, "easgd"),
+            "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
         }
         for name, algo in algos.items():
             outcome = outcome_of(manager_of(algo, synchronous=synchronous))
@@ -147,12 +144,11 @@ def modes():
 
 
 def few():
-    """Make a few of the above, for a framework that is slow to compile."""
-    between = (keras.layers.BatchNormalization, lambda: keras.layers.Dropout(0.2))
+    """Train with a few of these, for backends that are slow to compile."""
     runs = {
         "adam asynchronous": (algo_of("adam"), False, Dense()),
-        "easgd synchronous": (elastic(), True, Dense()),
-        "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*between)),
+        "easgd synchronous": (algo_of(None, "easgd"), True, Dense()),
+        "nesterov synchronous": (algo_of("nesterov", sync_every=2), True, Dense(*NORM_AND_RANDOM)),
     }
     return {
         name: outcome_of(manager_of(algo, synchronous=synchronous, model_builder=builder))
@@ -161,36 +157,34 @@ def few():
 
 
 def twice():
-    """Train in lock-step twice, with layers that draw random numbers and keep means."""
-    between = (keras.layers.BatchNormalization, lambda: keras.layers.Dropout(0.2))
+    """Train in lock-step twice, with layers that draw random numbers and have running means."""
     found = {}
-    for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", elastic())):
+    given = {"synchronous": True, "num_epochs": 2}
+    for name, algo in (("adam", algo_of("adam", sync_every=3)), ("easgd", algo_of(None, "easgd"))):
         found[name] = [
-            outcome_of(
-                manager_of(algo, synchronous=True, num_epochs=2, model_builder=Dense(*between))
-            )
+            outcome_of(manager_of(algo, model_builder=Dense(*NORM_AND_RANDOM), **given))
             for _ in range(2)
         ]
-    # A local step of each and the mean of them is a step with the mean of the gradients.
+    # The mean of one local step of each worker is a step with the mean gradient.
     found["diloco"] = [
-        outcome_of(manager_of(algo, synchronous=True, num_epochs=2))
-        for algo in (local("sgd", learning_rate=1.0, sync_every=1), algo_of("sgd"))
+        outcome_of(manager_of(algo, **given))
+        for algo in (algo_of("sgd", "diloco", learning_rate=1.0, sync_every=1), algo_of("sgd"))
     ]
     return found
 
 
 def like_keras(optimizers=tuple(OPTIMIZERS), **options):
-    """Train with one worker, and with Keras alone on the same batches."""
+    """Train with one worker, and with Keras on the same batches."""
     found = {}
     algos = {name: algo_of(name) for name in optimizers}
-    # The outer optimiser takes the steps over as they are.
-    algos["diloco"] = local("sgd", learning_rate=1.0, worker_optimizer="adam")
+    # This outer optimiser applies the local steps unchanged.
+    algos["diloco"] = algo_of("sgd", "diloco", learning_rate=1.0, worker_optimizer="adam")
     given = {"val_list": None, "num_epochs": 2, "synchronous": True, **options}
     for name, algo in algos.items():
         manager = manager_of(algo, **given)
         if manager.train() is None:
             continue
-        keras.utils.set_random_seed(7)  # the seed that the master's weights come from
+        keras.utils.set_random_seed(7)  # the seed of the master's weights
         model = Dense().build_model()
         algo.compile_model(model)
         data = Clusters(10)
@@ -204,18 +198,17 @@ def like_keras(optimizers=tuple(OPTIMIZERS), **options):
 
 
 def groups():
-    """Train in groups: two of one worker, one of two, and one of one, which is like no groups."""
+    """Train with two groups of one worker, one group of two, and one group of one."""
     found = {}
-    between = (keras.layers.BatchNormalization,)
     algos = {
         "adam": algo_of("adam", sync_every=2),
-        "easgd": elastic(),
-        "diloco": local("nesterov", learning_rate=0.5, momentum=0.5),
+        "easgd": algo_of(None, "easgd"),
+        "diloco": algo_of("nesterov", "diloco", learning_rate=0.5, momentum=0.5),
     }
     five, four, three = map(comm_of, (5, 4, 3))
     for comm, masters in ((five, 3), (four, 2)):
         for name, algo in algos.items() if comm is not None else ():
-            given = {"comm": comm, "num_masters": masters, "model_builder": Dense(*between)}
+            given = {"comm": comm, "num_masters": masters, "model_builder": Dense(NORM)}
             found[f"{name} of {masters}"] = outcome_of(manager_of(algo, **given))
     if three is not None:
         alone = {"comm": three, "num_masters": 2, "synchronous": False}
@@ -232,7 +225,7 @@ def groups():
 
 
 def callbacks():
-    """Keras' own callbacks and one of ours, on the master alone."""
+    """Train with callbacks on the master."""
     seen = []
 
     class Seen(keras.callbacks.Callback):
@@ -263,18 +256,15 @@ def callbacks():
 
 
 def restored():
-    """Train four epochs at once, and in two jobs with a checkpoint between them."""
+    """Train four epochs without interruption, and with a restart from a checkpoint."""
     found = {}
     for name, algo, synchronous in (
         ("adam synchronous", algo_of("adam"), True),
         ("adam asynchronous", algo_of("adam"), False),
-        ("easgd synchronous", elastic(), True),
+        ("easgd synchronous", algo_of(None, "easgd"), True),
     ):
         folder = f"{os.environ['MULTIVERSO_TEST_JOB']}/{name}"
-        given = {
-            "synchronous": synchronous,
-            "model_builder": Dense(keras.layers.BatchNormalization),
-        }
+        given = {"synchronous": synchronous, "model_builder": Dense(NORM)}
         whole = outcome_of(manager_of(algo, **given))
         manager_of(algo, num_epochs=2, checkpoint=folder, checkpoint_interval=5, **given).train()
         manager = manager_of(algo, restore=folder, checkpoint=folder, **given)
@@ -284,18 +274,17 @@ def restored():
     for name, algo, options in (
         ("nothing", algo_of("adam"), {"restore": "no such folder"}),
         ("another optimiser", algo_of("sgd"), {"restore": folder}),
-        ("all epochs", elastic(), {"restore": folder, "synchronous": True}),
+        ("all epochs", algo_of(None, "easgd"), {"restore": folder, "synchronous": True}),
     ):
-        given = {"model_builder": Dense(keras.layers.BatchNormalization), **options}
         try:
-            manager_of(algo, **given).train()
+            manager_of(algo, model_builder=Dense(NORM), **options).train()
         except InputError as error:
             found[name] = str(error)
     return found
 
 
 class Failing(Clusters):
-    """Data that end in an error in the second epoch of the last worker."""
+    """Data that raise an error in the second epoch of the last worker."""
 
     def __init__(self):
         super().__init__(10)
@@ -309,12 +298,12 @@ class Failing(Clusters):
 
 
 def wrong():
-    """Give what cannot be used, and go on afterwards."""
+    """Train with invalid input, and then with valid input."""
     cases = {
         "files": {"train_list": FILES[:1]},
         "loss": {"algo": Algo("adam", loss="no loss")},
         "metrics": {"algo": Algo("adam", loss="mse", metrics=["no metric"])},
-        "worker's optimiser": {"algo": elastic(worker_optimizer="none")},
+        "worker's optimiser": {"algo": algo_of(None, "easgd", worker_optimizer="none")},
         "shapes": {"algo": Algo("adam", loss="categorical_crossentropy")},
         "model": {"model_builder": ModelBuilder()},
         "data": {"data": Failing()},
@@ -337,7 +326,7 @@ SCENARIOS = {
 
 
 def main(words):
-    """Run the scenarios, each on its ranks."""
+    """Run each scenario on its ranks."""
     for word in words:
         name, ranks, *per_node = word.split("/")
         _place["comm"] = MPI.COMM_WORLD
@@ -355,4 +344,4 @@ try:
     main(sys.argv[1:])
 except BaseException:
     traceback.print_exc()
-    MPI.COMM_WORLD.Abort(1)  # the others may wait for a scenario to end
+    MPI.COMM_WORLD.Abort(1)  # other ranks may be waiting for the end of a scenario

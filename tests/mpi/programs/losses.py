@@ -1,4 +1,4 @@
-"""Ranks that go on without one that is killed; ``losses.py NAME ...`` runs a function below."""
+"""Ranks that continue after one is killed; ``losses.py NAME ...`` runs a function below."""
 
 import os
 import sys
@@ -10,18 +10,18 @@ from survivors import Acknowledged, counts_of, meet
 
 import multiverso as mv
 
-#: Elements of the table that is added to: several stripes, each under a lock of its own.
+#: Elements of the table: several stripes, each with its own lock.
 SIZE = 40_000
 ROWS = 64
-#: Adds of each worker to each of the two tables, and how many lie between two meetings.
+#: Adds of each worker to each of the two tables, and the number between two collective calls.
 ADDS = 600
 BETWEEN = 50
-#: Of a number, the bits that count one worker's adds.
+#: The number of bits that count one worker's adds.
 BITS = 15
 
 
 def goes_on(folder):
-    """Add to two tables, meet now and then, and report what is there when one has been killed."""
+    """Add to two tables, with collective calls, and report them after a rank is killed."""
     mv.init(on_peer_lost="continue")
     whole = mv.ArrayTableHandler(SIZE, dtype="int64", name="whole")
     rows = mv.MatrixTableHandler(ROWS, 100, dtype="int64", name="rows")
@@ -54,7 +54,7 @@ def goes_on(folder):
 
 
 def names_the_dead():
-    """Add in rounds until one is killed, and report when and how this rank learns of it."""
+    """Add in rounds until a rank is killed, and report when and how this rank learns of it."""
     mv.init(True)
     table = mv.ArrayTableHandler(1000, name="rounds")
     worker.announce("busy")
@@ -67,16 +67,16 @@ def names_the_dead():
 
 
 def is_stopped(patience):
-    """Wait in a barrier for rank 1, which is stopped meanwhile."""
+    """Wait in a barrier for rank 1, which is suspended meanwhile."""
     mv.init(peer_timeout=float(patience))
     worker.announce("ready")
     if worker.RANK == 1:
-        worker.wait_for("stopped")  # and does not come further until it goes on
+        worker.wait_for("stopped")  # and makes no progress until it resumes
     worker.report_call(mv.barrier)
 
 
 def loses_nodes(mode, patience):
-    """Use what is on other nodes, some of which die; report what that and a barrier raise."""
+    """Use rows on other nodes, some of which die; report the errors of that and of a barrier."""
     mv.init(mode == "sync", peer_timeout=float(patience), timeout=600.0)
     table = mv.MatrixTableHandler(10, 3, name="spread")
     table.add(np.ones((10, 3)))
@@ -96,7 +96,7 @@ if __name__ == "__main__":
         worker.shield()
     worker.begin()
     globals()[name](*arguments)
-    # A rank that has been killed does not come to the end of MPI either.
+    # A killed rank cannot finalize MPI either.
     if name in ("names_the_dead", "loses_nodes"):
         sys.stdout.flush()
         os._exit(0)

@@ -1,4 +1,4 @@
-"""Ranks of several nodes that go on without some that are killed; ``... NAME ...`` runs it."""
+"""Ranks of several nodes that continue after some are killed; ``... NAME ...`` runs a function."""
 
 import sys
 import zlib
@@ -9,18 +9,18 @@ from survivors import Acknowledged, counts_of, meet
 
 import multiverso as mv
 
-#: Elements of the table that is added to: several chunks for each server.
+#: Elements of the table: several chunks for each server.
 SIZE = 40_000
 ROWS = 64
-#: Adds of each worker to each of the two tables, and how many lie between two meetings.
+#: Adds of each worker to each of the two tables, and the number between two collective calls.
 ADDS = 400
 BETWEEN = 40
-#: Of a number, the bits that count one worker's adds.
+#: The number of bits that count one worker's adds.
 BITS = 60 // worker.SIZE
 
 
 def goes_on(folder, leaver="-1"):
-    """Add to tables of all nodes, meet, and report what is there when some have been killed."""
+    """Add to tables on all nodes, and report the tables after some ranks have been killed."""
     mv.init(on_peer_lost="continue")
     whole = mv.ArrayTableHandler(SIZE, dtype="int64", name="whole")
     rows = mv.MatrixTableHandler(ROWS, 100, dtype="int64", name="rows")
@@ -32,7 +32,7 @@ def goes_on(folder, leaver="-1"):
     worker.announce("busy")
     for number in range(ADDS):
         if number == ADDS // 3 and worker.RANK == int(leaver):
-            sys.exit(3)  # without a word
+            sys.exit(3)  # without a message
         if _add(lambda: whole.add(delta), broken, 0):
             acknowledged.note(0)
         ids = [number % ROWS, (number + ROWS // 2) % ROWS]
@@ -64,7 +64,7 @@ def goes_on(folder, leaver="-1"):
 
 
 def saves(folder):
-    """Save and load again and again, and shut down, while one is killed."""
+    """Save and load repeatedly, and shut down, while a rank is killed."""
     mv.init(on_peer_lost="continue")
     table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
     worker.announce("busy")
@@ -80,7 +80,7 @@ def saves(folder):
 
 
 def _until_all_have(call):
-    """Make a call of all again if one was lost in the middle of it: it has failed on all."""
+    """Repeat a collective call that failed on all ranks because one was lost during it."""
     while True:
         try:
             call()
@@ -90,7 +90,7 @@ def _until_all_have(call):
 
 
 def loses_a_node(folder):
-    """Report what calls raise when the only rank of node 1 has been killed."""
+    """Report the errors of calls after the only rank of node 1 has been killed."""
     mv.init(on_peer_lost="continue")
     table = mv.MatrixTableHandler(9, 4, name="spread")
     table.add(np.ones((9, 4)))
@@ -104,7 +104,7 @@ def loses_a_node(folder):
 
 
 def _add(call, broken, table):
-    """Make an add, which the death of the server that was at it may leave in part."""
+    """Make an add, which may stay partial if the server that handles it dies."""
     try:
         call()
     except mv.PeerLostError as error:
@@ -116,7 +116,7 @@ def _add(call, broken, table):
 
 
 def _check_own(table, count, broken):
-    """All that this worker has added is there for it to read, once."""
+    """Every acknowledged add of this worker is readable exactly once."""
     values = table.get()
     for value in (values.min(), values.max()):
         assert count <= counts_of(value, BITS)[worker.RANK] <= count + broken

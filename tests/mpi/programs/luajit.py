@@ -1,4 +1,4 @@
-"""Becomes LuaJIT, with this project's Lua modules: ``luajit.py <script> <arguments>``."""
+"""Executes LuaJIT with this project's Lua modules: ``luajit.py <script> <arguments>``."""
 
 import os
 import sys

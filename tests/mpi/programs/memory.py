@@ -1,4 +1,4 @@
-"""What tables cost: the memory that the ranks of a node share is counted once, by the kernel."""
+"""The memory of tables. The kernel counts memory that the ranks of a node share once."""
 
 import re
 from pathlib import Path
@@ -12,13 +12,13 @@ SIZE = 32 * 2**20  # float32: 128 MiB
 
 
 def shared_bytes():
-    """Return this rank's share of the shared memory it maps, in bytes."""
+    """Return this rank's share of the shared memory that it maps, in bytes."""
     text = Path("/proc/self/smaps_rollup").read_text("utf-8")
     return int(re.search(r"Pss_Shmem: +(\d+) kB", text)[1]) * 1024
 
 
 def main():
-    """Report the share before, after creating a table, and after all of it has been touched."""
+    """Report the share before and after the creation of a table, and after touching it."""
     worker.begin()
     with mv.session():
         mv.barrier()

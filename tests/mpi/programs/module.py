@@ -1,4 +1,4 @@
-"""What ``python -m multiverso ARGUMENT...`` is."""
+"""Stands for ``python -m multiverso ARGUMENT...``."""
 
 import runpy
 

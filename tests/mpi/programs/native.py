@@ -1,4 +1,4 @@
-"""Becomes a compiled program: ``native.py <program> <arguments>``."""
+"""Executes a compiled program: ``native.py <program> <arguments>``."""
 
 import os
 import sys

@@ -14,20 +14,20 @@ LAST = worker.SIZE - 1
 
 
 def tables_are_freed(count):
-    """Create and release tables of 64 MB; none may stay, on any node."""
+    """Create and release tables of 64 MB; none may remain on any node."""
     with mv.session():
         for _ in range(int(count)):
             table = mv.ArrayTableHandler(16 * 2**20)
             table.add(np.ones(16 * 2**20, np.float32))
             del table
             mv.barrier()
-            time.sleep(0.3)  # the service threads clean up now and then
+            time.sleep(0.3)  # the service threads clean up periodically
         with open("/proc/self/statm", encoding="ascii") as statm:
             worker.report(shared=int(statm.read().split()[2]) * resource.getpagesize())
 
 
 def idles():
-    """Do nothing for some seconds and report the processor time that took."""
+    """Do nothing for some seconds and report the processor time used."""
     with mv.session():
         table = mv.ArrayTableHandler(1000)
         table.add(np.ones(1000))
@@ -41,7 +41,7 @@ def idles():
 
 
 def finalizes_early():
-    """Finalise MPI while the session is open, which then is of no use."""
+    """Finalize MPI while the session is open, which makes the session unusable."""
     from mpi4py import MPI
 
     mv.init(timeout=5)
@@ -52,7 +52,7 @@ def finalizes_early():
 
 
 def threads_are_needed():
-    """Open a session where MPI was initialised for one thread only."""
+    """Open a session after MPI was initialized without thread support."""
     import mpi4py
 
     mpi4py.rc.thread_level = "single"
@@ -60,7 +60,7 @@ def threads_are_needed():
 
 
 def sync_rounds(count):
-    """Make some rounds of sync mode with a table of 1 MB, when the test says so."""
+    """Make some rounds of sync mode with a table of 1 MB when the test asks for it."""
     with mv.session(sync=True):
         table = mv.ArrayTableHandler(250_000)
         ones = np.ones(250_000, np.float32)
@@ -73,7 +73,7 @@ def sync_rounds(count):
 
 
 def interrupted():
-    """Rank 0 waits for a server that has been stopped, until the test interrupts it."""
+    """Rank 0 waits for a suspended server until the test interrupts it."""
     mv.init(timeout=60)
     table = mv.ArrayTableHandler(1000)
     mv.barrier()

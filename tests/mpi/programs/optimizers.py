@@ -1,4 +1,4 @@
-"""The updaters on any number of ranks, against the NumPy model of tests/unit, to the bit."""
+"""The updaters on any number of ranks, bitwise against the NumPy model of tests/unit."""
 
 import functools
 import sys
@@ -36,7 +36,7 @@ def rows_of(delta, start):
 
 
 @case()
-def workers_in_turn_have_the_bits_of_one_program():
+def workers_taking_turns_match_one_program_bitwise():
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
         for number, shape in enumerate(SHAPES):
@@ -74,9 +74,9 @@ def _add(table, delta, ids, turn):
 
 
 @case()
-def updates_at_the_same_time_are_all_made_and_counted():
-    # With the same gradient in every update, their order does not matter: all must be made, and
-    # each with the step that it is for the row.
+def concurrent_updates_are_all_applied_and_counted():
+    # All updates have the same gradient, so their order does not matter. Each must be applied, with
+    # the step number of its row.
     turns = 20
     for name in ("momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam"):
         for shape in ((70_001,), (700, 24), (2, 100_000)):
@@ -111,7 +111,7 @@ def rows_count_their_own_updates():
 
 
 @case()
-def delay_is_compensated_per_worker():
+def delay_is_compensated_for_each_worker():
     workers, me = mv.num_workers(), mv.worker_id()
     table = mv.ArrayTableHandler(20_000, 1, updater="dcasgd", **OPTIONS["dcasgd"])
     model = Model("dcasgd", np.ones((1, 20_000), np.float32), workers, **OPTIONS["dcasgd"])
@@ -120,7 +120,7 @@ def delay_is_compensated_per_worker():
         model.get(worker_id)
     mv.barrier()
     delta = np.linspace(-1, 1, 20_000, dtype=np.float32)
-    for who in range(workers):  # each has got before anybody added
+    for who in range(workers):  # each worker gets before any worker adds
         if who == me:
             table.add(delta)
         model.add(delta[None], worker=who)
@@ -143,7 +143,7 @@ def options_change_for_all_ranks():
 
 
 @case()
-def integers_are_refused_on_every_rank():
+def integer_tables_are_rejected_on_every_rank():
     for name in OPTIONS:
         if name != "add":
             raises(TypeError, lambda name=name: table_of(name, np.zeros(4, int)), name, "int64")
@@ -152,7 +152,7 @@ def integers_are_refused_on_every_rank():
 
 
 @case()
-def elastic_averaging_one_after_the_other():
+def elastic_averaging_of_workers_taking_turns():
     arrays = [np.full(30_000, 0.0)]
     sync = ParamSync(arrays, updater="easgd", elastic_force=0.25)
     arrays[0] += mv.worker_id() + 1
@@ -167,7 +167,7 @@ def elastic_averaging_one_after_the_other():
 
 
 @case(sync=True)
-def sync_rounds_are_one_update_with_the_sum():
+def sync_round_is_one_update_with_the_sum():
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)
     for name, options in OPTIONS.items():
@@ -188,11 +188,11 @@ def sync_rounds_are_one_update_with_the_sum():
 
 
 @case(sync=True)
-def sync_rounds_update_each_row_with_the_sum_of_those_who_name_it():
+def sync_round_updates_each_row_with_the_sum_of_its_deltas():
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
-        for rows, columns in ((37, 8), (3, 70_000)):  # the second: rows of two messages
+        for rows, columns in ((37, 8), (3, 70_000)):  # a row of the second takes two messages
             start = rng.standard_normal((rows, columns)).astype(np.float32)
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(5):

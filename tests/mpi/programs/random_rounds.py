@@ -13,17 +13,17 @@ import multiverso as mv
 
 
 class Run:
-    """A random program, run by this rank: in a session that is open.
+    """A random program, run by this rank in an open session.
 
     Parameters
     ----------
     program : Program
-        What to run.
+        The program to run.
     models : list of TableModel
-        What its tables hold after each round.
+        The expected contents of its tables after each round.
     pace : int
-        Seed of what may differ from run to run: who is late, and the order of calls on different
-        tables where it is free.
+        Seed of the details that may differ between runs: delays, and the order of calls on
+        different tables where it is free.
 
     """
 
@@ -33,19 +33,21 @@ class Run:
         self.me = mv.worker_id()
         self.rng = random.Random(f"{pace} {mv.rank()}")
         self.made = [0] * len(models)  # adds to each table
-        self.digest = hashlib.sha256()  # of all that was got, but what others' pace decides
+        self.digest = (
+            hashlib.sha256()
+        )  # of all values read, except those that depend on other workers' pace
         self.tables = [self._create(i) for i in range(len(models))]
 
     def _create(self, number):
         spec = self.program.specs[number]
-        # Only the master's initial value counts.
+        # Only the master's initial value is used.
         initial = self.program.initial(number) if self.me == 0 else None
         options = {} if spec.rate is None else {"updater": "sgd", "learning_rate": spec.rate}
         kind = mv.ArrayTableHandler if len(spec.shape) == 1 else mv.MatrixTableHandler
         return kind(*spec.shape, initial, dtype=spec.dtype, **options)
 
     def go(self):
-        """Run all phases; then meet, and compare what is left in the end."""
+        """Run all phases; then compare the final tables."""
         for phase in self.program.phases:
             if self.me in phase.workers:
                 self._make_calls(phase)
@@ -74,7 +76,7 @@ class Run:
     def _fused(self, phase):
         """Return for each table whether this worker makes its last add and first get in one call.
 
-        The others need not. But all that wait do so for the same table.
+        The others need not. But all workers that wait do so for the same table.
         """
         fused = []
         for i, (rounds, gets) in enumerate(zip(phase.rounds, phase.gets, strict=True)):
@@ -84,7 +86,7 @@ class Run:
         return fused
 
     def _ordered(self, calls, any_order):
-        """Return the table of each call: one after the other, or in an order of this worker's."""
+        """Return the table of each call, in table order or in an order of this worker's own."""
         flat = [number for some in calls for number in some]
         if any_order:
             self.rng.shuffle(flat)
@@ -102,7 +104,7 @@ class Run:
             self.tables[number].add(delta)
         else:
             self.tables[number].add(delta, ids)
-        delta.fill(99)  # the caller's own again
+        delta.fill(99)  # the caller may reuse its array
 
     def _add_get(self, number):
         delta = self._next_add(number)[1]
@@ -123,7 +125,7 @@ class Run:
         self.digest.update(got.tobytes())
 
     def _look_from_outside(self):
-        """Check that a worker which has finished sees the state after some round, whole."""
+        """Check that a finished worker sees the state after some complete round."""
         for number, (table, model) in enumerate(zip(self.tables, self.models, strict=True)):
             got = table.get().tobytes()
             states = [state.tobytes() for state in model.states]
@@ -160,7 +162,7 @@ def random_programs_with_roles_agree_with_a_model():
     def with_roles(seed):
         rng = random.Random(f"roles {seed}")
         roles = [rng.choice(("all", "worker", "server")) for _ in range(worker.SIZE)]
-        roles[rng.randrange(worker.SIZE)] = "all"  # there must be a worker and a server
+        roles[rng.randrange(worker.SIZE)] = "all"  # a session needs a worker and a server
         _random_program(seed, rng.random() < 0.5, roles)
 
     for_seeds(with_roles)

@@ -1,4 +1,4 @@
-"""Cases about what a get sees, and about rows."""
+"""Cases about the values that a get returns, and about rows."""
 
 import hashlib
 import random
@@ -22,7 +22,7 @@ def barrier_is_a_fence():
 
 
 @case
-def worker_sees_its_own_adds_at_once():
+def worker_sees_its_own_adds_immediately():
     table, matrix = mv.ArrayTableHandler(mv.size()), mv.MatrixTableHandler(mv.size(), 3)
     mine = np.zeros(mv.size(), np.float32)
     mine[mv.rank()] = 1
@@ -47,12 +47,12 @@ def caller_can_reuse_its_array_after_add():
 
 
 @case
-def collective_get_has_every_add_before_it_and_none_after():
+def collective_get_contains_exactly_the_adds_before_it():
     table = mv.ArrayTableHandler(257)
     matrix = mv.MatrixTableHandler(40, 3)
     rng = random.Random(mv.rank())
     for number in range(1, repeats(100)):
-        for _ in range(rng.randrange(300)):  # the ranks come at different times
+        for _ in range(rng.randrange(300)):  # the ranks arrive at different times
             pass
         table.add(np.ones(257, np.float32))
         equal(table.get(sync=True), np.full(257, number * mv.size()))
@@ -66,7 +66,7 @@ def collective_get_has_every_add_before_it_and_none_after():
 
 
 @case
-def collective_get_has_the_same_bits_everywhere():
+def collective_get_is_bitwise_identical_on_all_workers():
     rng = np.random.default_rng(mv.rank())
     table = mv.ArrayTableHandler(1003)
     for _ in range(20):
@@ -76,7 +76,7 @@ def collective_get_has_the_same_bits_everywhere():
 
 
 @case
-def duplicate_rows_accumulate_and_come_back_each_time():
+def duplicate_rows_accumulate_and_are_returned_each_time():
     matrix = mv.MatrixTableHandler(6, 2, dtype="int64")
     matrix.add([[1, 10]] * 4, [5, 0, 5, 5])
     mv.barrier()

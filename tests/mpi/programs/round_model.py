@@ -1,8 +1,8 @@
-"""What sync mode computes, in NumPy: a table as the tests expect it, and random programs of calls.
+"""A NumPy model of sync mode, and random programs of calls.
 
-A round is made of one add of each worker that has not finished. Rows that a worker names twice are
-summed first, in the order given; then the workers' deltas are summed, in worker order; then the
-sum goes through the updater, once.
+A round consists of one add of each worker that has not finished. Rows that a worker names twice are
+summed first, in the given order. Then the workers' deltas are summed, in worker order, and the sum
+goes through the updater once.
 """
 
 import random
@@ -16,7 +16,7 @@ ARRAYS = (1, 2, 3, 5, 1000, 16_384, 16_385, 70_001)
 MATRICES = ((1, 1), (7, 3), (2, 1000), (40, 64), (3000, 7), (3, 20_000))
 DTYPES = ("float32", "float64", "int32", "int64")
 
-#: Adds that a worker can be ahead of the others before it has to wait for them.
+#: The number of adds that a worker can be ahead before it has to wait for the others.
 ADDS_AHEAD = 4
 
 
@@ -26,14 +26,14 @@ class TableModel:
     Parameters
     ----------
     initial : ndarray
-        What it holds at first.
+        The initial values.
     rate : float, optional
-        The learning rate of the updater "sgd"; None stands for the updater "add".
+        The learning rate of the updater "sgd"; None selects the updater "add".
 
     Attributes
     ----------
     states : list of ndarray
-        What it holds after 0, 1, ... rounds.
+        The values after 0, 1, ... rounds.
 
     """
 
@@ -75,8 +75,7 @@ def _sum_of_rows(adds):
 def values_of(rng, shape, dtype):
     """Return random numbers: floats whose sum depends on the order, integers of the whole range.
 
-    Negative zeros are among the floats: they show where a sum starts at 0 instead of its first
-    term.
+    Negative zeros reveal a sum that starts at 0 instead of its first term.
     """
     if np.dtype(dtype).kind == "i":
         limits = np.iinfo(dtype)
@@ -88,7 +87,7 @@ def values_of(rng, shape, dtype):
 
 @dataclass
 class Spec:
-    """What a table of a random program is."""
+    """The shape, dtype and updater of a table of a random program."""
 
     shape: tuple
     dtype: str
@@ -105,16 +104,16 @@ class Spec:
 
 @dataclass
 class Phase:
-    """A piece of a program: some rounds of each table, then some gets of each.
+    """A part of a program: some rounds of each table, then some gets of each.
 
     Attributes
     ----------
     rounds, gets : list of int
-        How many, per table.
+        Their number for each table.
     any_order : bool
-        Whether each worker goes through the tables in an order of its own.
+        Whether each worker visits the tables in an order of its own.
     workers : list of int
-        Who has not finished before it.
+        The workers that have not finished before the phase.
 
     """
 
@@ -125,14 +124,14 @@ class Phase:
 
 
 class Program:
-    """A random program: tables, and phases of calls on them. The same for the same seed.
+    """A random program: tables, and phases of calls on them. The seed determines it.
 
     Parameters
     ----------
     seed : int
-        Of everything random in it.
+        The seed of all random choices.
     num_workers : int
-        For how many workers it is.
+        The number of workers.
     finishes : bool
         Whether some workers finish before others do.
 
@@ -150,7 +149,8 @@ class Program:
                 Phase(
                     rounds=[rng.randrange(most + 1) for _ in self.specs],
                     gets=[rng.choice((0, 1, 1, 2)) for _ in self.specs],
-                    # Further ahead, a worker waits in one table for another that waits in the next.
+                    # A worker that is further ahead in one table waits there for a worker that
+                    # waits in the next.
                     any_order=most <= ADDS_AHEAD and rng.random() < 0.5,
                     workers=workers,
                 )
@@ -159,10 +159,11 @@ class Program:
                 workers = sorted(rng.sample(workers, rng.randrange(1, len(workers))))
 
     def add(self, table, number, worker):
-        """Return (row ids or None, delta): what `worker` adds to a table in round `number`."""
+        """Return (row ids or None, delta): the add of `worker` to a table in round `number`."""
         spec = self.specs[table]
         rng = np.random.default_rng([self.seed, table, number, worker])
-        # In a third of the rounds everybody adds the whole table, in a third rows, else mixed.
+        # In a third of the rounds every worker adds the whole table, in a third rows; the rest mix
+        # both.
         kind = random.Random(f"{self.seed} {table} {number}").randrange(3)
         if len(spec.shape) == 1 or kind == 0 or (kind == 1 and rng.random() < 0.5):
             return None, values_of(rng, spec.shape, spec.dtype)
@@ -173,7 +174,7 @@ class Program:
         return ids, values_of(rng, (len(ids), columns), spec.dtype)
 
     def initial(self, table):
-        """Return what a table holds at first."""
+        """Return the initial values of a table."""
         spec = self.specs[table]
         return values_of(np.random.default_rng([self.seed, table]), spec.shape, spec.dtype)
 

@@ -1,4 +1,4 @@
-"""Rounds of sync mode: what a get sees, who takes part, and going on without some workers."""
+"""Rounds of sync mode: the values that a get returns, participation, and finished workers."""
 
 import hashlib
 import random
@@ -26,7 +26,7 @@ def get_after_j_adds_has_exactly_j_adds_of_every_worker():
 
 
 @case(sync=True)
-def same_program_gives_the_same_bits_twice():
+def same_program_is_bitwise_identical_in_two_runs():
     def digests(pace):
         rng = np.random.default_rng([SEED, mv.rank()])
         late = random.Random(f"{pace} {mv.rank()}")
@@ -44,10 +44,10 @@ def same_program_gives_the_same_bits_twice():
 
 
 @case(sync=True)
-def worker_can_be_some_adds_ahead():
+def worker_can_be_a_few_adds_ahead():
     table = mv.ArrayTableHandler(1000)
     if mv.rank() == 0:
-        for _ in range(ADDS_AHEAD):  # these wait for nobody
+        for _ in range(ADDS_AHEAD):  # these do not wait
             table.add(np.ones(1000))
         worker.announce("ahead")
     else:
@@ -58,7 +58,7 @@ def worker_can_be_some_adds_ahead():
 
 
 @case(sync=True)
-def gets_without_adds_wait_for_nobody_for_long():
+def gets_without_adds_do_not_wait_for_the_next_round():
     table = mv.ArrayTableHandler(3, 7)
     for _ in range(2000):
         equal(table.get(), [7, 7, 7])
@@ -74,7 +74,7 @@ def table_smaller_than_the_number_of_workers():
 
 
 @case(sync=True)
-def wrong_arguments_take_no_part_in_a_round():
+def invalid_arguments_do_not_join_a_round():
     matrix = mv.MatrixTableHandler(4, 2)
     if mv.is_master_worker():
         raises(ValueError, lambda: matrix.add(np.ones((3, 2))))
@@ -123,8 +123,8 @@ def modes_of_the_ranks_are_compared():
 
 
 @case(sync=True)
-def finish_lets_the_others_go_on_exactly():
-    batches = 3 * (mv.worker_id() + 1)  # less data on the first
+def others_continue_exactly_after_finish():
+    batches = 3 * (mv.worker_id() + 1)  # the first worker has less data
     rounds = 3 * mv.num_workers()
     total = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
                        for r in range(rounds)])  # fmt: skip
@@ -156,7 +156,7 @@ def worker_that_has_finished_can_get_but_not_add():
 
 
 @case(sync=True)
-def finished_worker_sees_whole_rounds_while_they_go_on():
+def finished_worker_sees_only_complete_rounds():
     table = mv.ArrayTableHandler(50_000)
     rounds = 200
     if mv.rank() == mv.size() - 1 and mv.size() > 1:

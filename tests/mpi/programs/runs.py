@@ -12,14 +12,14 @@ import multiverso as mv
 
 
 def _work():
-    """Do what no other rank has a part in, until somebody ends it."""
+    """Do work that involves no other rank, until the process is killed."""
     deadline = time.monotonic() + worker.PATIENCE
     while time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def fails(how):
-    """Fail on the last rank, while the others are busy elsewhere."""
+    """Fail on the last rank while the others are busy."""
     mv.init()
     worker.announce("busy")
     if worker.RANK != worker.SIZE - 1:
@@ -32,7 +32,7 @@ def fails(how):
 
 
 def works():
-    """Be busy."""
+    """Stay busy."""
     worker.begin()
     mv.init()
     worker.announce("busy")
@@ -40,7 +40,7 @@ def works():
 
 
 def resumes(folder):
-    """Go on from the last checkpoint; be killed on the way to the second and the third."""
+    """Resume from the last checkpoint; the process is killed before the second and the third."""
     with mv.session():
         table = mv.ArrayTableHandler(1000, name="w")
         first = mv.load(folder, missing_ok=True) or 0

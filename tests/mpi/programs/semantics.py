@@ -1,6 +1,6 @@
 """The semantics of asynchronous tables on any number of ranks: the cases of three modules."""
 
-import adding  # noqa: F401 (an import makes its cases known)
+import adding  # noqa: F401 (importing a module registers its cases)
 import creation  # noqa: F401
 import reading  # noqa: F401
 from cases import CASES, SEED, run_all

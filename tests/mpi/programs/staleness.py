@@ -11,7 +11,7 @@ import multiverso as mv
 
 
 def _within_bound(staleness, pace):
-    """Each worker counts its adds in an element of its own; no two counts may be too far apart."""
+    """Each worker counts its adds in its own element; no two counts may differ by too much."""
     rng = random.Random(f"{pace} {mv.rank()}")
     me, n = mv.worker_id(), mv.num_workers()
     table, matrix = mv.ArrayTableHandler(n, dtype="int64"), mv.MatrixTableHandler(n, 3)
@@ -27,7 +27,8 @@ def _within_bound(staleness, pace):
             seen = table.get()
         matrix.add([[1, 2, 3]], [me])
         assert seen[me] == made, "not its own adds"
-        # Of the worker's own count: what lies on several nodes is read at several moments.
+        # The comparison uses the worker's own count, because rows on several nodes are read at
+        # different times.
         assert abs(seen - made).max() <= staleness, f"{seen} with staleness {staleness}"
         rows = matrix.get()[:, 0]
         assert rows[me] == made
@@ -58,7 +59,7 @@ def staleness_of_0_is_sync_mode():
 
 
 @case(staleness=1)
-def finish_lets_the_others_go_on_with_staleness():
+def others_continue_after_finish_with_staleness():
     table = mv.ArrayTableHandler(10)
     for _ in range(4 * (mv.rank() + 1)):
         table.add(np.ones(10))
@@ -97,7 +98,7 @@ def collective_get_in_all_modes():
 
 
 @case(staleness=3)
-def collective_get_of_workers_that_are_not_equally_far():
+def collective_get_of_workers_in_different_rounds():
     me, n = mv.worker_id(), mv.num_workers()
     table = mv.ArrayTableHandler(n)
     mine = np.eye(n)[me]

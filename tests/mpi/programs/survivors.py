@@ -1,4 +1,4 @@
-"""What ranks do that go on without some that are killed: count their adds, and meet."""
+"""Helpers of ranks that continue after others are killed: they count adds and synchronize."""
 
 import mmap
 import os
@@ -11,7 +11,7 @@ import multiverso as mv
 
 
 class Acknowledged:
-    """A count that outlives this process: how many of its adds have returned."""
+    """A count of the adds that have returned, which survives the process."""
 
     def __init__(self):
         path = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"adds-{worker.RANK}"
@@ -24,21 +24,21 @@ class Acknowledged:
 
 
 def counts_of(value, bits):
-    """Return the adds of each rank that a number stands for, of which each has so many bits."""
+    """Return the adds of each rank, which a number encodes in so many bits each."""
     return [int(value >> (bits * rank)) % (1 << bits) for rank in range(worker.SIZE)]
 
 
 def meet(number, *, least, sync=False):
-    """Make a call that all make together, another for each number.
+    """Make collective call `number`; its kind depends on the number.
 
     Parameters
     ----------
     number : int
-        Which call.
+        The number of the call.
     least : int
-        How many workers are there at least.
+        The smallest number of workers that must take part.
     sync : bool, optional
-        Whether all get a new table together.
+        Whether all workers create a new table together.
 
     """
     if number % 4 == 0:
@@ -48,7 +48,7 @@ def meet(number, *, least, sync=False):
         while table is None:
             try:
                 table = mv.ArrayTableHandler(1000, 3.0)
-            except mv.PeerLostError:  # on all: it was one that made the table
+            except mv.PeerLostError:  # raised on all ranks: the rank that made the table was lost
                 continue
         assert (table.get(sync=sync) == 3).all()
     elif number % 4 == 2:
@@ -60,7 +60,7 @@ def meet(number, *, least, sync=False):
 def _sum(array, least):
     try:
         mv.aggregate(array)
-    except mv.PeerLostError:  # on all: in the middle of a sum of many parts
+    except mv.PeerLostError:  # raised on all ranks: lost in the middle of a sum
         return
     assert (array == array[0]).all()
     assert least <= array[0] <= worker.SIZE, array[0]

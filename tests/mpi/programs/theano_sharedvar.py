@@ -1,4 +1,4 @@
-"""Shared variables on any number of ranks: one start, everybody's gains, errors that reach all."""
+"""Shared variables on any number of ranks: one start, all deltas, errors that reach every rank."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from cases import equal, open_session, raises, registrar, run_all
 
 import multiverso as mv
 
-# What a rank alone imports: a test that reads the names of the cases needs no Theano.
+# Only ranks import these, so a test that reads the names of the cases does not need Theano.
 theano = MVSharedVariable = mv_shared = sync_all_mv_shared_vars = None
 
 CASES = {}
@@ -19,7 +19,7 @@ case = registrar(CASES)
 
 
 @case()
-def all_start_from_the_master_and_gain_from_all():
+def workers_start_from_the_master_and_receive_all_deltas():
     me, workers = mv.worker_id(), mv.num_workers()
     matrix = mv_shared(np.full((3, 5), 10 + me, np.float32), name="matrix", borrow=True)
     number = mv_shared(float(me))
@@ -64,7 +64,7 @@ def in_sync_mode_with_one_variable_and_with_a_thousand():
 
 
 def wrong_on_the_first(make, right, error, pattern):
-    """Rank 0 gets `error` for what it makes, the others a MismatchError, and all go on."""
+    """Rank 0 gets `error` for its object, the others a MismatchError; then all continue."""
     if mv.size() == 1:
         return
     if mv.rank() == 0:
@@ -108,7 +108,7 @@ def an_error_of_the_framework_on_one_rank():
 
 
 @case()
-def a_rank_that_only_keeps_tables():
+def server_only_rank_keeps_tables():
     if mv.size() == 1:
         return
     mv.shutdown()
@@ -117,7 +117,7 @@ def a_rank_that_only_keeps_tables():
     if worker.RANK == 0:
         raises(mv.StateError, variable.mv_sync)
     else:
-        equal(variable.get_value(), [1, 1, 1])  # that of the first worker
+        equal(variable.get_value(), [1, 1, 1])  # the value of the first worker
         variable.mv_sync()
 
 

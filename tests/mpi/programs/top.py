@@ -1,4 +1,4 @@
-"""Ranks that can be looked at: all but the first wait in a barrier until the test has looked."""
+"""Ranks to observe: all but the first wait in a barrier until the test has looked at them."""
 
 import numpy as np
 import worker

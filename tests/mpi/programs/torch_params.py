@@ -1,10 +1,10 @@
-"""Modules of PyTorch on any number of ranks: one start, all gains, errors that reach all."""
+"""PyTorch modules on any number of ranks: one start, all deltas, errors that reach every rank."""
 
 from cases import equal, raises, registrar, run_all
 
 import multiverso as mv
 
-# What a rank alone imports: a test that reads the names of the cases needs no PyTorch.
+# Only ranks import these, so a test that reads the names of the cases does not need PyTorch.
 torch = DistributedOptimizer = TorchParamManager = None
 
 ROUNDS = 10
@@ -29,7 +29,7 @@ def holds(module, value):
 
 
 def sums(in_step=False):
-    """All start from the master's parameters and end with everybody's gains."""
+    """All workers start from the master's parameters and end with all deltas."""
     me, workers = mv.worker_id(), mv.num_workers()
     modules = [module_of(me + 4, dtype) for dtype in DTYPES]
     managers = [TorchParamManager(module) for module in modules]
@@ -50,20 +50,20 @@ def sums(in_step=False):
 
 
 @case()
-def all_start_from_the_master_and_gain_from_all():
+def workers_start_from_the_master_and_receive_all_deltas():
     sums()
 
 
 @case(sync=True)
-def in_sync_mode_too():
+def also_in_sync_mode():
     sums(in_step=True)
 
 
 def buffers_with(choice):
-    """Return the mean and the count of a layer whose workers have seen different things."""
+    """Return the mean and the count of a layer after workers have seen different data."""
     me = mv.worker_id()
     module = torch.nn.BatchNorm1d(1)
-    module.running_mean.fill_(100 + me)  # of which only the master's counts
+    module.running_mean.fill_(100 + me)  # only the master's value is used
     manager = TorchParamManager(module, choice)
     module.running_mean += 6 * (me + 1)
     module.num_batches_tracked += me + 1
@@ -72,30 +72,30 @@ def buffers_with(choice):
 
 
 @case(sync=True)
-def buffers_are_averaged_or_the_masters_or_each_workers_own():
+def buffers_follow_the_sync_option():
     me, workers = mv.worker_id(), mv.num_workers()
-    # Of a count there is no average: it is the master's.
+    # Counts are not averaged; they are taken from the master.
     equal(buffers_with("average"), [100 + 3.0 * (workers + 1), 1])
     equal(buffers_with("master"), [106.0, 1])
     equal(buffers_with(False), [106.0 + 7 * me, me + 1])
 
 
 @case(sync=True)
-def an_optimiser_steps_with_the_gradients_of_all():
+def optimizer_steps_with_the_gradients_of_all_workers():
     module = module_of(1.0)
     stepping = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
     for _ in range(4):
         stepping.zero_grad()
         (module(torch.full((1, 3), 1.0 + mv.worker_id())).sum()).backward()
         stepping.step()
-    # The gradient of the weights is the input, that of the bias one.
+    # The gradient of the weights is the input, and the gradient of the bias is one.
     inputs = mv.num_workers() * (mv.num_workers() + 1) / 2
     assert (module.weight == 1 - 4 * 0.5 * inputs).all(), module.weight
     assert (module.bias == 1 - 4 * 0.5 * mv.num_workers()).all(), module.bias
 
 
 def wrong_on_the_first(make, error):
-    """Rank 0 gets `error` for what it makes, the others a MismatchError, and all go on."""
+    """Rank 0 gets `error` for its object, the others a MismatchError; then all continue."""
     if mv.size() == 1:
         return
     if mv.rank() == 0:

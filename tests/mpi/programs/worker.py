@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-#: Seconds after which a rank gives up waiting for an announcement.
+#: Seconds after which a rank stops waiting for an announcement.
 PATIENCE = 100.0
 
 #: The attributes of an error about another rank.
@@ -24,16 +24,16 @@ def _folder():
 
 
 def begin():
-    """Make this rank known to the harness; to be called first."""
+    """Register this rank with the harness. Call this first."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     _write(f"pid-{RANK}", str(os.getpid()))
 
 
 def shield():
-    """Go on as a child of the process that the launcher started; to be called before `begin`.
+    """Continue as a child of the process that the launcher started. Call it before `begin`.
 
-    A launcher that sees one of its processes die ends the others. This way it sees none, until
-    all ranks have come to their end.
+    A launcher that sees one of its processes die ends the others. The shield hides deaths from it
+    until all ranks have ended.
     """
     child = os.fork()
     if child == 0:
@@ -44,15 +44,15 @@ def shield():
 
 
 def report(**values):
-    """Write down what happened, so that the test can read it however this rank ends."""
+    """Write a report that the test can read however this rank ends."""
     _values.update(values)
     _write(f"report-{RANK}.json", json.dumps(_values))
 
 
 def report_call(function, *arguments, name="error"):
-    """Call a function and report as `name` what it raises: type and message, or None.
+    """Call a function and report the error that it raises as `name`: type and message, or None.
 
-    Of an error about another rank the attributes are reported, too, as `name` and "_about".
+    The attributes of an error about another rank are reported as `name` and "_about".
     """
     try:
         function(*arguments)
@@ -71,12 +71,12 @@ def reported(name):
 
 
 def announce(name):
-    """Tell whoever waits for `name` that this rank has come so far."""
+    """Announce `name` to the test and the other ranks."""
     _write(f"{name}-{RANK}", "")
 
 
 def wait_for(name, rank="test", patience=PATIENCE):
-    """Wait for an announcement of another rank, or of the test, for so many seconds at most."""
+    """Wait at most `patience` seconds for an announcement of another rank or of the test."""
     path = _folder() / f"{name}-{rank}"
     deadline = time.monotonic() + patience
     while not path.exists():
@@ -86,7 +86,7 @@ def wait_for(name, rank="test", patience=PATIENCE):
 
 
 def meet(name, patience=PATIENCE):
-    """Wait until all ranks have come to `name`."""
+    """Wait until all ranks have announced `name`."""
     announce(name)
     for rank in range(SIZE):
         wait_for(name, rank, patience)

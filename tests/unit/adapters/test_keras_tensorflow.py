@@ -4,7 +4,10 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import pytest
 from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
 IS_TENSORFLOW = False
 if HAS_KERAS:
@@ -45,7 +48,7 @@ class TestVariablesOfTensorFlow(InSession):
 
     def store_of(self, model):
         """Return what keeps the weights of a model, all of single precision, in step."""
-        return _tensorflow._store_of([v.value for v in model.weights], "float32")
+        return _tensorflow._store_of([v.value for v in model.weights])
 
     def test_where_weights_are_worked_on(self):
         self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)

@@ -1,4 +1,4 @@
-"""Copies of a model on a rank: flat parameters, gradients in two ways, and models from files."""
+"""A rank's copy of the model, its gradients, and models from files."""
 
 import importlib.util
 import json
@@ -7,7 +7,10 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 from some_keras import BACKEND, import_keras
+
+pytestmark = pytest.mark.frameworks
 
 MISSING = [name for name in ("h5py", "keras", "tqdm") if importlib.util.find_spec(name) is None]
 
@@ -20,24 +23,28 @@ BATCH = (
 
 
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class TestReplicas(unittest.TestCase):
+class KerasTestCase(unittest.TestCase):
     def setUp(self):
         self.keras = import_keras()
 
+
+class TestReplicas(KerasTestCase):
+    def setUp(self):
+        super().setUp()
         from multiverso.learn import Algo, replicas
 
         self.replicas = replicas
         self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
 
     def model(self, cls=None):
-        """Return a network with weights, running means, and a part that gets no gradient."""
+        """Return a network with running means and a regulariser, always with the same weights."""
+        self.keras.utils.set_random_seed(1)
         layers = self.keras.layers
         inputs = self.keras.Input((5, 5, 1))
         x = layers.Conv2D(3, 3, activation="tanh")(inputs)
         x = layers.BatchNormalization()(x)
         x = layers.Flatten()(x)
         outputs = layers.Dense(3, activation="softmax", kernel_regularizer="l2")(x)
-        self.keras.utils.set_random_seed(1)
         return (cls or self.keras.Model)(inputs, outputs)
 
     def gradient(self, kind, model):
@@ -46,13 +53,13 @@ class TestReplicas(unittest.TestCase):
         replica.step(BATCH)
         return replica.gradient.copy()
 
-    def test_the_frameworks_gradient_is_the_difference_that_a_step_makes(self):
+    def test_captured_gradient_equals_the_change_of_an_sgd_step(self):
         framework = self.gradient("framework", self.model())
         difference = self.gradient("difference", self.model())
         self.assertGreater(np.abs(framework).max(), 0.01)
         np.testing.assert_allclose(framework, difference, rtol=1e-4, atol=1e-6)
 
-    def test_a_step_leaves_the_weights_and_gathers_means_and_metrics(self):
+    def test_step_keeps_weights_and_updates_state_and_metrics(self):
         replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
         weights, state = replica.weights.copy(), replica.state.copy()
         replica.step(BATCH)
@@ -62,7 +69,7 @@ class TestReplicas(unittest.TestCase):
         self.assertGreater(np.abs(replica.state - state).max(), 0)
         self.assertEqual(sorted(replica.results()), ["accuracy", "loss"])
 
-    def test_weights_and_state_go_into_the_model_and_back(self):
+    def test_push_and_pull_copy_weights_and_state(self):
         replica = self.replicas.training_replica(self.model(), self.algo, BATCH)
         wanted = np.linspace(-1, 1, replica.weights.size, dtype=np.float32)
         replica.weights[:] = wanted
@@ -80,7 +87,7 @@ class TestReplicas(unittest.TestCase):
         replica.pull_state()
         np.testing.assert_array_equal(replica.state, state)
 
-    def test_a_model_without_weights_is_refused(self):
+    def test_rejects_model_without_weights(self):
         from multiverso.learn import InputError
 
         inputs = self.keras.Input((2,))
@@ -89,15 +96,14 @@ class TestReplicas(unittest.TestCase):
             self.replicas.validation_replica(model, self.algo, (np.ones((2, 2)), np.ones(2)))
 
 
-@unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class TestModelsFromFiles(unittest.TestCase):
+class TestModelsFromFiles(KerasTestCase):
     def setUp(self):
-        self.keras = import_keras()
+        super().setUp()
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def test_architecture_and_weights_come_back(self):
+    def test_loads_architecture_and_weights(self):
         from multiverso.learn import ModelFromJson, ModelFromKeras
 
         model = self.keras.Sequential([self.keras.Input((2,)), self.keras.layers.Dense(3)])
@@ -117,7 +123,7 @@ class TestModelsFromFiles(unittest.TestCase):
             ):
                 np.testing.assert_array_equal(ours, theirs)
 
-    def test_what_is_no_model_is_refused_in_one_sentence(self):
+    def test_rejects_invalid_model_files_in_one_line(self):
         from multiverso.learn import InputError, ModelFromJson, ModelFromKeras
 
         for name, text in (("a", "{"), ("b", "{}"), ("c", "[1]"), ("d", "words"), ("e", "3")):
@@ -128,10 +134,10 @@ class TestModelsFromFiles(unittest.TestCase):
                     builder.build_model()
                 self.assertNotIn("\n", str(caught.exception))
                 self.assertIn(name, str(caught.exception))
-        with self.assertRaisesRegex(InputError, "there is no such file"):
+        with self.assertRaisesRegex(InputError, "No such file"):
             ModelFromJson(filename=self.folder / "none").build_model()
 
-    def test_code_in_a_file_is_not_run(self):
+    def test_does_not_run_code_in_model_files(self):
         from multiverso.learn import InputError, ModelFromJson, ModelFromKeras
 
         marker = self.folder / "marker"

@@ -1,7 +1,8 @@
-"""What a user may choose for a training, and what is said to wrong choices, without Keras."""
+"""The options of a training, and the errors for invalid ones, without Keras."""
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import os
@@ -10,9 +11,14 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
+pytestmark = pytest.mark.frameworks
+
 MISSING = [name for name in ("h5py", "tqdm") if importlib.util.find_spec(name) is None]
 
 if not MISSING:
+    from multiverso.errors import OperationTimeout
     from multiverso.learn import (
         Algo,
         Data,
@@ -23,16 +29,18 @@ if not MISSING:
         command,
     )
     from multiverso.learn import _environment as environment
+    from multiverso.learn import _messages as messages
     from multiverso.learn import _options as options
     from multiverso.learn._layout import layout_of
-    from multiverso.learn._ranks import share
+    from multiverso.learn._mpi import LocalChannel
+    from multiverso.learn._roles import files_of_worker
 
 needs_extra = unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
 
 
 @needs_extra
 class TestAlgo(unittest.TestCase):
-    def test_names_and_options_are_those_of_keras(self):
+    def test_algo_takes_names_and_options_of_keras(self):
         for name, given, updater, wanted in (
             ("sgd", {}, "sgd", {"learning_rate": 0.05}),
             ("SGD", {"lr": 1}, "sgd", {"learning_rate": 1.0}),
@@ -48,15 +56,14 @@ class TestAlgo(unittest.TestCase):
                 if wanted is not None:
                     self.assertEqual(chosen.options, wanted)
 
-    def test_what_there_is_not_is_refused_by_name(self):
+    def test_algo_names_the_invalid_argument(self):
         for given, words in (
             ({"optimizer": "none"}, "expected one of sgd, .*'none'"),
             ({"optimizer": None}, "optimizer"),
-            ({"optimizer": "adam", "rho": 1}, "adam has the options .*rho=1"),
+            ({"optimizer": "adam", "rho": 1}, "adam: expected options among .*rho=1"),
             ({"optimizer": "adam", "learning_rate": "fast"}, "learning_rate: .*'fast'"),
             ({"optimizer": "adam", "learning_rate": float("nan")}, "finite"),
             ({"optimizer": "adam", "mode": "other"}, "mode: .*'other'"),
-            ({"optimizer": "adam", "sync_every": 0}, "sync_every: .*0"),
             ({"optimizer": "adam", "validate_every": -1}, "validate_every: .*-1"),
             ({"optimizer": None, "mode": "easgd", "elastic_force": 2}, "elastic_force: .*2"),
             ({"optimizer": None, "mode": "easgd", "elastic_lr": -1}, "elastic_lr: .*-1"),
@@ -66,39 +73,48 @@ class TestAlgo(unittest.TestCase):
             with self.subTest(**given), self.assertRaisesRegex(InputError, words):
                 Algo(**given)
 
-    def test_the_workers_share_the_elastic_force(self):
+    def test_elastic_force_is_divided_among_workers_by_default(self):
         self.assertEqual(Algo(None, mode="easgd").force(3), 0.9 / 3)
         self.assertEqual(Algo(None, mode="easgd", elastic_force=0.5).force(3), 0.5)
 
 
 @needs_extra
 class TestManager(unittest.TestCase):
-    def test_making_one_reads_and_makes_nothing(self):
+    def test_manager_reads_nothing_before_train(self):
         builder = mock.Mock(spec=ModelBuilder)
         manager = MPIManager(None, Data(1), Algo("sgd"), builder, 2, ["no such file"])
         builder.build_model.assert_not_called()
         self.assertIsNone(manager.model)
 
-    def test_the_number_of_epochs_is_a_positive_integer(self):
-        for wrong in (0, -1, 1.5, "1", True):
-            with self.subTest(wrong=wrong), self.assertRaisesRegex(InputError, "num_epochs"):
-                MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), wrong, [])
+    def manager(self, num_epochs=1, **given):
+        return MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), num_epochs, [], **given)
 
-    def test_files_are_dealt_in_stretches_that_differ_by_one_at_most(self):
+    def test_rejects_arguments_that_are_not_positive_integers(self):
+        for name, make in (
+            ("batch_size", Data),
+            ("sync_every", lambda value: Algo("sgd", sync_every=value)),
+            ("num_epochs", self.manager),
+            ("num_masters", lambda value: self.manager(num_masters=value, synchronous=True)),
+            ("checkpoint_interval", lambda value: self.manager(checkpoint_interval=value)),
+        ):
+            for wrong in (0, -1, 2.5, "3", True, None):
+                words = f"^{name}: expected an integer >= 1, received {wrong!r}$"
+                with self.subTest(name, wrong=wrong), self.assertRaisesRegex(InputError, words):
+                    make(wrong)
+
+    def test_workers_get_contiguous_shares_of_files_that_differ_by_one_at_most(self):
         for files in range(1, 12):
             for workers in range(1, files + 1):
                 names = [str(number) for number in range(files)]
-                shares = [share(names, worker, workers) for worker in range(workers)]
+                shares = [files_of_worker(names, worker, workers) for worker in range(workers)]
                 self.assertEqual([name for part in shares for name in part], names)
                 self.assertLessEqual(max(map(len, shares)) - min(map(len, shares)), 1)
 
-    def test_there_are_no_groups_in_lock_step(self):
-        for masters, words in ((0, "num_masters: .*from 1 on"), (2, "num_masters: .*lock-step")):
-            given = {"num_masters": masters, "synchronous": True}
-            with self.subTest(masters), self.assertRaisesRegex(InputError, words):
-                MPIManager(None, Data(1), Algo("sgd"), ModelBuilder(), 1, [], **given)
+    def test_manager_rejects_groups_in_lock_step(self):
+        with self.assertRaisesRegex(InputError, "num_masters: .*lock-step"):
+            self.manager(num_masters=2, synchronous=True)
 
-    def test_a_model_is_of_a_file_or_of_a_text(self):
+    def test_model_needs_either_a_file_or_a_json_string(self):
         self.assertEqual(ModelFromJson("a.json").filename, "a.json")
         for given in ({}, {"filename": "a.json", "json_str": "{}"}):
             with self.subTest(**given), self.assertRaisesRegex(InputError, "both or neither"):
@@ -112,13 +128,13 @@ class TestLayout(unittest.TestCase):
         groups = layout_of(size, masters, nodes).groups
         return [[each.submaster, *each.workers] for each in groups], [each.row for each in groups]
 
-    def test_without_groups_all_ranks_but_the_master_are_workers(self):
+    def test_all_ranks_except_the_master_are_workers_without_groups(self):
         for size, workers in ((1, (0,)), (2, (1,)), (4, (1, 2, 3))):
             layout = layout_of(size, 1, [0] * size)
             self.assertEqual((layout.workers, layout.groups), (workers, ()))
-            self.assertEqual({layout.role(rank) for rank in range(size)}, {"all"})
+            self.assertEqual({layout.session_role(rank) for rank in range(size)}, {"all"})
 
-    def test_groups_on_one_node_are_stretches_as_equal_as_can_be(self):
+    def test_groups_on_one_node_are_contiguous_and_differ_by_one_at_most(self):
         for size in range(3, 14):
             for masters in range(2, (size - 1) // 2 + 2):
                 with self.subTest(size=size, masters=masters):
@@ -129,45 +145,64 @@ class TestLayout(unittest.TestCase):
                     self.assertGreaterEqual(min(sizes), 2)
                     self.assertEqual(rows, list(range(1, masters)))
 
-    def test_as_many_groups_as_nodes_are_the_nodes(self):
-        nodes = [0, 1, 0, 1, 0, 1, 1]  # dealt out in turns
+    def test_groups_are_the_nodes_if_their_numbers_agree(self):
+        nodes = [0, 1, 0, 1, 0, 1, 1]
         self.assertEqual(self.members(7, 3, nodes), ([[2, 4], [1, 3, 5, 6]], [1, 2]))
-        # Other numbers of groups do not mix nodes more than they must.
+        # With another number of groups, at most one group spans two nodes.
         self.assertEqual(self.members(7, 4, nodes)[0], [[2, 4], [1, 3], [5, 6]])
-        # A node of the master and one more rank is no group.
+        # A node with only one rank besides the master cannot form a group.
         self.assertEqual(self.members(5, 3, [0, 0, 1, 1, 1])[0], [[1, 2], [3, 4]])
 
-    def test_a_row_is_where_the_sub_master_keeps_its_part(self):
-        # The parts of tables are in the order of nodes, and of ranks on each.
+    def test_row_of_a_group_is_the_part_that_its_sub_master_holds(self):
+        # Table parts are ordered by node, then by rank.
         groups, rows = self.members(5, 3, [1, 0, 0, 1, 1])
         self.assertEqual((groups, rows), ([[1, 2], [3, 4]], [0, 2]))
 
-    def test_workers_know_their_number_group_and_role(self):
+    def test_layout_tells_group_and_session_role_of_ranks(self):
         layout = layout_of(6, 3, [0] * 6)
         self.assertEqual(layout.workers, (2, 4, 5))
-        self.assertEqual([layout.number(rank) for rank in layout.workers], [0, 1, 2])
-        roles = [layout.role(rank) for rank in range(6)]
+        roles = [layout.session_role(rank) for rank in range(6)]
         self.assertEqual(roles, ["all", "all", "worker", "all", "worker", "worker"])
-        self.assertEqual([layout.is_submaster(rank) for rank in (0, 1, 2, 3)], [0, 1, 0, 1])
         self.assertIsNone(layout.group_of(0))
         self.assertEqual(layout.group_of(5), layout.group_of(3))
 
-    def test_too_few_ranks_are_an_error_with_the_numbers(self):
+    def test_layout_error_tells_how_many_ranks_are_needed(self):
         for size in range(1, 5):
             with self.assertRaisesRegex(InputError, f"expected 5 ranks or more .*received {size}"):
                 layout_of(size, 3, [0] * size)
 
 
 @needs_extra
-class TestWordsOfTheCommand(unittest.TestCase):
-    def test_options_of_the_optimiser(self):
+class TestMessages(unittest.TestCase):
+    def test_messages_survive_encoding(self):
+        for kind in messages.Message.__subclasses__():
+            # Any JSON values serve as fields.
+            message = kind(*([number, "a"] for number, _ in enumerate(dataclasses.fields(kind))))
+            with self.subTest(kind.__name__):
+                self.assertEqual(messages.decode(messages.encode(message)), message)
+
+    def test_local_channel_connects_master_and_worker_in_one_process(self):
+        channel, reports = LocalChannel(1.0), []
+        channel.deliver = reports.append
+        channel.send(messages.Ready(), 0)
+        self.assertEqual(reports, [messages.Ready()])
+        self.assertIsNone(channel.poll())
+        channel.send_to_workers(messages.StartEpoch())
+        self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
+        with self.assertRaisesRegex(OperationTimeout, "rank 0 waited 0.01 s for an order"):
+            LocalChannel(0.01).wait("an order")
+
+
+@needs_extra
+class TestCommand(unittest.TestCase):
+    def test_parses_options_of_the_optimiser(self):
         for words in (["learning_rate=0.1", "nesterov=true"], ["learning_rate=0.1,nesterov=True"]):
             self.assertEqual(options.options_of(words), {"learning_rate": 0.1, "nesterov": True})
         for wrong in ("learning_rate", "learning_rate=fast", "=", "a=1 2"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "NAME=NUMBER"):
                 options.options_of([wrong])
 
-    def test_when_to_stop(self):
+    def test_parses_conditions_that_stop_a_training(self):
         self.assertEqual(options.patience("4"), ("val_loss", "<", 4))
         self.assertEqual(options.patience("val_acc,~>,2"), ("val_accuracy", ">", 2))
         self.assertEqual(options.limit("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
@@ -191,7 +226,7 @@ class TestWordsOfTheCommand(unittest.TestCase):
             except SystemExit as end:
                 return end.code, printed.getvalue()
 
-    def test_wrong_options_are_one_sentence_of_the_master(self):
+    def test_invalid_options_give_one_line_on_the_master_and_exit_code_2(self):
         with tempfile.TemporaryDirectory() as folder:
             empty, binary = Path(folder, "empty.list"), Path(folder, "binary.list")
             empty.touch()
@@ -201,10 +236,10 @@ class TestWordsOfTheCommand(unittest.TestCase):
             names = Path(folder, "names.list")
             names.write_text("none.h5\n", "utf-8")
             for given, words in (
-                (["m", "none.list", "none.list"], "cannot read the list none.list"),
+                (["m", "none.list", "none.list"], "cannot read none.list: No such file"),
                 (["m", str(empty), "none.list"], "expected names of files, found none"),
-                (["m", str(binary), "none.list"], "it is no text"),
-                (["m", str(names), "none.list"], "line 1 of .*: there is no file none.h5"),
+                (["m", str(binary), "none.list"], "not a text file"),
+                (["m", str(names), "none.list"], "line 1 of .*: no such file: none.h5"),
                 (["m", str(good), str(good), "--batch", "0"], "--batch"),
                 (["m", str(good), str(good), "--masters", "0"], "--masters"),
                 (["m", str(good), str(good), "--masters", "2"], "expected 3 ranks or more"),
@@ -221,7 +256,7 @@ class TestWordsOfTheCommand(unittest.TestCase):
                     self.assertEqual(printed.count("\n"), 1, printed)
                     self.assertEqual(self.ended("train", *given, PMI_RANK="1"), (2, ""))
 
-    def test_help_names_every_option(self):
+    def test_help_describes_every_option(self):
         code, printed = self.ended("train", "--help")
         self.assertEqual(code, 0)
         parser = argparse.ArgumentParser()
@@ -233,22 +268,22 @@ class TestWordsOfTheCommand(unittest.TestCase):
 
 
 @needs_extra
-class TestTheMachine(unittest.TestCase):
-    def test_a_backend_that_is_not_there_is_an_error(self):
+class TestEnvironment(unittest.TestCase):
+    def test_rejects_backend_that_is_not_installed(self):
         with (
             mock.patch.dict(os.environ, {"KERAS_BACKEND": "none"}),
-            self.assertRaisesRegex(InputError, "expected none for Keras"),
+            self.assertRaisesRegex(InputError, "expected none, found"),
         ):
             environment.choose_backend()
 
-    def test_threads_are_shared_and_never_forced(self):
+    def test_cores_are_divided_among_workers_unless_the_user_has_chosen(self):
         with mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "7"}):
             os.environ.pop("NPROC", None)
             environment.choose_threads(10**6)
             self.assertEqual(os.environ["OMP_NUM_THREADS"], "7")
             self.assertGreaterEqual(int(os.environ["NPROC"]), 1)
 
-    def test_only_free_gpus_of_those_allowed_are_taken(self):
+    def test_chooses_a_free_gpu_among_those_allowed(self):
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder, "nvidia-smi")
             program.write_text(

@@ -1,4 +1,4 @@
-"""Histories as files, and the pictures that are drawn of them."""
+"""History files, their plots, and traces."""
 
 import importlib.util
 import json
@@ -6,21 +6,22 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.frameworks
+
 MISSING = [
     name for name in ("h5py", "matplotlib", "tqdm") if importlib.util.find_spec(name) is None
 ]
 
 if not MISSING:
     from multiverso.learn import InputError
-    from multiverso.learn._clockwork import Clockwork, chrome_trace
+    from multiverso.learn._activity import ActivityTimer, chrome_trace
     from multiverso.learn._history import History, write_json
+    from multiverso.learn._messages import WorkerDone
     from multiverso.learn._plot import plot
 
-DONE = {
-    "samples": 20,
-    "updates": 4,
-    "seconds": {"computing": 1.0, "waiting": 0.5, "communicating": 0.25},
-}
+SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
@@ -35,8 +36,8 @@ class TestHistories(unittest.TestCase):
         history.add_epoch(0, 20, 4, {"loss": 2.0, "accuracy": 0.5})
         history.add_validation(0, 4, {"loss": 2.5})
         history.add_epoch(1, 20, 4, {"loss": float("nan"), "accuracy": 0.75, "val_loss": 1.5})
-        history.add_worker(2, {**DONE, "staleness": [(0, 3), (2, 1)]})
-        history.add_worker(1, {**DONE, "staleness": [(0, 4)]})
+        history.add_worker(WorkerDone(2, 20, 4, SECONDS, [], [(0, 3), (2, 1)]))
+        history.add_worker(WorkerDone(1, 20, 4, SECONDS, [], [(0, 4)]))
         return history
 
     def written(self, name="a_history.json"):
@@ -44,7 +45,7 @@ class TestHistories(unittest.TestCase):
         write_json(path, self.history().as_dict({"model": Path("m.json"), "seed": None}))
         return str(path)
 
-    def test_a_file_holds_all_of_it(self):
+    def test_history_file_contains_everything(self):
         found = json.loads(Path(self.written()).read_text("utf-8"))
         self.assertEqual(found["args"], {"model": "m.json", "seed": None})
         self.assertEqual(
@@ -57,14 +58,14 @@ class TestHistories(unittest.TestCase):
         self.assertEqual([epoch["epoch"] for epoch in found["epochs"]], [1, 2])
         self.assertEqual(found["validations"][0]["loss"], 2.5)
 
-    def test_four_pictures_are_drawn_of_several(self):
+    def test_plots_several_histories_in_four_pictures(self):
         names = [self.written(), self.written("b_history.json")]
         paths = plot(names, str(self.folder / "new" / "pictures"))
         self.assertEqual(len(paths), 4)
         for path in paths:
             self.assertEqual(path.read_bytes()[:8], b"\x89PNG\r\n\x1a\n")
 
-    def test_what_is_no_history_is_refused_in_one_sentence(self):
+    def test_rejects_files_that_are_not_histories(self):
         for name, text in (("a", "words"), ("b", "{}"), ("c", "[]"), ("d", '{"history": 1}')):
             path = self.folder / name
             path.write_text(text, "utf-8")
@@ -73,20 +74,20 @@ class TestHistories(unittest.TestCase):
         with self.assertRaisesRegex(InputError, "cannot read"):
             plot([str(self.folder / "none")], str(self.folder))
 
-    def test_a_trace_has_what_each_rank_did(self):
-        clockwork = Clockwork(trace=True)
-        with clockwork.measure("computing"):
+    def test_trace_contains_the_activities_of_each_rank(self):
+        timer = ActivityTimer(trace=True)
+        with timer.measure("computing"):
             pass
-        with clockwork.measure("waiting"):
+        with timer.measure("waiting"):
             pass
-        events = chrome_trace({1: clockwork.events, 2: []})["traceEvents"]
+        events = chrome_trace({1: timer.events, 2: []})["traceEvents"]
         self.assertEqual(
             [(event["pid"], event["name"]) for event in events],
             [(1, "process_name"), (1, "computing"), (1, "waiting"), (2, "process_name")],
         )
         self.assertEqual(events[1]["ts"], 0)
         self.assertGreaterEqual(events[2]["ts"], events[1]["ts"] + events[1]["dur"] - 0.001)
-        self.assertEqual(sum(clockwork.seconds[kind] > 0 for kind in clockwork.seconds), 2)
+        self.assertEqual(sum(timer.seconds[kind] > 0 for kind in timer.seconds), 2)
 
 
 if __name__ == "__main__":

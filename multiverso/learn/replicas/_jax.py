@@ -1,4 +1,4 @@
-"""A replica in JAX: compiled steps from flat parameters to a flat gradient, with state beside."""
+"""The replica for JAX: compiled steps from flat parameters to a flat gradient."""
 
 from typing import Any
 
@@ -6,18 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from multiverso.learn.replicas.base import Batch, Replica, pieces_of, take_results, unpack
-
-__all__ = ["JaxReplica"]
+from multiverso.learn.replicas._base import Batch, Replica, pieces_of, take_results, unpack
 
 
 class JaxReplica(Replica):
-    """See `Replica`. Between the calls the model's variables are stale; `finish` renews them."""
+    """A replica that keeps all values itself; only `finish` updates the model's variables."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self._taps = hasattr(model.optimizer, "gradients")
-        if not self._taps and not model.optimizer.built:
+        self._captures = hasattr(model.optimizer, "gradients")
+        if not self._captures and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         self._trainable = [variable.value for variable in model.trainable_variables]
         self._flatten = jax.jit(_flat)
@@ -46,9 +44,8 @@ class JaxReplica(Replica):
         self.pull_state()
 
     def step(self, batch: Batch) -> None:
-        """See `Replica.step`."""
         data = unpack(batch)
-        if self._taps:
+        if self._captures:
             gradient, self._others, self._metrics = self._gradient_step(
                 self._flat_weights, self._others, self._optimizer, self._metrics, data
             )
@@ -59,34 +56,25 @@ class JaxReplica(Replica):
         self._trainable, self._others, self._optimizer, self._metrics = state
 
     def pull(self) -> None:
-        """See `Replica.pull`."""
         np.copyto(
-            self.weights, self._flat_weights if self._taps else self._flatten(self._trainable)
+            self.weights, self._flat_weights if self._captures else self._flatten(self._trainable)
         )
 
     def push(self) -> None:
-        """See `Replica.push`."""
-        self._flat_weights = jnp.array(self.weights)  # a copy: the array changes under it
-        if not self._taps:
+        self._flat_weights = jnp.array(self.weights)  # This must be a copy: `weights` changes.
+        if not self._captures:
             self._trainable = self._unflatten(self._flat_weights)
 
     def pull_state(self) -> None:
-        """See `Replica.pull_state`."""
-        for piece, place in zip(
-            pieces_of(self.state, self.state_shapes), self.state_places, strict=True
-        ):
+        for piece, place in self.state_pieces:
             piece[...] = self._others[place]
 
     def push_state(self) -> None:
-        """See `Replica.push_state`."""
         self._others = list(self._others)
-        for piece, place in zip(
-            pieces_of(self.state, self.state_shapes), self.state_places, strict=True
-        ):
+        for piece, place in self.state_pieces:
             self._others[place] = jnp.array(piece, self._others[place].dtype)
 
     def results(self) -> dict[str, float]:
-        """See `Replica.results`."""
         variables = self.model.metrics_variables
         for variable, value in zip(variables, self._metrics, strict=True):
             variable.assign(value)
@@ -95,7 +83,6 @@ class JaxReplica(Replica):
         return results
 
     def set_learning_rate(self, value: float) -> None:
-        """See `Replica.set_learning_rate`."""
         super().set_learning_rate(value)
         wanted = self.model.optimizer._learning_rate
         for place, variable in enumerate(self.model.optimizer.variables):
@@ -104,9 +91,8 @@ class JaxReplica(Replica):
                 self._optimizer[place] = variable.value
 
     def finish(self) -> None:
-        """See `Replica.finish`."""
         model = self.model
-        trainable = self._unflatten(self._flat_weights) if self._taps else self._trainable
+        trainable = self._unflatten(self._flat_weights) if self._captures else self._trainable
         for variables, values in (
             (model.trainable_variables, trainable),
             (model.non_trainable_variables, self._others),

@@ -1,22 +1,20 @@
-"""A replica in TensorFlow: one graph from flat parameters to a flat gradient."""
+"""The replica for TensorFlow: one graph from flat parameters to a flat gradient."""
 
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from multiverso.learn.replicas.base import Batch, Replica, unpack
-
-__all__ = ["TensorFlowReplica"]
+from multiverso.learn.replicas._base import Batch, Replica, unpack
 
 
 class TensorFlowReplica(Replica):
-    """See `Replica`."""
+    """A replica whose variables are assigned from `weights` at the beginning of a step."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self._taps = hasattr(model.optimizer, "gradients")
-        if not self._taps and not model.optimizer.built:
+        self._captures = hasattr(model.optimizer, "gradients")
+        if not self._captures and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
         self._variables = [variable.value for variable in model.trainable_variables]
 
@@ -41,26 +39,22 @@ class TensorFlowReplica(Replica):
         self.pull_state()
 
     def step(self, batch: Batch) -> None:
-        """See `Replica.step`."""
         data = unpack(batch)
-        if self._taps:
+        if self._captures:
             gradient = self._gradient_step(tf.constant(self.weights), data)
             np.copyto(self.gradient, gradient.numpy())
         else:
             self._whole_step(data)
 
     def pull(self) -> None:
-        """See `Replica.pull`."""
         np.copyto(self.weights, _flat(self._variables).numpy())
 
     def push(self) -> None:
-        """See `Replica.push`. With a `GradientTap` the next step does it."""
-        if not self._taps:
+        if not self._captures:  # A step that captures gradients assigns the weights itself.
             self._assign(tf.constant(self.weights))
 
     def finish(self) -> None:
-        """See `Replica.finish`."""
-        if self._taps:
+        if self._captures:
             self._assign(tf.constant(self.weights))
 
     def _assign(self, flat: Any) -> None:

@@ -1,7 +1,6 @@
-"""A rank's copy of the model: what a worker trains, and what the master validates with.
+"""A rank's copy of the model, with its parameters and its gradient as flat arrays, as in tables.
 
-Whatever the framework, the parameters are one flat array, and so is the gradient: that is what the
-tables hold. How they come to be flat is the framework's part, in the modules beside this one.
+Each backend's module says how these arrays are connected with the variables of the framework.
 """
 
 from typing import Any, Final
@@ -10,9 +9,7 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.learn._errors import InputError
-
-__all__ = ["Batch", "Replica", "pieces_of", "take_results", "unpack"]
+from multiverso.learn._input import InputError
 
 Batch = tuple[Any, ...]
 
@@ -20,26 +17,26 @@ _FLOATS: Final = ("float32", "float64")
 
 
 class Replica:
-    """A model with its parameters as one flat array. This base knows all frameworks, but no step.
+    """A model with its parameters as one flat array. This base works with any backend, but no step.
 
     Parameters
     ----------
     model : keras.Model
-        Built and compiled; the optimiser is a `GradientTap` where gradients are wanted.
+        Built and compiled; with a `GradientCapture` as optimiser if gradients are needed.
 
     Attributes
     ----------
     weights : ndarray of float32 or float64, shape (size,)
-        The trainable parameters, as they were when `pull` or `push` was called last.
-    gradient : ndarray of the same
-        The gradient of the last batch, if the model's optimiser is a `GradientTap`.
-    state : ndarray of float32 or float64, shape (number,)
-        What a model gathers without a gradient, such as running means; see `pull_state`.
+        The trainable parameters at the last `pull` or `push`.
+    gradient : ndarray of the same dtype and shape
+        The gradient of the last batch, if the optimiser is a `GradientCapture`.
+    state : ndarray of the same dtype, one dimension
+        Other floats of the model, such as running means, at the last `pull_state` or `push_state`.
 
     Raises
     ------
     InputError
-        If the model has nothing to train, or parameters that are not float32 or all float64.
+        If the model has no trainable parameters, or they are not all float32 or all float64.
 
     """
 
@@ -49,32 +46,29 @@ class Replica:
         dtypes = {str(variable.dtype) for variable in variables}
         if len(dtypes) != 1 or not dtypes <= set(_FLOATS):
             found = " and ".join(sorted(dtypes)) or "none"
-            msg = (
+            raise InputError(
                 f"the model: expected trainable weights, all float32 or all float64, found {found}"
             )
-            raise InputError(msg)
         self.dtype: np.dtype[Any] = np.dtype(dtypes.pop())
         self.shapes = [tuple(variable.shape) for variable in variables]
-        size = sum(int(np.prod(shape)) for shape in self.shapes)
-        self.weights: NDArray[Any] = np.empty(size, self.dtype)
-        self.gradient: NDArray[Any] = np.zeros(size, self.dtype)
-        self.state_places = [
+        self.weights: NDArray[Any] = np.empty(_size(self.shapes), self.dtype)
+        self.gradient: NDArray[Any] = np.zeros_like(self.weights)
+        places = [
             place
             for place, variable in enumerate(model.non_trainable_variables)
             if str(variable.dtype) in _FLOATS
         ]
-        self.state_shapes = [
-            tuple(model.non_trainable_variables[place].shape) for place in self.state_places
-        ]
-        length = sum(int(np.prod(shape)) for shape in self.state_shapes)
-        self.state: NDArray[Any] = np.empty(length, self.dtype)
+        shapes = [tuple(model.non_trainable_variables[place].shape) for place in places]
+        self.state: NDArray[Any] = np.empty(_size(shapes), self.dtype)
+        #: Views of `state`, each with its index in the model's non-trainable variables.
+        self.state_pieces = list(zip(pieces_of(self.state, shapes), places, strict=True))
 
     def step(self, batch: Batch) -> None:
-        """Train on a batch: leave its gradient in `gradient`, or let the model's optimiser step."""
+        """Train on a batch: set `gradient`, or let the model's optimiser make a step."""
         raise NotImplementedError
 
     def pull(self) -> None:
-        """Bring `weights` up to date with the model."""
+        """Set `weights` to those of the model."""
         variables = self.model.trainable_variables
         for piece, variable in zip(pieces_of(self.weights, self.shapes), variables, strict=True):
             piece[...] = keras.ops.convert_to_numpy(variable.value)
@@ -86,23 +80,19 @@ class Replica:
             variable.assign(piece.copy())
 
     def pull_state(self) -> None:
-        """Bring `state` up to date with the model."""
+        """Set `state` to that of the model."""
         variables = self.model.non_trainable_variables
-        for piece, place in zip(
-            pieces_of(self.state, self.state_shapes), self.state_places, strict=True
-        ):
+        for piece, place in self.state_pieces:
             piece[...] = keras.ops.convert_to_numpy(variables[place].value)
 
     def push_state(self) -> None:
         """Set the model to `state`."""
         variables = self.model.non_trainable_variables
-        for piece, place in zip(
-            pieces_of(self.state, self.state_shapes), self.state_places, strict=True
-        ):
+        for piece, place in self.state_pieces:
             variables[place].assign(piece.copy())
 
     def results(self) -> dict[str, float]:
-        """Return loss and metrics since the last call, and begin anew."""
+        """Return loss and metrics since the last call, and reset them."""
         return take_results(self.model)
 
     def set_learning_rate(self, value: float) -> None:
@@ -110,7 +100,7 @@ class Replica:
         self.model.optimizer.learning_rate = value
 
     def finish(self) -> None:
-        """Bring the model's own variables up to date, where they are not all the time."""
+        """Update the model's variables, on backends where training does not."""
 
 
 def take_results(model: Any) -> dict[str, float]:
@@ -127,8 +117,12 @@ def _flat(results: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def _size(shapes: list[tuple[int, ...]]) -> int:
+    return sum(int(np.prod(shape)) for shape in shapes)
+
+
 def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
-    """Return views of a flat array or tensor, one after the other, of these shapes."""
+    """Return consecutive views of a flat array or tensor, with these shapes."""
     pieces, end = [], 0
     for shape in shapes:
         begin, end = end, end + int(np.prod(shape))
@@ -137,8 +131,7 @@ def pieces_of(flat: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
 
 
 def unpack(batch: Batch) -> tuple[Any, Any, Any]:
-    """Return features, labels and weights of samples (None if there are none) of a batch."""
+    """Return features, labels and sample weights (or None) of a batch."""
     if isinstance(batch, tuple | list) and 2 <= len(batch) <= 3:
         return batch[0], batch[1], batch[2] if len(batch) == 3 else None
-    msg = f"a batch: expected (features, labels), received {type(batch).__name__}"
-    raise InputError(msg)
+    raise InputError(f"a batch: expected (features, labels), received {type(batch).__name__}")

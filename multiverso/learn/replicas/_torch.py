@@ -1,19 +1,17 @@
-"""A replica in PyTorch: the parameters themselves are views of one flat tensor."""
+"""The replica for PyTorch: the parameters are views of one flat tensor."""
 
 from typing import Any
 
 import numpy as np
 import torch
 
-from multiverso.learn.replicas.base import Batch, Replica, pieces_of, unpack
-
-__all__ = ["TorchReplica"]
+from multiverso.learn.replicas._base import Batch, Replica, pieces_of, unpack
 
 
 class TorchReplica(Replica):
-    """See `Replica`. On the CPU `weights` is the memory of the model's parameters.
+    """A replica whose `weights`, on the CPU, is the memory of the model's parameters.
 
-    So a table that writes to `weights` writes to the model, and nothing is copied.
+    A table that writes to `weights` writes to the model, so nothing is copied.
     """
 
     def __init__(self, model: Any) -> None:
@@ -31,7 +29,7 @@ class TorchReplica(Replica):
             self.weights = self._flat.numpy()
             self._gradient = torch.from_numpy(self.gradient)
         else:
-            # Pinned: the fast way to and from a GPU.
+            # Pinned memory, which a GPU reads and writes fast.
             self._host = torch.empty_like(self._flat, device="cpu", pin_memory=True)
             self._gradient = torch.zeros_like(self._flat)
             self._gradient_host = torch.zeros_like(self._host, pin_memory=True)
@@ -42,15 +40,14 @@ class TorchReplica(Replica):
         self.pull_state()
 
     def step(self, batch: Batch) -> None:
-        """See `Replica.step`."""
         model = self.model
         model.train()
         model.train_step(unpack(batch))
-        taken = getattr(model.optimizer, "gradients", None)
-        if taken is None:
+        captured = getattr(model.optimizer, "gradients", None)
+        if captured is None:
             return
         with torch.no_grad():
-            for view, gradient in zip(self._gradients, taken, strict=True):
+            for view, gradient in zip(self._gradients, captured, strict=True):
                 if gradient is None:
                     view.zero_()
                 else:
@@ -59,20 +56,15 @@ class TorchReplica(Replica):
                 self._gradient_host.copy_(self._gradient)
 
     def pull(self) -> None:
-        """See `Replica.pull`."""
         if not self._on_cpu:
             self._host.copy_(self._flat)
 
     def push(self) -> None:
-        """See `Replica.push`."""
         if not self._on_cpu:
             self._flat.copy_(self._host)
 
     def push_state(self) -> None:
-        """See `Replica.push_state`."""
         variables = self.model.non_trainable_variables
         with torch.no_grad():
-            for piece, place in zip(
-                pieces_of(self.state, self.state_shapes), self.state_places, strict=True
-            ):
+            for piece, place in self.state_pieces:
                 variables[place].value.copy_(torch.from_numpy(np.ascontiguousarray(piece)))

@@ -1,0 +1,36 @@
+"""Types of command-line arguments, for argparse."""
+
+import argparse
+from collections.abc import Callable
+
+
+def integer(least: int) -> Callable[[str], int]:
+    """Return a type that accepts integers >= `least`."""
+
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            msg = f"expected an integer >= {least}, received {text!r}"
+            raise argparse.ArgumentTypeError(msg)
+        return number
+
+    return convert
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """Return a type that accepts numbers of seconds from `least` to `most`."""
+
+    def convert(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            msg = f"expected {least:g} to {most:g} seconds, received {text!r}"
+            raise argparse.ArgumentTypeError(msg)
+        return number
+
+    return convert

@@ -1,0 +1,47 @@
+"""How much time a rank spends computing, waiting and communicating, with an optional trace."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from multiverso.learn._messages import Event
+
+#: A rank computes, waits (for data, other ranks or orders of the master), or communicates.
+ACTIVITIES: Final = ("computing", "waiting", "communicating")
+
+
+class ActivityTimer:
+    """Adds up the `seconds` of each activity; with `trace` it keeps an event for each interval."""
+
+    def __init__(self, trace: bool = False) -> None:
+        self.seconds = dict.fromkeys(ACTIVITIES, 0.0)
+        self.events: list[Event] = []
+        self._trace = trace
+        # perf_counter alone cannot be compared between processes on every platform.
+        self._offset = time.time() - time.perf_counter()
+
+    @contextlib.contextmanager
+    def measure(self, activity: str) -> Iterator[None]:
+        """Add the time that the block takes to an activity."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            length = time.perf_counter() - begin
+            self.seconds[activity] += length
+            if self._trace:
+                self.events.append((ACTIVITIES.index(activity), self._offset + begin, length))
+
+
+def chrome_trace(ranks: Mapping[int, Sequence[Event]]) -> dict[str, Any]:
+    """Return the events of each rank in the Trace Event Format, which Chrome and Perfetto show."""
+    start = min((events[0][1] for events in ranks.values() if events), default=0.0)
+    trace: list[dict[str, Any]] = []
+    for rank, events in sorted(ranks.items()):
+        process = {"name": f"rank {rank}"}
+        trace.append({"name": "process_name", "ph": "M", "pid": rank, "args": process})
+        for activity, begin, length in events:
+            times = {"ts": round((begin - start) * 1e6, 3), "dur": round(length * 1e6, 3)}
+            trace.append({"name": ACTIVITIES[activity], "ph": "X", "pid": rank, "tid": 0, **times})
+    return {"traceEvents": trace, "displayTimeUnit": "ms"}

@@ -1,0 +1,272 @@
+"""Coordinates the workers: ends epochs, validates, calls callbacks, keeps history and progress."""
+
+import logging
+import math
+import time
+import warnings
+
+import keras
+from tqdm import tqdm
+
+from multiverso.learn import _messages as messages
+from multiverso.learn._exchange import ParameterExchange
+from multiverso.learn._history import History
+from multiverso.learn._training import RankContext
+from multiverso.learn.data import Data
+from multiverso.learn.replicas import Replica
+
+_log = logging.getLogger("multiverso")
+
+
+class Coordinator:
+    """Receives what the workers report, and sends them orders.
+
+    In lock-step an epoch ends when every worker has gone over its files, and the workers wait until
+    the callbacks have run. Otherwise no worker waits: an epoch ends when the workers together have
+    seen as many samples as the files contain, and the last epoch ends when all workers are done.
+
+    Parameters
+    ----------
+    context : RankContext
+        The master's.
+    replica, exchange : Replica, ParameterExchange
+        The master's copy of the model, used for validation and callbacks, and its exchange.
+    validation : Data or None
+        With the files for validation, if there are any.
+    samples : int or None
+        Number of samples in all training files, if it is known.
+    epochs : range
+        The epochs to train, counted from 0.
+
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        replica: Replica,
+        exchange: ParameterExchange,
+        validation: Data | None,
+        samples: int | None,
+        epochs: range,
+    ) -> None:
+        self._training = training = context.training
+        self._replica = replica
+        self._exchange = exchange
+        self._validation = validation
+        self._validate_every = training.algo.validate_every
+        self._samples_per_epoch = samples
+        self._epochs = epochs
+        self._epoch = epochs.start
+        self._workers = len(context.layout.workers)
+        self._synchronous = training.synchronous
+        self._channel = context.channel
+        self.history = History()
+        self.history.first_epoch = epochs.start
+        self.events: dict[int, list[messages.Event]] = {}
+        self._callbacks = keras.callbacks.CallbackList(
+            training.callbacks, model=replica.model, verbose=0, epochs=epochs.stop, steps=None
+        )
+        replica.model.stop_training = False
+        self._learning_rate = self._model_learning_rate()
+        self._progress = _ProgressBar(epochs, samples)
+        #: Number of samples, and metrics, for each report of this epoch.
+        self._metrics: list[tuple[int, dict[str, float]]] = []
+        # Both are counted in this epoch, and in total.
+        self._samples = self._updates = 0
+        self._total_samples = self._total_updates = 0
+        self._passes: dict[int, int] = {}
+        self._first_pass_samples = 0
+        self._ended: set[int] = set()
+        self._done: set[int] = set()
+        self._validated: dict[str, float] = {}
+        self._validated_at = 0
+        self._stopped = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all workers are done."""
+        return len(self._done) == self._workers
+
+    def begin(self) -> None:
+        """Call the callbacks before training; their changes hold from the first batch on."""
+        self._callbacks.on_train_begin()
+        self._begin_epoch()
+        self._channel.send_to_workers(messages.StartEpoch())
+
+    def receive(self, rank: int, message: messages.Message) -> None:
+        """Handle a message of a worker or a sub-master."""
+        match message:
+            case messages.Report():
+                self._receive_report(rank, message)
+            case messages.GroupDone():
+                self.history.add_group(message)
+                self.events[message.rank] = message.events
+            case messages.WorkerDone():  # A sub-master may have forwarded it.
+                self._done.add(message.rank)
+                self.history.add_worker(message)
+                self.events[message.rank] = message.events
+        while self._epoch < self._epochs.stop and not self._stopped and self._epoch_is_over():
+            self._end_epoch()
+
+    def end(self) -> dict[str, list[float | None]]:
+        """Call the callbacks after training, and return the metrics of the epochs."""
+        logs = {name: values[-1] for name, values in self.history.metrics.items() if values}
+        self._callbacks.on_train_end(logs)
+        self._progress.close()
+        return self.history.metrics
+
+    def _receive_report(self, rank: int, report: messages.Report) -> None:
+        if report.samples:
+            self._metrics.append((report.samples, report.metrics))
+        self._samples += report.samples
+        self._total_samples += report.samples
+        self._updates += report.updates
+        self._total_updates += report.updates
+        if not self._passes.get(rank):
+            self._first_pass_samples += report.samples
+        if report.ended_epoch:
+            self._passes[rank] = self._passes.get(rank, 0) + 1
+            self._ended.add(rank)
+        if self._samples_per_epoch is None and len(self._passes) == self._workers:
+            self._samples_per_epoch = self._first_pass_samples
+        self._progress.update(report.samples, self._mean_metrics(), self._workers - len(self._done))
+        every = self._validate_every
+        if every and not self._synchronous and self._total_updates - self._validated_at >= every:
+            self._validate()
+
+    def _epoch_is_over(self) -> bool:
+        if self._synchronous:
+            return len(self._ended) == self._workers
+        if self.is_over:
+            return True
+        if self._samples_per_epoch is None or self._epoch == self._epochs.stop - 1:
+            return False
+        over = self._epoch - self._epochs.start + 1
+        return self._total_samples >= over * self._samples_per_epoch
+
+    def _begin_epoch(self) -> None:
+        self._callbacks.on_epoch_begin(self._epoch)
+        self._pass_on_learning_rate()
+
+    def _end_epoch(self) -> None:
+        logs = self._mean_metrics()
+        last = self._epoch == self._epochs.stop - 1
+        self._exchange.fetch()
+        every = self._validate_every
+        if self._validation is not None and every != 0:
+            due = self._total_updates - self._validated_at
+            if every is None or due >= every or (last and due > 0):
+                self._validate()
+            logs.update({f"val_{name}": value for name, value in self._validated.items()})
+        self._validated = {}
+        self.history.add_epoch(self._epoch, self._samples, self._updates, dict(logs))
+        self._progress.end_epoch(self._epoch, logs)
+        self._callbacks.on_epoch_end(self._epoch, logs)
+        self._metrics, self._ended = [], set()
+        self._samples = self._updates = 0
+        self._epoch += 1
+        self._save(last=last or self._replica.model.stop_training)
+        if self._replica.model.stop_training and not last:
+            self._stopped = True
+            self._channel.send_to_workers(messages.StopTraining())
+            return
+        if not last:
+            self._begin_epoch()
+        if self._synchronous:
+            self._channel.send_to_workers(messages.StartEpoch())
+
+    def _save(self, last: bool) -> None:
+        """Save a checkpoint if one is due after the epochs that are over."""
+        training = self._training
+        since_start = self._epoch - self._epochs.start
+        due = last or since_start % training.checkpoint_interval == 0
+        if training.checkpoint is not None and due:
+            self._channel.send_to_workers(messages.SaveCheckpoint(self._epoch))
+            self._exchange.tables.save(training.checkpoint, self._epoch)
+
+    def _mean_metrics(self) -> dict[str, float]:
+        """Return the metrics of the epoch so far: means over its samples.
+
+        The sums of `math.fsum` are exact, so they do not depend on the order of the reports.
+        """
+        means = {}
+        for name in dict.fromkeys(name for _, metrics in self._metrics for name in metrics):
+            found = [(n, metrics[name]) for n, metrics in self._metrics if name in metrics]
+            total = sum(n for n, _ in found)
+            if all(math.isfinite(value) for _, value in found):
+                means[name] = math.fsum(n * value for n, value in found) / total
+            else:
+                means[name] = math.nan
+        return means
+
+    def _validate(self) -> None:
+        if self._validation is None:
+            return
+        self._exchange.fetch()
+        with warnings.catch_warnings():
+            # Keras expects infinite generators; this one ends after an epoch.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            results = self._replica.model.evaluate(
+                self._validation.generate_data(),
+                verbose=0,
+                return_dict=True,
+                callbacks=self._callbacks,
+            )
+        self._validated = {name: float(value) for name, value in results.items()}
+        self._validated_at = self._total_updates
+        self.history.add_validation(self._epoch, self._total_updates, self._validated)
+
+    def _model_learning_rate(self) -> float:
+        return float(keras.ops.convert_to_numpy(self._replica.model.optimizer.learning_rate))
+
+    def _pass_on_learning_rate(self) -> None:
+        """Apply a learning rate that a callback has set to the optimisers that train."""
+        rate = self._model_learning_rate()
+        if rate == self._learning_rate:
+            return
+        self._learning_rate = rate
+        _log.info("epoch %d: the learning rate is %g", self._epoch + 1, rate)
+        if self._training.algo.local_steps:
+            self._channel.send_to_workers(messages.SetLearningRate(rate))
+        else:
+            self._exchange.set_learning_rate(rate)
+
+
+class _ProgressBar:
+    """Shows samples, metrics and running workers of each epoch, if standard error is a terminal."""
+
+    def __init__(self, epochs: range, samples: int | None) -> None:
+        self._epochs = epochs
+        self._samples = samples
+        self._bar: tqdm | None = None
+        self._next = epochs.start
+        self._start = time.monotonic()
+
+    def update(self, samples: int, metrics: dict[str, float], workers: int) -> None:
+        if self._bar is None:
+            self._bar = tqdm(
+                total=self._samples,
+                desc=f"epoch {self._next + 1}/{self._epochs.stop}",
+                unit=" samples",
+                disable=None,  # It is silent without a terminal.
+            )
+        self._bar.set_postfix({**_rounded(metrics), "workers": workers}, refresh=False)
+        self._bar.update(samples)
+
+    def end_epoch(self, epoch: int, logs: dict[str, float]) -> None:
+        shown = " ".join(f"{name} {value}" for name, value in _rounded(logs).items())
+        seconds = time.monotonic() - self._start
+        _log.info("epoch %d/%d, %.1f s: %s", epoch + 1, self._epochs.stop, seconds, shown)
+        if self._bar is not None:
+            self._bar.set_postfix(_rounded(logs))
+        self.close()
+        self._next = epoch + 1
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _rounded(metrics: dict[str, float]) -> dict[str, str]:
+    return {name: f"{value:.4f}" for name, value in metrics.items()}

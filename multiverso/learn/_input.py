@@ -1,0 +1,60 @@
+"""Checks of what a user gives, and the error that they raise."""
+
+import contextlib
+import math
+import numbers
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class InputError(ValueError):
+    """A model, a data file or an option cannot be used; the message is one sentence that says why.
+
+    `MPIManager.train` raises it on all ranks, and before training starts if the cause can be found
+    by then.
+    """
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an exception's message, or its type if the message is empty."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next(filter(None, lines), "") or type(error).__name__
+
+
+@contextlib.contextmanager
+def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
+    """Turn exceptions of these types in the block into an InputError that begins with `problem`."""
+    types = types or (Exception,)
+    try:
+        yield
+    except types as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise InputError(f"{problem}: {reason}") from error
+
+
+def checked_integer(name: str, value: Any, least: int) -> int:
+    """Return `value` as an int; InputError unless it is an integer >= `least`."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
+        raise InputError(f"{name}: expected an integer >= {least}, received {value!r}")
+    return int(value)
+
+
+def checked_number(name: str, value: Any, most: float = math.inf) -> float:
+    """Return `value` as a float; InputError unless it is a number from 0 to `most`."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= float(value) <= most:
+        wanted = ">= 0" if most == math.inf else f"from 0 to {most:g}"
+        raise InputError(f"{name}: expected a number {wanted}, received {value!r}")
+    return float(value)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the content of a UTF-8 text file; InputError if it cannot be read."""
+    with as_input_error(f"cannot read {path}", OSError):
+        data = Path(path).read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"cannot read {path}: it is not a text file in UTF-8") from error

@@ -1,0 +1,328 @@
+"""The roles of ranks in a training: master, sub-master and worker.
+
+Every rank first prepares: it checks its input, makes its model, and tells the master. So all ranks
+learn of an error before training begins, and all raise it.
+"""
+
+import copy
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from multiverso import api
+from multiverso.learn import _messages as messages
+from multiverso.learn._activity import chrome_trace
+from multiverso.learn._exchange import GroupExchange, ParameterExchange
+from multiverso.learn._history import History, write_json
+from multiverso.learn._input import InputError, first_line
+from multiverso.learn._messages import Failure, Message, ModelSize, StoppedError, WorkerDone
+from multiverso.learn._mpi import LocalChannel
+from multiverso.learn._training import RankContext
+from multiverso.learn._training_loop import TrainingLoop
+from multiverso.learn._training_tables import TrainingTables
+from multiverso.learn.data import Data
+
+Metrics = dict[str, list[float | None]]
+
+_log = logging.getLogger("multiverso")
+
+
+class Role:
+    """The part of one rank in a training; `model` and `outcome` are set on the master."""
+
+    model: Any = None
+    outcome: History | None = None
+
+    def __init__(self, context: RankContext) -> None:
+        self.context = context
+        self.training = context.training
+        self.channel = context.channel
+        self.timer = context.timer
+
+    def prepare(self) -> None:
+        """Check the input and make what training needs. All ranks call it."""
+        raise NotImplementedError
+
+    def train(self, session: Any) -> Metrics | None:
+        """Play the role until training is over; return the metrics on the master."""
+        try:
+            return self._train(session)
+        except Exception as error:
+            self.report_failure(error)
+            raise
+
+    def _train(self, session: Any) -> Metrics | None:
+        raise NotImplementedError
+
+    def data_with(self, files: Sequence[str]) -> Data:
+        """Return a copy of the data with these files."""
+        data = copy.copy(self.training.data)
+        data.set_file_names(files)
+        return data
+
+    def training_replica(self, worker: int) -> tuple[Any, Data]:
+        """Return the replica and the data of the worker with this number."""
+        from multiverso.learn.replicas import training_replica
+
+        training = self.training
+        workers = len(self.context.layout.workers)
+        data = self.data_with(files_of_worker(training.train_list, worker, workers))
+        batch = _first_batch(data, f"worker {worker}: ")
+        _seed(training.seed, worker)
+        return training_replica(training.model_builder.build_model(), training.algo, batch), data
+
+    def make_tables(self, model: ModelSize, replica: Any = None) -> tuple[TrainingTables, range]:
+        """Create or restore the tables; return them and the epochs to train. Collective.
+
+        Raises InputError on all ranks if the checkpoint cannot be restored.
+        """
+        training = self.training
+        initial = (None, None) if replica is None else (replica.weights, replica.state)
+        tables = TrainingTables(training.algo, model, self.context.layout, *initial)
+        done = 0 if training.restore is None else tables.load(training.restore)
+        if done >= training.num_epochs:
+            raise InputError(
+                f"cannot restore {training.restore}: expected a checkpoint before epoch "
+                f"{training.num_epochs}, the last one, received one after epoch {done}"
+            )
+        return tables, range(done, training.num_epochs)
+
+    def make_exchange(self, replica: Any) -> tuple[ParameterExchange, range]:
+        """Create the tables; return the exchange of `replica` and the epochs to train. Collective.
+
+        With groups it waits until the parameters of every group are set.
+        """
+        training = self.training
+        tables, epochs = self.make_tables(_size_of(replica), replica)
+        if training.restore is not None and not training.algo.local_steps:
+            replica.set_learning_rate(tables.optimised.options["learning_rate"])
+        if self.context.layout.groups:
+            api.barrier()
+        return ParameterExchange(self.context, replica, tables), epochs
+
+    def report_failure(self, error: Exception) -> None:
+        """Tell the master that this rank has failed, unless the master has ended the training."""
+        if not isinstance(error, StoppedError):
+            self.channel.send(_failure(error), 0)
+
+    def wait_for_all(self) -> ModelSize:
+        """Wait until all ranks have made their models; return the size of the model."""
+        order = self.channel.wait("all ranks to make their models")[1]
+        if isinstance(order, Failure):
+            raise order.error()
+        assert isinstance(order, ModelSize)
+        return order
+
+
+class WorkerRole(Role):
+    """A rank that only trains."""
+
+    def prepare(self) -> None:
+        try:
+            worker = self.context.layout.workers.index(self.channel.rank)
+            self.replica, self.data = self.training_replica(worker)
+        except Exception as error:
+            self.report_failure(error)
+        else:
+            self.channel.send(messages.Ready(), 0)
+        self.wait_for_all()
+
+    def _train(self, session: Any) -> None:
+        exchange, epochs = self.make_exchange(self.replica)
+        loop = TrainingLoop(self.context, self.replica, exchange, self.data)
+        loop.train(epochs)
+        session.finish()
+        loop.wait_for_end()
+
+
+class SubMasterRole(Role):
+    """A rank that exchanges its group's parameters with those of all. It needs no model.
+
+    It exchanges after every `sync_every` updates of the group and after the last one. The workers
+    tell it when they are done. It tells the master only after the exchange of their last updates,
+    so that the master saves complete parameters.
+    """
+
+    def prepare(self) -> None:
+        self.channel.send(messages.Ready(), 0)
+        self.size = self.wait_for_all()
+
+    def _train(self, session: Any) -> None:
+        group = self.context.group
+        assert group is not None
+        self.tables, _ = self.make_tables(self.size)
+        self.exchange = GroupExchange(self.context, self.tables)
+        self.done: list[WorkerDone] = []
+        self.exchange.begin()
+        api.barrier()
+        self._serve(group.workers)
+
+    def _serve(self, workers: Sequence[int]) -> None:
+        ranks = ", ".join(map(str, workers))
+        waiting = self.channel.backoff(f"its workers, the ranks {ranks}", first=1e-4)
+        before = 0
+        while True:
+            received = self.channel.poll()
+            if received is not None and not self._handle(received[1], workers):
+                return
+            pending = self.exchange.pending()
+            if received is not None or pending != before:
+                waiting.restart()
+            if pending >= self.training.algo.sync_every:
+                self.exchange.pass_on()
+                pending = 0
+            before = pending
+            if received is None:
+                with self.timer.measure("waiting"):
+                    waiting.pause()
+
+    def _handle(self, message: Message, workers: Sequence[int]) -> bool:
+        """Handle a message of the master or of a worker; return whether training continues."""
+        match message:
+            case WorkerDone():
+                self.done.append(message)
+                if len(self.done) == len(workers):
+                    self._report_done(workers)
+            case Failure():
+                raise message.error()
+            case messages.SaveCheckpoint() if self.training.checkpoint is not None:
+                self.exchange.pass_on()
+                with self.timer.measure("waiting"):
+                    self.tables.save(self.training.checkpoint, message.epochs)
+        return not isinstance(message, messages.EndTraining)
+
+    def _report_done(self, workers: Sequence[int]) -> None:
+        self.exchange.pass_on()
+        rank, timer = self.channel.rank, self.timer
+        report = messages.GroupDone(
+            rank, list(workers), self.exchange.exchanges, timer.seconds, timer.events
+        )
+        self.channel.send(report, 0)
+        for done in self.done:
+            self.channel.send(done, 0)
+
+
+class MasterRole(Role):
+    """The rank that validates and coordinates the workers; it also trains if it is alone."""
+
+    def prepare(self) -> None:
+        failure: Failure | None = None
+        raised: Exception | None = None
+        try:
+            self._prepare()
+        except Exception as error:
+            failure, raised = _failure(error), error
+        for _ in range(self.channel.size - 1):
+            rank, message = self.channel.wait("all workers to make their models")
+            if isinstance(message, Failure) and failure is None:
+                failure = Failure(f"rank {rank}: {message.text}", message.is_input_error)
+        if failure is None:
+            self.channel.send_to_workers(_size_of(self.replica))
+            return
+        self.channel.send_to_workers(failure)
+        raise failure.error() if raised is None else raised
+
+    def _prepare(self) -> None:
+        from multiverso.learn.replicas import validation_replica
+
+        training = self.training
+        files, workers = len(training.train_list), len(self.context.layout.workers)
+        if files < workers:
+            raise InputError(
+                f"expected a file or more for each of the {workers} workers, received {files} "
+                f"{'file' if files == 1 else 'files'} for training"
+            )
+        training.data.check([*training.train_list, *training.val_list])
+        train_data = self.data_with(training.train_list)
+        self.samples = train_data.count_data()
+        self.validation = self.data_with(training.val_list) if training.val_list else None
+        _seed(training.seed, 0)
+        model = training.model_builder.build_model()
+        batch = _first_batch(train_data if self.validation is None else self.validation)
+        self.replica = validation_replica(model, training.algo, batch)
+        if self.channel.size == 1:
+            self.trained, self.data = self.training_replica(0)
+
+    def _train(self, session: Any) -> Metrics:
+        from multiverso.learn._coordinator import Coordinator
+
+        exchange, epochs = self.make_exchange(self.replica)
+        coordinator = Coordinator(
+            self.context, self.replica, exchange, self.validation, self.samples, epochs
+        )
+        if isinstance(self.channel, LocalChannel):
+            self._train_alone(self.channel, coordinator, exchange, epochs)
+        else:
+            session.finish()  # Only the workers take part in lock-step rounds.
+            self._coordinate(coordinator)
+        metrics: Metrics = coordinator.end()
+        self.model, self.outcome = self.replica.model, coordinator.history
+        if self.training.profile is not None:
+            write_json(self.training.profile, chrome_trace(coordinator.events))
+        self.channel.send_to_workers(messages.EndTraining())
+        return metrics
+
+    def report_failure(self, error: Exception) -> None:
+        """Tell all ranks to end the training."""
+        self.channel.send_to_workers(_failure(error))
+
+    def _coordinate(self, coordinator: Any) -> None:
+        coordinator.begin()
+        while not coordinator.is_over:
+            rank, message = self.channel.wait("a report of the workers")
+            if isinstance(message, Failure):
+                raise Failure(f"rank {rank}: {message.text}", message.is_input_error).error()
+            coordinator.receive(rank, message)
+
+    def _train_alone(
+        self, channel: LocalChannel, coordinator: Any, exchange: ParameterExchange, epochs: range
+    ) -> None:
+        channel.deliver = lambda message: coordinator.receive(0, message)
+        coordinator.begin()
+        own = exchange.for_replica(self.trained)
+        TrainingLoop(self.context, self.trained, own, self.data).train(epochs)
+        self.trained.finish()
+
+
+def role_of(context: RankContext) -> Role:
+    """Return the role of this rank."""
+    rank, group = context.channel.rank, context.group
+    if rank == 0:
+        return MasterRole(context)
+    is_submaster = group is not None and group.submaster == rank
+    return SubMasterRole(context) if is_submaster else WorkerRole(context)
+
+
+def files_of_worker(files: Sequence[str], worker: int, workers: int) -> list[str]:
+    """Return a worker's contiguous share of the files; shares differ by one file at most."""
+    each, more = divmod(len(files), workers)
+    begin = worker * each + min(worker, more)
+    return list(files[begin : begin + each + (worker < more)])
+
+
+def _first_batch(data: Data, who: str = "") -> Any:
+    batch = next(iter(data.generate_data()), None)
+    if batch is None:
+        raise InputError(f"{who}expected a batch from {data.file_names}, received none")
+    return batch
+
+
+def _size_of(replica: Any) -> ModelSize:
+    return ModelSize(replica.weights.size, replica.state.size, replica.dtype.name)
+
+
+def _failure(error: Exception) -> Failure:
+    is_input_error = isinstance(error, InputError)
+    if not is_input_error:
+        _log.debug("this rank failed", exc_info=error)
+    text = first_line(error)
+    if not isinstance(error, InputError | StoppedError):
+        text = f"{type(error).__name__}: {text}"
+    return Failure(text, is_input_error)
+
+
+def _seed(seed: int | None, worker: int) -> None:
+    if seed is not None:
+        import keras
+
+        keras.utils.set_random_seed((seed + worker) % 2**32)

@@ -1,0 +1,165 @@
+"""The tables of a training: the parameters of all workers, and those of each group of workers."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso import api
+from multiverso.errors import CheckpointCorruptError, CheckpointIOError, MismatchError
+from multiverso.learn._input import as_input_error
+from multiverso.learn._layout import Group, Layout
+from multiverso.learn._messages import ModelSize
+from multiverso.learn.algo import Algo
+from multiverso.tables import ArrayTableHandler, MatrixTableHandler
+
+Array = NDArray[Any]
+
+#: How many checkpoints a folder keeps.
+_KEEP: Final = 2
+
+
+class TrainingTables:
+    """Parameters, other state of the model, and update counters. Collective.
+
+    The initial values of the master are used.
+
+    Attributes
+    ----------
+    parameters : ArrayTableHandler
+        The parameters that all workers share.
+    state : ArrayTableHandler or None
+        Running means and the like; None if the model has none.
+    counter : ArrayTableHandler or MatrixTableHandler
+        Number of updates; with groups, a row for each group.
+    rows, steps : MatrixTableHandler or None
+        The parameters of a group are the sum of its rows in both. The optimiser of gradients works
+        on `steps` (None if there is no such optimiser); initial values and what other groups have
+        learned are added to `rows`, where they do not disturb the optimiser.
+
+    """
+
+    def __init__(
+        self,
+        algo: Algo,
+        model: ModelSize,
+        layout: Layout,
+        weights: Array | None,
+        state: Array | None,
+    ) -> None:
+        dtype = model.dtype
+        adding: dict[str, Any] = {"updater": "add"}
+        optimizer = adding
+        if not algo.elastic and algo.optimizer is not None:
+            optimizer = {"updater": algo.optimizer.updater, **algo.optimizer.options}
+        steps_in_groups = bool(layout.groups) and not algo.local_steps
+        self.parameters = ArrayTableHandler(
+            model.weights,
+            weights,
+            dtype=dtype,
+            name="parameters",
+            **(adding if steps_in_groups else optimizer),
+        )
+        self.state = (
+            ArrayTableHandler(model.state, state, dtype=dtype, name="state")
+            if model.state
+            else None
+        )
+        self.rows: MatrixTableHandler | None = None
+        self.steps: MatrixTableHandler | None = None
+        self.counter: Any
+        if not layout.groups:
+            self.counter = ArrayTableHandler(1, dtype="int64", name="updates")
+            return
+        shape = (len(layout.groups) + 1, model.weights)
+        initial = None if weights is None else np.broadcast_to(weights, shape)
+        self.rows = MatrixTableHandler(*shape, initial, dtype=dtype, name="groups")
+        if steps_in_groups:
+            self.steps = MatrixTableHandler(*shape, dtype=dtype, name="steps", **optimizer)
+        self.counter = MatrixTableHandler(shape[0], 1, dtype="int64", name="updates")
+
+    @property
+    def optimised(self) -> ArrayTableHandler | MatrixTableHandler:
+        """The table whose updater is the optimiser."""
+        return self.parameters if self.steps is None else self.steps
+
+    def save(self, folder: Path, epochs: int) -> None:
+        """Save all tables after this number of epochs. Collective."""
+        api.save(folder, step=epochs, keep=_KEEP)
+
+    def load(self, folder: Path) -> int:
+        """Load the last checkpoint of a folder; return after how many epochs it was saved.
+
+        Collective. Raises InputError on all ranks if there is no checkpoint, or it is of another
+        model or optimiser.
+        """
+        errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
+        with as_input_error(f"cannot restore {folder}", *errors):
+            return int(api.load(folder) or 0)
+
+
+class SharedParameters:
+    """The parameters that a worker exchanges with, here those of all workers."""
+
+    def __init__(self, tables: TrainingTables) -> None:
+        self._table, self._counter = tables.parameters, tables.counter
+
+    def get(self, out: Array) -> None:
+        """Get the parameters."""
+        self._table.get(out=out)
+
+    def add(self, delta: Array) -> None:
+        """Add `delta`, which the server has applied on return."""
+        self._table.add(delta, sync=True)
+
+    def step(self, gradient: Array, out: Array) -> None:
+        """Let the optimiser make a step; get the parameters. May change `gradient`."""
+        self._table.add_get(gradient, out=out)
+
+    def count(self, out: Array) -> None:
+        """Get the number of updates."""
+        self._counter.get(out=out)
+
+    def add_to_count(self, number: Array, out: Array) -> None:
+        """Add to the number of updates, and get it."""
+        self._counter.add_get(number, out=out)
+
+
+class GroupParameters(SharedParameters):
+    """The parameters of one group of workers."""
+
+    def __init__(self, tables: TrainingTables, group: Group) -> None:
+        super().__init__(tables)
+        assert tables.rows is not None
+        self._rows, self._steps = tables.rows, tables.steps
+        self._row = np.array([group.row])
+        self._share = 1 / len(group.workers)
+        self._buffer: Array = np.empty((1, tables.rows.num_col), tables.rows.dtype)
+
+    def get(self, out: Array) -> None:
+        self._rows.get(self._row, out=out[None])
+        if self._steps is not None:
+            self._steps.get(self._row, out=self._buffer)
+            out += self._buffer[0]
+
+    def add(self, delta: Array) -> None:
+        # On return the sub-master sees it, even before it hears that the worker is done.
+        self._rows.add(delta[None], self._row, sync=True)
+
+    def step(self, gradient: Array, out: Array) -> None:
+        if self._steps is None:
+            # The group takes the mean of its workers' local steps.
+            gradient *= -self._share
+            self.add(gradient)
+        else:
+            self._steps.add(gradient[None], self._row)
+        self.get(out)
+
+    def count(self, out: Array) -> None:
+        self._counter.get(self._row, out=out[None])
+
+    def add_to_count(self, number: Array, out: Array) -> None:
+        # Between the two calls another worker may count an update, so both see the larger number.
+        self._counter.add(number[None], self._row)
+        self.count(out)

@@ -1,0 +1,60 @@
+"""Table values that the parameters of a model cannot hold themselves.
+
+A parameter of half precision cannot hold the sums of its table, and one whose deltas are averaged
+over the workers does not end where the table does. A `MasterCopy` holds the table's values as this
+worker knows them, in the table's dtype. Rounding and averaging change the parameter, but are not
+something that the worker has learned. So the delta is what the parameter has gained since it was
+last written, not the difference between the parameter and the table.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class MasterCopy:
+    """The table's values for some parameters, and the parameters as they were last written.
+
+    Parameters
+    ----------
+    values : ndarray
+        Memory for the table's values, of the table's dtype.
+    share : float, optional
+        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
+
+    Attributes
+    ----------
+    values : ndarray
+        As given.
+
+    """
+
+    def __init__(self, values: NDArray[Any], share: float = 1.0) -> None:
+        self.values = values
+        self._share = share
+        self._written: NDArray[Any] | None = None
+
+    def start(self, now: NDArray[Any]) -> None:
+        """Set the values to the parameters, which are `now`, and count deltas from there."""
+        np.copyto(self.values, now)
+        self.record(now)
+
+    def add_delta(self, now: NDArray[Any]) -> None:
+        """Add what the parameters, which are `now`, have gained since they were last written."""
+        if not self._share:
+            return
+        if self._written is not None:
+            delta = now - self._written
+            if self._share != 1:
+                delta *= self._share
+            self.values += delta
+        self.record(now)
+
+    def record(self, now: NDArray[Any]) -> None:
+        """Take note that the parameters have been written, and are `now`."""
+        if not self._share:
+            return
+        if self._written is None:
+            self._written = np.empty_like(self.values)
+        np.copyto(self._written, now)

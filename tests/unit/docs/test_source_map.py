@@ -1,0 +1,36 @@
+"""The map in src/README.md names every header of src/ once; CONTRIBUTING names tests that exist."""
+
+import re
+import unittest
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SRC = ROOT / "src"
+MAP = (SRC / "README.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+
+#: One row of the map per header, with its purpose.
+ROW = re.compile(r"^\| `([\w/]+\.h)` \| (\S.*) \|$", re.MULTILINE)
+NAMED_TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
+
+
+class TestSourceMap(unittest.TestCase):
+    def test_every_header_has_one_row_and_every_row_a_header(self):
+        rows = Counter(header for header, _ in ROW.findall(MAP))
+        headers = Counter(path.relative_to(SRC).as_posix() for path in SRC.rglob("*.h"))
+        self.assertGreater(len(headers), 100)
+        self.assertEqual(rows, headers)
+
+
+class TestPromises(unittest.TestCase):
+    def test_named_tests_exist(self):
+        named = NAMED_TEST.findall(CONTRIBUTING)
+        self.assertGreater(len(named), 5)
+        for file, name in named:
+            with self.subTest(f"{file}::{name}"):
+                self.assertRegex((ROOT / file).read_text("utf-8"), rf"\b{name}\b")
+
+
+if __name__ == "__main__":
+    unittest.main()
