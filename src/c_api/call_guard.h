@@ -7,10 +7,10 @@
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
 #include <atomic>
-#include <string>
 #include <utility>
 
 #include "base/status.h"
+#include "base/text.h"
 
 namespace multiverso::c_api {
 
@@ -30,11 +30,11 @@ class CallGuard {
   CallGuard& operator=(CallGuard&&) = delete;
 
   // StateError if another thread holds the flag. `on` is "session" or "table".
-  Status Check(const std::string& on) const {
+  Status Check(const char* on) const {
     if (!is_denied_) return Status::Ok();
-    return Status(Code::kState, "another thread is in a call on this " + on +
-                                    " that all ranks make together: expected one thread at a "
-                                    "time");
+    return Status(Code::kState, StrCat("another thread is in a call on this ", on,
+                                       " that all ranks make together: expected one thread at a "
+                                       "time"));
   }
   // Keeps the flag for ever: no further call is possible.
   void Keep() { flag_ = nullptr; }

@@ -44,7 +44,7 @@ Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
   TableUse use = Using(entry->table);
   if (!use) return WhyStale("table");
   CallGuard guard(&entry->is_running);
-  if (!guard.Check("").ok()) {
+  if (!guard.Check("sync").ok()) {
     return Status(Code::kState, "another thread is at a sync of the same parameters");
   }
   ParamSync* const sync = entry->sync.get();
@@ -52,7 +52,7 @@ Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
   MV_RETURN_IF_NOT_OK(sync->Begin(*table, tensors, num_tensors));
   const auto held =
       std::make_shared<ExclusiveSync>(ExclusiveSync{std::move(entry), std::move(guard)});
-  return RunTableCall(std::move(use), RequestKind::kExchange, table->spec().count(),
+  return RunTableCall(&use, RequestKind::kExchange, table->spec().count(),
                       [held, sync, table](Progress* progress, const WaitLimit& limit) {
                         return sync->Run(table, progress, limit);
                       });

@@ -58,34 +58,42 @@ Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {
   });
 }
 
-// Makes the call on a table whose `count` elements `request` refers to.
-Status RunRequest(MV_Table handle, Request request, int64_t count, int32_t flags = 0) {
+struct RequestCall {
+  RequestCall(const Request& made) : request(made) {}  // NOLINT: a request is a call
+
+  Request request;
+  Table* table = nullptr;
+  std::shared_ptr<const MergedRows> merged;  // that the request refers to, if any
+
+  Status operator()(Progress* progress, const WaitLimit& limit) const {
+    return table->Run(request, progress, limit);
+  }
+  Status MergeDuplicates() {
+    auto made = table->MergeDuplicates(request);
+    if (!made.ok()) return made.status();
+    merged = std::move(made.value());
+    if (merged == nullptr) return Status::Ok();
+    const RowDelta rows = merged->delta();
+    request = Request::AddRows(rows.ids, rows.count, rows.values);
+    return Status::Ok();
+  }
+};
+
+// Runs a request that refers to `count` elements of the caller's.
+Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
   TableUse use = Using(handle);
   if (!use) return WhyStale("table");
-  Table* const table = use->table;
-  MV_RETURN_IF_NOT_OK(table->Check(request, count));
-  MV_RETURN_IF_NOT_OK(CheckFlags(flags));
-  if (flags != 0 && !table->EveryGetIsCollective()) {
-    return RunCollectiveGet(std::move(use), request, count);
+  call.table = use->table;
+  MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
+  if (flags != 0) {
+    MV_RETURN_IF_NOT_OK(CheckFlags(flags));
+    if (!call.table->EveryGetIsCollective()) {
+      return RunCollectiveGet(std::move(use), call.request, count);
+    }
   }
-  if (request.kind != RequestKind::kAddRows) {
-    return RunTableCall(std::move(use), request.kind, count,
-                        [table, request](Progress* progress, const WaitLimit& limit) {
-                          return table->Run(request, progress, limit);
-                        });
-  }
-  auto merged = table->MergeDuplicates(request);
-  if (!merged.ok()) return merged.status();
-  if (merged.value() != nullptr) {
-    const RowDelta rows = merged.value()->delta();
-    request = Request::AddRows(rows.ids, rows.count, rows.values);
-  }
-  return RunTableCall(
-      std::move(use), request.kind, count,
-      [table, request, held = merged.value()](Progress* progress, const WaitLimit& limit) {
-        return table->Run(request, progress, limit);
-      });
+  if (call.request.kind == RequestKind::kAddRows) MV_RETURN_IF_NOT_OK(call.MergeDuplicates());
+  return RunTableCall(&use, call.request.kind, count, call);
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {

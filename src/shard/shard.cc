@@ -87,7 +87,8 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
   const int64_t stripes = end_stripe - first_stripe;
   // Workers start at different stripes, so they follow each other instead of queueing for the
   // first.
-  const int64_t start = first_stripe + user_.local_rank * stripes / 8 % stripes;
+  const int64_t start =
+      stripes == 1 ? first_stripe : first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
     int64_t stripe = start + progress->done;
     if (stripe >= end_stripe) stripe -= stripes;

@@ -29,7 +29,9 @@ class StripeLayout {
   int64_t row_bytes() const { return row_bytes_; }
   int64_t bytes() const { return rows_ * row_bytes_; }
   int64_t rows_per_stripe() const { return int64_t{1} << shift_; }
-  int64_t stripes() const { return DivideUp(rows_, int64_t{1} << shift_); }
+  int64_t stripes() const {
+    return (rows_ >> shift_) + ((rows_ & (rows_per_stripe() - 1)) != 0 ? 1 : 0);
+  }
   int64_t stripe_of(int64_t row) const { return row >> shift_; }
   int64_t first_row(int64_t stripe) const { return stripe << shift_; }
   int64_t end_row(int64_t stripe) const { return std::min(rows_, (stripe + 1) << shift_); }

@@ -12,6 +12,12 @@ std::string Table::Where(const char* call) const {
 }
 
 Status Table::Check(const Request& request, int64_t count) const {
+  const bool has_buffers = (request.delta != nullptr || !CarriesData(request.kind)) &&
+                           (request.out != nullptr || !ReturnsData(request.kind));
+  const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
+  if (is_whole && has_buffers && count == spec().count() && context_.members->is_worker()) {
+    return Status::Ok();
+  }
   if (request.kind == RequestKind::kSetHyper) {
     return CheckHyper(spec().updater_kind(), request.hyper, request.value);
   }
@@ -19,17 +25,13 @@ Status Table::Check(const Request& request, int64_t count) const {
   if (!context_.members->is_worker()) {
     return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
   }
-  if (IsOfRows(request.kind)) {
-    MV_RETURN_IF_NOT_OK(CheckRows(request, count));
-  } else if (count != spec().count()) {
+  if (is_whole && count != spec().count()) {
     return Status(Code::kValue, StrCat(Where(call), ": expected ", spec().count(),
                                        " elements, received ", count));
   }
-  if ((CarriesData(request.kind) && request.delta == nullptr && count > 0) ||
-      (ReturnsData(request.kind) && request.out == nullptr && count > 0)) {
-    return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
-  }
-  return Status::Ok();
+  if (!is_whole) MV_RETURN_IF_NOT_OK(CheckRows(request, count));
+  if (has_buffers || count == 0) return Status::Ok();
+  return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
 }
 
 Status Table::CheckRows(const Request& request, int64_t count) const {
@@ -54,11 +56,6 @@ Status Table::CheckRows(const Request& request, int64_t count) const {
   while (static_cast<uint64_t>(row_ids[position]) < rows) ++position;
   return Status(Code::kIndex, StrCat(Where(call), ": row_ids[", position, "]: expected 0 to ",
                                      spec().num_row - 1, ", received ", row_ids[position]));
-}
-
-bool Table::RunsHere(RequestKind kind) const {
-  // Options are kept on every node, also with replicas.
-  return kind == RequestKind::kSetHyper ? context_.service == nullptr : !spans_nodes();
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {

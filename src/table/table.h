@@ -34,7 +34,10 @@ struct TableContext {
 class Table {
  public:
   Table(std::shared_ptr<TableShard> here, const TableContext& context)
-      : here_(std::move(here)), context_(context) {}
+      : here_(std::move(here)),
+        context_(context),
+        has_rounds_(here_->consistency()->HasRounds()),
+        spans_nodes_(context.service != nullptr && !here_->partition().is_replicated()) {}
 
   const TableSpec& spec() const { return here_->spec(); }
   int64_t id() const { return here_->id(); }
@@ -52,7 +55,12 @@ class Table {
   // Runs a checked request. Where it would wait past the slice it returns pending, and continues
   // from its progress; a request that is not RunsHere blocks to its end.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
-  bool RunsHere(RequestKind kind) const;
+  bool RunsHere(RequestKind kind) const {
+    // Every node has the options, also where it has a replica of the rows.
+    return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
+  }
+  // Whether calls are parts of rounds, for which other workers wait.
+  bool has_rounds() const { return has_rounds_; }
   // The same without waiting for other workers in any mode; blocks to its end.
   Status RunPastMode(const Request& request, const WaitLimit& limit);
   // The rows to add in place of those of a request that names rows twice, if the updater needs each
@@ -78,6 +86,8 @@ class Table {
 
   std::shared_ptr<TableShard> here_;
   TableContext context_;
+  bool has_rounds_;
+  bool spans_nodes_;
 };
 
 }  // namespace multiverso
