@@ -173,7 +173,3 @@ class TestTheChecks(unittest.TestCase):
     def test_paths_are_made_whole(self):
         self.assertEqual(_normal(PurePosixPath("/source/src/../../a.html")), "a.html")
         self.assertEqual(_normal(PurePosixPath("/source")), "source/index.html")
-
-
-if __name__ == "__main__":
-    unittest.main()
