@@ -40,6 +40,7 @@ class Header:
             name: int(value.strip("()"))
             for name, value in re.findall(r"^#define (MV_\w+) +(\(?-?\d+\)?) *$", text, re.M)
         }
+        self.callbacks = re.findall(r"typedef [\w ]+\* ?\(\*(MV_\w+)\)", text)
         self.handles = re.findall(r"typedef struct \w+\* (\w+);", text)
         self.structs = {
             name: [
@@ -67,7 +68,7 @@ class Header:
         """Return the ctypes type for a type of the header."""
         if name in SCALARS:
             plain = SCALARS[name]
-        elif name in self.handles or name in self.structs:
+        elif name in (*self.handles, *self.structs, *self.callbacks):
             plain = getattr(capi, name)
         else:
             pointed = re.fullmatch(r"(?:const )?(MV_\w+)\*", name)
