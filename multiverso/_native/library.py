@@ -110,12 +110,12 @@ def undeclared(name: str) -> Callable[..., int]:
 
 
 class _Interrupt(threading.local):
-    """Lets signals reach the calling thread while it waits in the library.
+    """Runs signal handlers in the calling thread while it waits in the library.
 
     Attributes
     ----------
     error : BaseException or None
-        What a signal's handler raised during the wait.
+        The exception that a signal handler raised during the wait.
 
     """
 
@@ -125,34 +125,34 @@ class _Interrupt(threading.local):
     def enable(self) -> None:
         """Let the library run the handlers of pending signals during waits of this thread."""
         if self._check is None:
-            look = self._look()
-            next(look)
-            self._check = capi.MV_InterruptCheck(look.send)
+            handlers = self._run_handlers()
+            next(handlers)
+            self._check = capi.MV_InterruptCheck(handlers.send)
             lib.MV_SetInterrupt(self._check, None)
 
     def take(self) -> BaseException | None:
-        """Return the error and be ready for the next."""
+        """Return the error, if any, and reset it."""
         error, self.error = self.error, None
         if error is not None:
             self._check = None
             self.enable()
         return error
 
-    def _look(self) -> Generator[int | None, None, None]:
-        # A handler runs where Python code begins or resumes. In a function that would be before any
-        # `try`, and ctypes would drop the exception; in a generator it is at the `yield`.
-        text = _GIVEN_UP
+    def _run_handlers(self) -> Generator[int | None, None, None]:
+        # Python runs a signal handler where its code begins or resumes. In a function that is before
+        # any `try`, so that ctypes would drop the exception; in a generator it is at the `yield`.
+        text = _INTERRUPTED
         try:
             while True:
                 yield None
         except BaseException as error:
             self.error = error
-            with contextlib.suppress(BaseException):  # Ctrl-C may come a second time
+            with contextlib.suppress(BaseException):  # a second Ctrl-C may interrupt `describe`
                 text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
         yield ctypes.addressof(text)
 
 
-_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
+_INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
 _LEFT: Final = ctypes.create_string_buffer(b"the session was left")
 
 _interrupt: Final = _Interrupt()
@@ -160,7 +160,7 @@ enable_interrupts: Final = _interrupt.enable
 
 
 def call(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the library to its end and raise the exception for its status.
+    """Call a function of the library and raise the exception for its status.
 
     If the call has to wait, the handlers of pending signals run about every 20 ms, so that Ctrl-C
     works. An exception that a handler raises aborts the call, for all ranks that take part in it.
@@ -182,9 +182,9 @@ def _finish(status: int) -> None:
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function as `call` does, in a thread of its own, and give it up when `stop` is set.
+    """Call a function like `call` in a background thread; abort it when `stop` is set.
 
-    AbortedError is raised then.
+    An aborted call raises AbortedError.
     """
     check = capi.MV_InterruptCheck(lambda _: ctypes.addressof(_LEFT) if stop.is_set() else None)
     lib.MV_SetInterrupt(check, None)
