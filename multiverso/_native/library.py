@@ -139,8 +139,8 @@ class _Interrupt(threading.local):
         return error
 
     def _run_handlers(self) -> Generator[int | None, None, None]:
-        # Python runs a signal handler where its code begins or resumes. In a function that is before
-        # any `try`, so that ctypes would drop the exception; in a generator it is at the `yield`.
+        # Python runs a signal handler where its code begins or resumes. In a function, that is
+        # before any `try`, and ctypes would drop the exception. In a generator, it is the `yield`.
         text = _INTERRUPTED
         try:
             while True:
