@@ -109,13 +109,15 @@ def undeclared(name: str) -> Callable[..., int]:
     return function
 
 
-class _Interrupt(threading.local):
-    """Runs signal handlers in the calling thread while it waits in the library.
+class _Signals:
+    """Runs signal handlers while the main thread waits in the library.
+
+    Python runs signal handlers only in the main thread, so other threads do not need this.
 
     Attributes
     ----------
     error : BaseException or None
-        The exception that a signal handler raised during the wait.
+        The exception that a signal handler raised during a wait.
 
     """
 
@@ -123,19 +125,19 @@ class _Interrupt(threading.local):
     _check: object = None
 
     def enable(self) -> None:
-        """Let the library run the handlers of pending signals during waits of this thread."""
-        if self._check is None:
+        """Let the library run pending handlers every 20 ms of a wait, if this is the main thread."""
+        if self._check is None and threading.current_thread() is threading.main_thread():
             handlers = self._run_handlers()
             next(handlers)
             self._check = capi.MV_InterruptCheck(handlers.send)
             lib.MV_SetInterrupt(self._check, None)
 
     def take(self) -> BaseException | None:
-        """Return the error, if any, and reset it."""
-        error, self.error = self.error, None
-        if error is not None:
-            self._check = None
-            self.enable()
+        """Return the error, if any, and prepare for the next one."""
+        if self.error is None or threading.current_thread() is not threading.main_thread():
+            return None
+        error, self.error, self._check = self.error, None, None
+        self.enable()
         return error
 
     def _run_handlers(self) -> Generator[int | None, None, None]:
@@ -148,22 +150,26 @@ class _Interrupt(threading.local):
         except BaseException as error:
             self.error = error
             with contextlib.suppress(BaseException):  # a second Ctrl-C may interrupt `describe`
-                text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
+                text = ctypes.create_string_buffer(_reason(error))
         yield ctypes.addressof(text)
 
 
-_INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
-_LEFT: Final = ctypes.create_string_buffer(b"the session was left")
+def _reason(error: BaseException) -> bytes:
+    """Return the reason that other ranks receive when an exception aborts a call."""
+    return describe(error).encode(errors="replace")
 
-_interrupt: Final = _Interrupt()
-enable_interrupts: Final = _interrupt.enable
+
+_INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
+_signals: Final = _Signals()
+enable_signals: Final = _signals.enable
+enable_signals()
 
 
 def call(function: Callable[..., int], *arguments: object) -> None:
     """Call a function of the library and raise the exception for its status.
 
-    If the call has to wait, the handlers of pending signals run about every 20 ms, so that Ctrl-C
-    works. An exception that a handler raises aborts the call, for all ranks that take part in it.
+    During a wait in the main thread signal handlers run, so that Ctrl-C works. An exception that a
+    handler raises aborts the call, for all ranks that take part in it.
     """
     status = function(*arguments)
     if status:
@@ -171,27 +177,33 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 
 
 def _finish(status: int) -> None:
-    if status == capi.MV_PENDING:  # the first wait of a thread that has not enabled interrupts
-        enable_interrupts()
-        status = lib.MV_Wait()
-    error = _interrupt.take()
-    if error is not None:
-        raise error
+    try:
+        while status == capi.MV_PENDING:  # a wait in another thread returns after every slice
+            status = lib.MV_Wait()
+    except BaseException as error:  # an exception set from outside this thread
+        lib.MV_Cancel(_reason(error))
+        raise
+    raised = _signals.take()
+    if raised is not None:
+        raise raised
     if status:
         raise exception(status)
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function like `call` in a background thread; abort it when `stop` is set.
+    """Call a function like `call`, in a thread that receives no signals, until `stop` is set.
 
-    An aborted call raises AbortedError.
+    Setting `stop` aborts the call within a slice and raises AbortedError.
     """
-    check = capi.MV_InterruptCheck(lambda _: ctypes.addressof(_LEFT) if stop.is_set() else None)
-    lib.MV_SetInterrupt(check, None)
-    try:
-        call(function, *arguments)
-    finally:
-        lib.MV_SetInterrupt(capi.MV_InterruptCheck(), None)
+    status = function(*arguments)
+    while status == capi.MV_PENDING:
+        if stop.is_set():
+            msg = "the session was left"
+            lib.MV_Cancel(msg.encode())
+            raise errors.AbortedError(msg)
+        status = lib.MV_Wait()
+    if status:
+        raise exception(status)
 
 
 def exception(status: int) -> Exception:
