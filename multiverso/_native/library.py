@@ -125,7 +125,7 @@ class _Signals:
     _check: object = None
 
     def enable(self) -> None:
-        """Let the library run pending handlers every 20 ms of a wait, if this is the main thread."""
+        """Let the library run pending handlers every 20 ms of a wait of the main thread."""
         if self._check is None and threading.current_thread() is threading.main_thread():
             handlers = self._run_handlers()
             next(handlers)
