@@ -1,10 +1,11 @@
 """Finds, loads and calls the C library, and converts its statuses to exceptions."""
 
+import contextlib
 import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from ctypes import byref, sizeof
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,6 @@ from multiverso._native.exception_text import describe
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
-
-#: A global of this module, because `call` takes less than a microsecond.
-_PENDING: Final = capi.MV_PENDING
 
 ERRORS: Final[dict[int, type[Exception]]] = {
     capi.MV_ERR_VALUE: ValueError,
@@ -99,8 +97,6 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
 
 lib: Final = load(library_path())
 
-_wait = lib.MV_Wait
-
 
 def undeclared(name: str) -> Callable[..., int]:
     """Return a function of the library without the declared types of its arguments.
@@ -113,23 +109,83 @@ def undeclared(name: str) -> Callable[..., int]:
     return function
 
 
-def call(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the library until it is complete; raise the exception for its status.
+class _Signals:
+    """Runs signal handlers while the main thread waits in the library.
 
-    A call that has to wait returns after every slice, so that Python can run signal handlers and
-    Ctrl-C works. If a handler raises, the call is cancelled for all ranks that take part in it.
+    Python runs signal handlers only in the main thread, so other threads do not need this.
+
+    Attributes
+    ----------
+    error : BaseException or None
+        The exception that a signal handler raised during a wait.
+
     """
-    try:
-        status = function(*arguments)
-        while status == _PENDING:
-            status = _wait()
-    except BaseException as error:
-        reason = type(error).__name__
+
+    error: BaseException | None = None
+    _check: object = None
+
+    def enable(self) -> None:
+        """Let the library run pending handlers every 20 ms of a wait of the main thread."""
+        if self._check is None and threading.current_thread() is threading.main_thread():
+            handlers = self._run_handlers()
+            next(handlers)
+            self._check = capi.MV_InterruptCheck(handlers.send)
+            lib.MV_SetInterrupt(self._check, None)
+
+    def take(self) -> BaseException | None:
+        """Return the error, if any, and prepare for the next one."""
+        if self.error is None or threading.current_thread() is not threading.main_thread():
+            return None
+        error, self.error, self._check = self.error, None, None
+        self.enable()
+        return error
+
+    def _run_handlers(self) -> Generator[int | None, None, None]:
+        # Python runs a signal handler where its code begins or resumes. In a function, that is
+        # before any `try`, and ctypes would drop the exception. In a generator, it is the `yield`.
+        text = _INTERRUPTED
         try:
-            reason = describe(error)
-        finally:  # also if Ctrl-C interrupts `describe`
-            lib.MV_Cancel(reason.encode(errors="replace"))
+            while True:
+                yield None
+        except BaseException as error:
+            self.error = error
+            with contextlib.suppress(BaseException):  # a second Ctrl-C may interrupt `describe`
+                text = ctypes.create_string_buffer(_reason(error))
+        yield ctypes.addressof(text)
+
+
+def _reason(error: BaseException) -> bytes:
+    """Return the reason that other ranks receive when an exception aborts a call."""
+    return describe(error).encode(errors="replace")
+
+
+_INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
+_signals: Final = _Signals()
+enable_signals: Final = _signals.enable
+enable_signals()
+
+
+def call(function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the library and raise the exception for its status.
+
+    During a wait in the main thread signal handlers run, so that Ctrl-C works. An exception that a
+    handler raises aborts the call, for all ranks that take part in it.
+    """
+    status = function(*arguments)
+    if status:
+        _finish(status)
+
+
+def _finish(status: int) -> None:
+    try:
+        while status == capi.MV_PENDING:  # a wait in another thread returns after every slice
+            status = lib.MV_Wait()
+    except BaseException as error:  # an exception set from outside this thread
+        lib.MV_Cancel(_reason(error))
         raise
+    raised = _signals.take()
+    if raised is not None:
+        raise raised
     if status:
         raise exception(status)
 
@@ -137,15 +193,15 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
     """Call a function like `call`, in a thread that receives no signals, until `stop` is set.
 
-    Setting `stop` cancels the call within a slice and raises AbortedError.
+    Setting `stop` aborts the call within a slice and raises AbortedError.
     """
     status = function(*arguments)
-    while status == _PENDING:
+    while status == capi.MV_PENDING:
         if stop.is_set():
             msg = "the session was left"
             lib.MV_Cancel(msg.encode())
             raise errors.AbortedError(msg)
-        status = _wait()
+        status = lib.MV_Wait()
     if status:
         raise exception(status)
 

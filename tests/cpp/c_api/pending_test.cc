@@ -1,5 +1,5 @@
-// Calls that wait longer than the slice of their session: pending, until they go on or are given
-// up.
+// Calls that wait longer than the slice of their session are pending until they finish or are
+// cancelled; threads with an interrupt function block.
 #include "c_api/pending.h"
 
 #include <gtest/gtest.h>
@@ -23,10 +23,10 @@ using testing::WaitToEnd;
 
 constexpr auto kSlice = std::chrono::milliseconds(2);
 constexpr auto kNoSlice = std::chrono::milliseconds(0);
-// Of sessions in which a wait is meant to reach it: long enough to open them in.
+// The timeout of sessions in which a wait is meant to reach it: long enough to open them.
 constexpr auto kTimeout = std::chrono::seconds(1);
 
-TEST(Pending, BarrierGoesOnUntilTheOthersHaveCome) {
+TEST(Pending, BarrierWaitsForTheOtherRanks) {
   std::atomic<bool> was_pending{false};
   RunApiJob(2, kSlice, kPatience, [&](MV_Session session, int rank) {
     if (rank == 1) {
@@ -42,13 +42,13 @@ TEST(Pending, BarrierGoesOnUntilTheOthersHaveCome) {
   });
 }
 
-TEST(Pending, EveryCallThatCanWaitDoesSoInSlices) {
+TEST(Pending, EveryCallThatCanWaitReturnsPending) {
   RunApiJob(3, kSlice, kPatience, [](MV_Session session, int rank) {
     MV_TableOptions options;
     ASSERT_EQ(MV_TableOptionsInit(&options), MV_OK);
     options.num_row = 5;
     for (int round = 0; round < 5; ++round) {
-      // Another rank is late each time.
+      // In each round another rank is late.
       if (rank == round % 3) std::this_thread::sleep_for(3 * kSlice);
       MV_Table table = nullptr;
       ASSERT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
@@ -63,7 +63,7 @@ TEST(Pending, EveryCallThatCanWaitDoesSoInSlices) {
   });
 }
 
-TEST(Pending, CallKeepsItsThreadFromOtherCallsUntilItIsOver) {
+TEST(Pending, CallBlocksOtherCallsOfItsThread) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
@@ -89,7 +89,7 @@ TEST(Pending, CallKeepsItsThreadFromOtherCallsUntilItIsOver) {
   });
 }
 
-TEST(Pending, CollectiveCallKeepsOtherThreadsFromOthersButNotFromTheTables) {
+TEST(Pending, CollectiveCallBlocksCollectiveCallsOfOtherThreadsOnly) {
   std::atomic<bool> tried{false};
   RunApiJob(2, kSlice, kPatience, [&](MV_Session session, int rank) {
     const MV_Table table = CreateArray(session, 3);
@@ -111,12 +111,12 @@ TEST(Pending, CollectiveCallKeepsOtherThreadsFromOthersButNotFromTheTables) {
   });
 }
 
-TEST(Pending, CallThatIsCancelledEndsTheOthersWithItsReason) {
+TEST(Pending, CancelledCallEndsTheCallsOfTheOtherRanksWithItsReason) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 0) {
       ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
       ASSERT_EQ(MV_Cancel("KeyboardInterrupt"), MV_OK);
-      // This rank knows that the session is over and ends it without an error.
+      // This rank knows that the session is aborted and closes it without an error.
       EXPECT_EQ(WaitToEnd(MV_SessionClose(session)), MV_OK) << MV_LastError();
       return;
     }
@@ -138,7 +138,7 @@ TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
   });
 }
 
-TEST(Blocking, CallComesBackDoneOrFailedOnly) {
+TEST(Blocking, CallNeverReturnsPending) {
   RunApiJob(2, kNoSlice, kTimeout, [](MV_Session session, int rank) {
     if (rank == 1) {
       EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
@@ -149,7 +149,7 @@ TEST(Blocking, CallComesBackDoneOrFailedOnly) {
   });
 }
 
-TEST(Pending, AddGoesOnWhenTheLockIsLeft) {
+TEST(Pending, AddContinuesWhenTheLockIsReleased) {
   const MV_Session session = OpenAlone(kSlice.count());
   const MV_Table table = CreateArray(session, 40000);
   RobustLock* const lock = FirstLockOf(table);
@@ -163,7 +163,7 @@ TEST(Pending, AddGoesOnWhenTheLockIsLeft) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Pending, AddOfATableIsGivenUpByThisThreadAlone) {
+TEST(Pending, CancelledAddDoesNotEndTheSession) {
   const MV_Session session = OpenAlone(kSlice.count());
   const MV_Table table = CreateArray(session, 10);
   RobustLock* const lock = FirstLockOf(table);
@@ -180,7 +180,7 @@ TEST(Pending, AddOfATableIsGivenUpByThisThreadAlone) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Pending, CallIsGivenUpByLeaving) {
+TEST(Pending, LeavingCancelsTheCall) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
     if (rank == 0) {
       ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
@@ -194,7 +194,7 @@ TEST(Pending, CallIsGivenUpByLeaving) {
   });
 }
 
-TEST(Pending, CallOfAThreadThatEndsDoesNotKeepTheSessionOpen) {
+TEST(Pending, EndOfTheThreadEndsTheCall) {
   const MV_Session session = OpenAlone(kSlice.count());
   const MV_Table table = CreateArray(session, 10);
   RobustLock* const lock = FirstLockOf(table);
@@ -205,6 +205,121 @@ TEST(Pending, CallOfAThreadThatEndsDoesNotKeepTheSessionOpen) {
   }).join();
   lock->Leave();
   EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
+}
+
+// ---- MV_SetInterrupt ----------------------------------------------------------------------------
+
+const char* CountDown(void* argument) {
+  return --*static_cast<int*>(argument) > 0 ? nullptr : "enough";
+}
+
+// While it lives, a wait of this thread is given up when it has asked that many times.
+class GivesUpAfter {
+ public:
+  explicit GivesUpAfter(int times) : times_(times) { MV_SetInterrupt(&CountDown, &times_); }
+  ~GivesUpAfter() { MV_SetInterrupt(nullptr, nullptr); }
+  GivesUpAfter(const GivesUpAfter&) = delete;
+  GivesUpAfter& operator=(const GivesUpAfter&) = delete;
+  int left() const { return times_; }
+
+ private:
+  int times_;
+};
+
+TEST(Interrupted, CallEndsTheCallsOfTheOtherRanksWithItsReason) {
+  for (const auto slice : {kNoSlice, kSlice}) {
+    RunApiJob(2, slice, kPatience, [](MV_Session session, int rank) {
+      if (rank == 0) {
+        const GivesUpAfter twice(2);
+        EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
+        EXPECT_STREQ(MV_LastError(), "enough");
+        EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
+        EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
+        return;
+      }
+      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
+      EXPECT_TRUE(LastErrorHas("rank 0 gave the session up: enough")) << MV_LastError();
+    });
+  }
+}
+
+TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
+  RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
+    const MV_Table table = CreateArray(session, 3);
+    float data[3] = {};
+    const GivesUpAfter never(rank == 0 ? 1 : 1 << 30);
+    if (rank == 1) {
+      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+    }
+    EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_ABORTED);
+    EXPECT_TRUE(LastErrorHas("enough")) << MV_LastError();
+  });
+}
+
+TEST(Interrupted, AddDoesNotEndTheSession) {
+  const MV_Session session = OpenAlone();
+  const MV_Table table = CreateArray(session, 10);
+  RobustLock* const lock = FirstLockOf(table);
+  const std::vector<float> ones(10, 1);
+  ASSERT_TRUE(lock->TryTake(0));
+  {
+    const GivesUpAfter once(1);
+    EXPECT_EQ(MV_TableAdd(table, ones.data(), 10), MV_ERR_ABORTED);
+  }
+  lock->Leave();
+  EXPECT_EQ(MV_TableAdd(table, ones.data(), 10), MV_OK);
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+}
+
+TEST(Interrupted, CallThatDoesNotWaitDoesNotAsk) {
+  const MV_Session session = OpenAlone();
+  const GivesUpAfter once(1);
+  const MV_Table table = CreateArray(session, 10);
+  const std::vector<float> ones(10, 1);
+  for (int i = 0; i < 1000; ++i) ASSERT_EQ(MV_TableAdd(table, ones.data(), 10), MV_OK);
+  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  EXPECT_EQ(once.left(), 1);
+}
+
+TEST(Interrupted, PendingCallAsksOnceTheFunctionIsSet) {
+  RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
+    if (rank == 1) {
+      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      return;
+    }
+    ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
+    const GivesUpAfter twice(2);
+    EXPECT_EQ(MV_Wait(), MV_ERR_ABORTED);
+    EXPECT_STREQ(MV_LastError(), "enough");
+    EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
+  });
+}
+
+struct Nested {
+  MV_Session session;
+  std::vector<int32_t> statuses;
+};
+
+const char* CallBack(void* argument) {
+  auto* const nested = static_cast<Nested*>(argument);
+  nested->statuses = {MV_SessionBarrier(nested->session), MV_SessionLeave(nested->session, "no"),
+                      MV_Cancel("no")};
+  return "enough";
+}
+
+TEST(Interrupted, FunctionCannotMakeCallsItself) {
+  RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
+    if (rank == 1) {
+      EXPECT_TRUE(Eventually([&] { return c_api::Using(session)->session->group()->IsAborted(); }));
+      return;
+    }
+    Nested nested{session, {}};
+    MV_SetInterrupt(&CallBack, &nested);
+    EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
+    MV_SetInterrupt(nullptr, nullptr);
+    EXPECT_EQ(nested.statuses, std::vector<int32_t>(3, MV_ERR_STATE));
+  });
 }
 
 }  // namespace

@@ -20,15 +20,12 @@ CheckpointRequest To(const std::string& folder, int64_t step = -1, bool flag = f
   return request;
 }
 
-Status Save(Session* session, const CheckpointRequest& request) {
-  return RunToEnd(session->StartSave(request).get());
-}
+Status Save(Session* session, const CheckpointRequest& request) { return session->Save(request); }
 
 Status Load(Session* session, const CheckpointRequest& request, int64_t* step = nullptr) {
-  const auto loading = session->StartLoad(request);
-  const Status status = RunToEnd(loading.get());
-  if (step != nullptr) *step = loading->step();
-  return status;
+  const Result<int64_t> loaded = session->Load(request);
+  if (loaded.ok() && step != nullptr) *step = loaded.value();
+  return loaded.status();
 }
 
 std::vector<float> Count(int64_t size, float from = 0.0F) {
@@ -37,19 +34,7 @@ std::vector<float> Count(int64_t size, float from = 0.0F) {
   return values;
 }
 
-// Of the whole table, wherever its rows lie.
-std::vector<float> Read(Session* session, Table* table) {
-  if (!table->spans_nodes()) return Values<float>(table);
-  std::vector<float> out(static_cast<size_t>(table->spec().count()));
-  TableRequest request;
-  request.kind = RequestKind::kGet;
-  request.out = out.data();
-  const Status status = Call(session, table, request);
-  EXPECT_TRUE(status.ok()) << status.text();
-  return out;
-}
-
-// Runs body(session, rank) with that file system for each rank, in that mode.
+// Runs body(session, rank) for each rank, with these file systems and that mode.
 template <class Body>
 void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, const Body& body) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
@@ -60,7 +45,7 @@ void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, con
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
@@ -77,14 +62,14 @@ TableSpec SomeMatrix(int64_t columns = 3) {
   return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
 }
 
-// Two tables whose values say which rows they are.
+// Two tables whose values identify their rows.
 void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
   const auto array = Count(kRows);
   const auto matrix = Count(kRows * 3, 0.5F);
   ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
   auto second = Create(session, SomeMatrix(), matrix.data());
   ASSERT_TRUE(second.ok());
-  ASSERT_TRUE(second.value()->SetHyper(kLearningRate, 0.125).ok());
+  ASSERT_TRUE(Call(second.value(), Request::SetHyper(kLearningRate, 0.125)).ok());
   ASSERT_TRUE(Barrier(session).ok());
   const Status status = Save(session, To(folder, step, background));
   ASSERT_TRUE(status.ok()) << status.text();
@@ -98,8 +83,8 @@ void LoadSome(Session* session, const std::string& folder, int64_t step) {
   const Status status = Load(session, To(folder), &loaded);
   ASSERT_TRUE(status.ok()) << status.text();
   EXPECT_EQ(loaded, step);
-  EXPECT_EQ(Read(session, array.value()), Count(kRows));
-  EXPECT_EQ(Read(session, matrix.value()), Count(kRows * 3, 0.5F));
+  EXPECT_EQ(Values<float>(array.value()), Count(kRows));
+  EXPECT_EQ(Values<float>(matrix.value()), Count(kRows * 3, 0.5F));
   EXPECT_EQ(matrix.value()->GetHyper(kLearningRate), 0.125);
   ASSERT_TRUE(Barrier(session).ok());
 }
@@ -127,7 +112,7 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
 }
 
-// An array of several stripes, and a matrix whose rows are in two pieces for those who count steps.
+// An array of several stripes, and a matrix whose step counts are in two pieces.
 constexpr int64_t kLong = 40'000;
 constexpr int64_t kColumns = StepCells::kMostBytes / 4 + 5;
 
@@ -140,14 +125,15 @@ struct Trained {
     matrix = other.value();
   }
 
-  // What follows depends on the updater's state and on how often each row has been updated.
+  // The following adds depend on the updater's state and on the number of updates of each row.
   void Train() const {
     Add(array, Count(kLong, 1.0F));
     Add(matrix, Count(5 * kColumns, 1.0F));
     const int64_t rows[] = {4, 1};
     const std::vector<float> delta = Count(2 * kColumns, -3.0F);
     Progress progress;
-    const Status status = matrix->AddRows(rows, 2, delta.data(), &progress, Patiently());
+    const Status status =
+        matrix->Run(Request::AddRows(rows, 2, delta.data()), &progress, Patiently());
     EXPECT_TRUE(status.ok()) << status.text();
   }
 
@@ -155,7 +141,7 @@ struct Trained {
   Table* matrix;
 };
 
-TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
+TEST(Saving, UpdatersContinueFromTheirSavedState) {
   for (const UpdaterKind updater :
        {UpdaterKind::kMomentum, UpdaterKind::kAdam, UpdaterKind::kAdadelta, UpdaterKind::kDcasgd}) {
     const TemporaryFolder folder;
@@ -175,7 +161,7 @@ TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
         matrix = Values<float>(tables.matrix);
       }
     });
-    // Also where the tables had gone somewhere else, and with one worker more.
+    // Loading must also work if the tables have diverged and there is one more worker.
     for (const int ranks : {1, 2, 4}) {
       RunJob(AllOf(ranks), [&](Session* session, int rank) {
         const Trained tables(session, updater);
@@ -192,7 +178,7 @@ TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
   }
 }
 
-TEST(Saving, WorkerMoreThanThereWereHasNoDelay) {
+TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
   const TemporaryFolder folder;
   const TableSpec spec = With(ArrayOf(9), UpdaterKind::kDcasgd);
   const std::vector<float> ones(9, 1.0F);
@@ -221,17 +207,17 @@ TEST(Saving, EachRowIsSavedOnceByItsServer) {
   EXPECT_EQ(reader.value()->manifest().workers, 3U);
 }
 
-TEST(Saving, InTheBackgroundItIsTheStateOfTheCall) {
+TEST(Saving, BackgroundSaveHasTheStateAtTheCall) {
   const TemporaryFolder folder;
   RunJob(AllOf(3), [&](Session* session, int) {
     SaveSome(session, folder.path(), 1, /*background=*/true);
     auto third = Create(session, ArrayOf(kRows));
     ASSERT_TRUE(third.ok());
     for (int i = 0; i < 20; ++i) Add(third.value(), Count(kRows));
-    // The next save waits for the last.
+    // A save waits for the previous one.
     ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
     Add(third.value(), Count(kRows));
-    const Status status = RunToEnd(session->StartSaveWait().get());
+    const Status status = session->SaveWait();
     EXPECT_TRUE(status.ok()) << status.text();
   });
   std::filesystem::remove_all(folder / "000002-step-2");
@@ -244,7 +230,7 @@ TEST(Saving, ShutdownWaitsForTheBackground) {
   EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
 }
 
-TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
+TEST(Saving, FailureOfOneRankFailsAllAndLosesNothing) {
   const TemporaryFolder folder;
   FaultyFileSystem full;
   const std::vector<FileSystem*> files = {LocalFileSystem(), &full};
@@ -256,7 +242,7 @@ TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
       Status status = Save(session, To(folder.path(), 2, background));
       if (background) {
         EXPECT_TRUE(status.ok());
-        status = RunToEnd(session->StartSaveWait().get());
+        status = session->SaveWait();
       }
       EXPECT_EQ(status.code(), Code::kCheckpointIo);
       EXPECT_TRUE(Contains(status, "rank 1: ")) << status.text();
@@ -275,7 +261,7 @@ TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
   EXPECT_TRUE(Verify(folder / "000002-step-3").ok());
 }
 
-TEST(Saving, DifferentWishesAreAMismatch) {
+TEST(Saving, DifferentRequestsAreAMismatch) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int rank) {
     ASSERT_TRUE(Create(session, ArrayOf(4)).ok());
@@ -307,7 +293,7 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
   RunJobWith(3, {}, Mode::kSync, [&](Session* session, int) {
     auto table = Create(session, ArrayOf(100));
     ASSERT_TRUE(table.ok());
-    // Staged, and no get that would make anybody apply it.
+    // The adds are only staged, since no rank has made a get.
     Add(table.value(), Count(100));
     ASSERT_TRUE(Save(session, To(folder.path(), 4)).ok());
     Add(table.value(), Count(100));
@@ -315,11 +301,11 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
     std::vector<float> expected = Count(100);
     for (float& value : expected) value *= 3;
     EXPECT_EQ(Values<float>(table.value()), expected);
-    EXPECT_EQ(table.value()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
+    EXPECT_EQ(table.value()->consistency()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
   });
 }
 
-TEST(Loading, CorruptOnOneRankIsCorruptOnAllAndChangesNothing) {
+TEST(Loading, CorruptionOnOneRankFailsAllAndChangesNothing) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
   const std::string path = folder / "000001-step-1/shard-00001.mv";
@@ -339,7 +325,7 @@ TEST(Loading, CorruptOnOneRankIsCorruptOnAllAndChangesNothing) {
   });
 }
 
-TEST(Loading, WhatIsNotThereIsAnErrorUnlessItMayBeMissing) {
+TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) {
     const Status status = Load(session, To(folder / "none"));
@@ -351,7 +337,7 @@ TEST(Loading, WhatIsNotThereIsAnErrorUnlessItMayBeMissing) {
   });
 }
 
-TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
+TEST(Loading, RefusesTablesThatDifferFromTheSavedOnes) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
   RunJob(AllOf(2), [&](Session* session, int) {
@@ -359,7 +345,7 @@ TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
     Status status = Load(session, To(folder.path()));
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "it has a table 'table 1'")) << status.text();
-    // One alone can be loaded.
+    // A single table can be loaded.
     CheckpointRequest request = To(folder.path());
     request.table = array.value()->id();
     ASSERT_TRUE(Load(session, request).ok());
@@ -373,7 +359,7 @@ TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
   });
 }
 
-TEST(Loading, TablesOfOneNameAreMatchedInOrder) {
+TEST(Loading, TablesOfTheSameNameAreMatchedInOrder) {
   const TemporaryFolder folder;
   TableSpec spec = ArrayOf(6);
   CopyText(spec.name, "w");

@@ -16,9 +16,7 @@ using testing::RunJob;
 using testing::RunJobWithoutShutdown;
 using testing::Values;
 
-Status Close(Session* session) { return RunToEnd(session->StartClose().get()); }
-
-TEST(Barrier, IsAFenceForEveryAddBeforeIt) {
+TEST(Barrier, MakesEarlierAddsVisible) {
   constexpr int64_t kSize = 30000;
   constexpr int kRanks = 4;
   RunJob(AllOf(kRanks), [&](Session* session, int /*rank*/) {
@@ -35,35 +33,35 @@ TEST(Barrier, IsAFenceForEveryAddBeforeIt) {
   });
 }
 
-TEST(Barrier, IsOfServersToo) {
+TEST(Barrier, IncludesServers) {
   RunJob({Role::kServer, Role::kWorker}, [](Session* session, int /*rank*/) {
     for (int round = 0; round < 100; ++round) ASSERT_TRUE(Barrier(session).ok());
   });
 }
 
 TEST(Barrier, NamesTheRankThatDoesNotCome) {
-  const auto sessions = testing::OpenAll(2);
-  const Status status = sessions[0]->StartBarrier()->Step(testing::Shortly());
+  const auto sessions = testing::OpenAll(2, std::chrono::seconds(1));
+  const Status status = sessions[0]->Barrier();
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_TRUE(Contains(status, "in barrier for rank 1, which did not call it")) << status.text();
-  EXPECT_EQ(Close(sessions[1].get()).code(), Code::kAborted);
+  EXPECT_EQ(sessions[1]->Close().code(), Code::kAborted);
 }
 
-TEST(Close, WhileAnotherRankCallsBarrierIsAMismatchForBoth) {
+TEST(Close, DuringAnotherRanksBarrierIsAMismatchForBoth) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
-    const Status status = rank == 0 ? Close(session) : Barrier(session);
+    const Status status = rank == 0 ? session->Close() : Barrier(session);
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "rank 0 called shutdown, rank 1 called barrier"));
-    // From here on rank 0 is gone.
+    // Rank 0 has left.
     if (rank == 1) {
-      const Status lost = Close(session);
+      const Status lost = session->Close();
       EXPECT_EQ(lost.code(), Code::kPeerLost);
       EXPECT_TRUE(Contains(lost, "rank 0 left (shut down after an error)")) << lost.text();
     }
   });
 }
 
-TEST(Leave, EndsTheWaitsOfTheOthersWithItsReason) {
+TEST(Leave, EndsTheWaitsOfTheOtherRanksWithItsReason) {
   RunJobWithoutShutdown(AllOf(3), kPatience, [](Session* session, int rank) {
     if (rank == 1) return session->Leave("ValueError in train.py, line 7");
     const Status status = Barrier(session);
@@ -72,7 +70,7 @@ TEST(Leave, EndsTheWaitsOfTheOthersWithItsReason) {
   });
 }
 
-TEST(Leave, IsWhatASessionDoesThatIsDestroyedOpen) {
+TEST(Leave, HappensWhenAnOpenSessionIsDestroyed) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 1) return;
     const Status status = Barrier(session);
@@ -81,22 +79,22 @@ TEST(Leave, IsWhatASessionDoesThatIsDestroyedOpen) {
   });
 }
 
-TEST(Close, OfASessionGivenUpIsQuietForWhoKnowsAndAnErrorForWhoDoesNot) {
+TEST(Close, AfterAnAbortFailsOnlyOnRanksThatDidNotKnow) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 0) {
-      const auto barrier = session->StartBarrier();
-      barrier->Cancel("KeyboardInterrupt");
-      EXPECT_TRUE(Close(session).ok());
+      Interrupt interrupt = testing::InterruptAtOnce();
+      EXPECT_EQ(session->Barrier(&interrupt).text(), "KeyboardInterrupt");
+      EXPECT_TRUE(session->Close().ok());
       return;
     }
     EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
-    const Status first = Close(session);
+    const Status first = session->Close();
     EXPECT_EQ(first.code(), Code::kAborted);
     EXPECT_TRUE(Contains(first, "rank 0 gave the session up: KeyboardInterrupt"));
   });
 }
 
-TEST(Tables, AreKeptUntilTheyAreReleasedOnEachRankForItself) {
+TEST(Tables, LiveOnEachRankUntilThatRankReleasesThem) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const Result<Table*> first = testing::Create(session, ArrayOf(100));
     const Result<Table*> second = testing::Create(session, ArrayOf(100));
@@ -104,21 +102,21 @@ TEST(Tables, AreKeptUntilTheyAreReleasedOnEachRankForItself) {
     EXPECT_STREQ(second.value()->spec().name, "table 1");
     if (rank == 0) session->ReleaseTable(first.value());
     ASSERT_TRUE(Barrier(session).ok());
-    // The other rank's mapping is its own.
+    // The mapping of the other rank is independent.
     if (rank == 1) {
       testing::Add(first.value(), std::vector<float>(100, 1));
       EXPECT_EQ(Values<float>(first.value()), std::vector<float>(100, 1));
       session->ReleaseTable(first.value());
       session->ReleaseTable(first.value());
     }
-    // Numbers are not used again.
+    // Numbers are not reused.
     const Result<Table*> third = testing::Create(session, ArrayOf(100));
     ASSERT_TRUE(third.ok());
     EXPECT_EQ(third.value()->id(), 2);
   });
 }
 
-TEST(Sessions, SeveralInOneProcessDoNotDisturbEachOther) {
+TEST(Sessions, SeveralInOneProcessAreIndependent) {
   testing::OnThreads(3, [](int job) {
     RunJob(AllOf(2), [job](Session* session, int /*rank*/) {
       const Result<Table*> table = testing::Create(session, ArrayOf(50));

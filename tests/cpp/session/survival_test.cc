@@ -1,5 +1,5 @@
-// Sessions of several nodes that go on without ranks that leave. A rank that has left still serves
-// for a while, as one that dies may have a message under way.
+// Sessions of several nodes that continue without ranks that leave. A rank that has left still
+// serves for a while, as a rank that dies may have a message in flight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +9,8 @@
 #include "support/jobs.h"
 #include "table/distributed_call.h"
 
-// What is under way to a rank that has gone is let go of without being freed, since a transport may
-// still read it: a part of a call (a parcel of its lane), and news. Visible: the sanitizer looks
-// for it from a library of its own.
+// Messages in flight to a lost rank (requests and control messages) are leaked on purpose, since a
+// transport may still read them. The function is visible so that the sanitizer's library finds it.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:multiverso::RemoteLane::Step\nleak:multiverso::Messenger::Drain\n"
@@ -26,7 +25,7 @@ using testing::OpenSession;
 
 constexpr int64_t kSize = 300'000;  // several chunks for each server
 
-// Runs body(session, rank) for each rank of a job of `per_node` ranks a node.
+// Runs body(session, rank) for each rank of a job with `per_node` ranks per node.
 template <class Body>
 void RunSurvivingJob(const testing::Roles& roles, int per_node, const Body& body) {
   const testing::VirtualNodes nodes(per_node);
@@ -41,34 +40,14 @@ void RunSurvivingJob(const testing::Roles& roles, int per_node, const Body& body
 }
 
 void Close(Session* session) {
-  const Status status = RunToEnd(session->StartClose().get());
-  EXPECT_TRUE(status.ok()) << status.text();
-}
-
-std::vector<float> GetAll(Session* session, Table* table) {
-  std::vector<float> values(kSize);
-  TableRequest request;
-  request.kind = RequestKind::kGet;
-  request.out = values.data();
-  const Status status = testing::Call(session, table, request);
-  EXPECT_TRUE(status.ok()) << status.text();
-  return values;
-}
-
-void AddOnes(Session* session, Table* table) {
-  const std::vector<float> ones(kSize, 1);
-  TableRequest request;
-  request.kind = RequestKind::kAdd;
-  request.delta = ones.data();
-  const Status status = testing::Call(session, table, request);
+  const Status status = session->Close();
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
 Table* Create(Session* session) {
-  const auto creation = session->StartTable(testing::ArrayOf(kSize), nullptr);
-  const Status status = RunToEnd(creation.get());
-  EXPECT_TRUE(status.ok()) << status.text();
-  return status.ok() ? session->KeepTable(creation->TakeTable()) : nullptr;
+  const Result<Table*> table = testing::Create(session, testing::ArrayOf(kSize));
+  EXPECT_TRUE(table.ok()) << table.status().text();
+  return table.ok() ? table.value() : nullptr;
 }
 
 class AnyRank : public ::testing::TestWithParam<int> {};
@@ -78,42 +57,41 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
     Table* const table = Create(session);
     ASSERT_NE(table, nullptr);
-    for (int i = 0; i < 3; ++i) AddOnes(session, table);
+    for (int i = 0; i < 3; ++i) testing::Add(table, std::vector<float>(kSize, 1));
     if (rank == lost) return session->Leave("lost");
-    for (int i = 0; i < 3; ++i) AddOnes(session, table);
+    for (int i = 0; i < 3; ++i) testing::Add(table, std::vector<float>(kSize, 1));
     ASSERT_TRUE(testing::Barrier(session).ok());
     EXPECT_EQ(session->group()->peers()->LostRanks(), std::vector<int>{lost});
     EXPECT_EQ(session->group()->peers()->CurrentMaster(), lost == 0 ? 1 : 0);
-    EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 21));
+    EXPECT_EQ(testing::Values<float>(table), std::vector<float>(kSize, 21));
     Table* const late = Create(session);
     ASSERT_NE(late, nullptr);
-    AddOnes(session, late);
+    testing::Add(late, std::vector<float>(kSize, 1));
     std::vector<double> sum(200'000, rank == 3 ? 2 : 1);
-    const Status summed =
-        RunToEnd(session->StartAggregate(DType::kFloat64, sum.data(), 200'000).get());
+    const Status summed = session->Aggregate(DType::kFloat64, sum.data(), 200'000);
     ASSERT_TRUE(summed.ok()) << summed.text();
     EXPECT_EQ(sum, std::vector<double>(200'000, lost == 3 ? 3 : 4));
-    EXPECT_EQ(GetAll(session, late), std::vector<float>(kSize, 3));
+    EXPECT_EQ(testing::Values<float>(late), std::vector<float>(kSize, 3));
     Close(session);
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(OfAJob, AnyRank, ::testing::Values(0, 1, 2, 3));
 
-TEST(Survival, OfANodeThatHasLostItsOnlyServer) {
+TEST(Survival, NodeMayLoseItsOnlyServer) {
   const testing::Roles roles = {Role::kAll, Role::kServer, Role::kWorker};
   RunSurvivingJob({roles[0], roles[0], roles[1], roles[2]}, 2, [&](Session* session, int rank) {
     Table* const table = Create(session);
     ASSERT_NE(table, nullptr);
     if (rank == 2) return session->Leave("lost");
-    AddOnes(session, table);
+    testing::Add(table, std::vector<float>(kSize, 1));
     ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 3));
+    EXPECT_EQ(testing::Values<float>(table), std::vector<float>(kSize, 3));
     Close(session);
   });
 }
 
-TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
+TEST(Survival, NodeMayLoseItsOnlyWorker) {
   RunSurvivingJob({Role::kAll, Role::kAll, Role::kServer, Role::kWorker}, 2,
                   [&](Session* session, int rank) {
                     Table* const table = Create(session);
@@ -121,15 +99,14 @@ TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
                     if (rank == 3) return session->Leave("lost");
                     if (rank < 2) {
                       std::vector<float> sum(10, 1);
-                      const auto call = session->StartAggregate(DType::kFloat32, sum.data(), 10);
-                      ASSERT_TRUE(RunToEnd(call.get()).ok());
+                      ASSERT_TRUE(session->Aggregate(DType::kFloat32, sum.data(), 10).ok());
                       EXPECT_EQ(sum, std::vector<float>(10, 2));
                     }
                     Close(session);
                   });
 }
 
-TEST(Survival, EndsWithTheLastRankOfANode) {
+TEST(Survival, LosingAWholeNodeEndsTheSession) {
   RunSurvivingJob(testing::AllOf(3), 2, [&](Session* session, int rank) {
     Table* const table = Create(session);
     ASSERT_NE(table, nullptr);
@@ -138,15 +115,13 @@ TEST(Survival, EndsWithTheLastRankOfANode) {
     EXPECT_EQ(met.code(), Code::kPeerLost);
     EXPECT_NE(met.text().find("node 1 (rank 2 on "), std::string::npos) << met.text();
     std::vector<float> values(kSize);
-    TableRequest request;
-    request.out = values.data();
-    const Status got = testing::Call(session, table, request);
+    const Status got = testing::Call(table, Request::Get(values.data()));
     EXPECT_EQ(got.code(), Code::kPeerLost);
     EXPECT_NE(got.text().find("with rows "), std::string::npos) << got.text();
   });
 }
 
-TEST(Muster, DropsWhatMakesNoSense) {
+TEST(Muster, DropsMalformedMessages) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
     Messenger* const messenger = session->group()->control_channel()->messenger();
     std::string sound;
@@ -156,7 +131,7 @@ TEST(Muster, DropsWhatMakesNoSense) {
         ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound + "c").ok());
-      // Of a meeting that is over.
+      // A message of an earlier allgather.
       ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound).ok());
     }
     ASSERT_TRUE(testing::Barrier(session).ok());

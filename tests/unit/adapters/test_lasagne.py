@@ -353,7 +353,3 @@ class TestSupply(unittest.TestCase):
             assert sys.modules[there.__name__] is there
         """
         self.assertEqual(run_program(code), (0, "", ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

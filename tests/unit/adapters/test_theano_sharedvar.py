@@ -364,7 +364,3 @@ def recorded_reads(read):
         return original(self, *arguments, **options)
 
     return mock.patch.object(SharedVariable, "get_value", get_value)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,17 +1,22 @@
-"""docs/c.md has every function of the header, with its parameters and in its order."""
+"""docs/c.md lists the functions of the header, and docs/errors.md its error numbers."""
 
 import re
 import unittest
 from pathlib import Path
 
+from multiverso._native import library
+
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "c.md").read_text("utf-8")
+C_PAGE = (ROOT / "docs" / "c.md").read_text("utf-8")
 HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
+ERRORS_PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 PROTOTYPE = re.compile(r"^MV_EXPORT\b[^;(]*?\b(MV_\w+)\(([^)]*)\);", re.MULTILINE)
+ERROR_ROWS = re.findall(r"^\| (-?\d+) \| `(\w+)` \| (?:`(\w+)` )?\|", ERRORS_PAGE, re.MULTILINE)
+STATUSES = re.findall(r"^#define (MV_OK|MV_PENDING|MV_ERR_\w+) \(?(-?\d+)\)?", HEADER, re.MULTILINE)
 
 
 def functions(header):
-    """Return (name, [names of its parameters]) for each function of a header."""
+    """Return (name, [parameter names]) for each function of a header."""
     return [
         (name, [] if given == "void" else [re.search(r"\w+$", p)[0] for p in given.split(",")])
         for name, given in PROTOTYPE.findall(header)
@@ -19,22 +24,30 @@ def functions(header):
 
 
 def rows(page):
-    """Return the same for each row of a page's tables."""
+    """Return (name, [parameter names]) for each row of a page's tables."""
     found = re.findall(r"^\| `(MV_\w+)\(([^)]*)\)` \| \S", page, re.MULTILINE)
     return [(name, given.split(", ") if given else []) for name, given in found]
 
 
 class TestTheReference(unittest.TestCase):
-    def test_it_is_that_of_the_header(self):
+    def test_reference_matches_the_header(self):
         declared = functions(HEADER)
         self.assertEqual(len(declared), HEADER.count("\nMV_EXPORT "))
         self.assertGreater(len(declared), 25)
-        self.assertEqual(rows(PAGE), declared)
+        self.assertEqual(rows(C_PAGE), declared)
 
-    def test_a_changed_parameter_is_seen(self):
+    def test_detects_a_changed_parameter(self):
         changed = HEADER.replace("int64_t num_ids", "int64_t rows")
-        self.assertNotEqual(rows(PAGE), functions(changed))
+        self.assertNotEqual(rows(C_PAGE), functions(changed))
 
 
-if __name__ == "__main__":
-    unittest.main()
+class TestErrorsByNumber(unittest.TestCase):
+    def test_page_lists_the_error_numbers_of_the_header_in_order(self):
+        self.assertGreater(len(STATUSES), 10)
+        self.assertEqual([(name, number) for number, name, _ in ERROR_ROWS], STATUSES)
+
+    def test_page_lists_the_exceptions_that_are_raised(self):
+        for number, name, exception in ERROR_ROWS:
+            with self.subTest(name):
+                raised = library.ERRORS.get(int(number))
+                self.assertEqual(exception, "" if raised is None else raised.__name__)

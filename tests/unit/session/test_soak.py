@@ -43,7 +43,7 @@ def use(calls):
         assert (table.get() == calls).all()
 
 def settle(work):
-    # Twice before it counts, so that what is made once is there.
+    # Run it twice before measuring, so that one-time allocations are not counted.
     work(); work(); gc.collect()
     before = Usage.now()
     yield before
@@ -95,7 +95,7 @@ class Usage:
 
 
 class TestSoak(unittest.TestCase):
-    def test_neither_sessions_nor_adds_leave_anything(self):
+    def test_sessions_and_adds_leak_nothing(self):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(SESSIONS), str(ADDS)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -107,7 +107,7 @@ class TestSoak(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("segments"), 4)
 
-    def test_growth_is_seen(self):
+    def test_growth_is_detected(self):
         before = Usage.now()
         more = os.open("/dev/null", os.O_RDONLY)
         self.addCleanup(os.close, more)

@@ -1,14 +1,15 @@
-"""A folder of its own for each test of checkpoints."""
+"""The base class of tests that write files."""
 
 import tempfile
 import unittest
 from pathlib import Path
 
 
-class Folder(unittest.TestCase):
-    """A test with a folder of its own, and a session if it opens one."""
+class InFolder(unittest.TestCase):
+    """Gives each test a temporary folder."""
 
     def setUp(self):
+        super().setUp()
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = Path(temporary.name)
