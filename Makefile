@@ -58,7 +58,7 @@ endif
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # each step uses all cores
 .SECONDEXPANSION:
-.PHONY: help demo test test-all test-cpp test-python test-slow test-openmpi test-frameworks \
+.PHONY: help demo test test-all test-unit test-cpp test-python test-slow test-openmpi test-frameworks \
         test-asan test-tsan fuzz docs lint bench clean
 
 help:
@@ -67,6 +67,7 @@ help:
 	@echo '               or one of its parts, test-cpp and test-python'
 	@echo 'make test-all  these and all other tests; the other parts are docs, test-slow, test-openmpi'
 	@echo '               and test-frameworks'
+	@echo 'make test-unit the Python tests that need no MPI'
 	@echo 'make test-asan, make test-tsan, make fuzz'
 	@echo '               the C++ tests with sanitizers; FUZZ_RUNS=$(FUZZ_RUNS) mutated inputs'
 	@echo 'make docs      the documentation as a site, in build/docs'
@@ -98,6 +99,9 @@ test-cpp: $(LIBRARY)
 # repeat tests with another MPI or with frameworks.
 test-python: $(MPICH)/.installed $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,mpich,-m "not slow and not frameworks"))
+
+test-unit: $(MPICH)/.installed $(FAILPOINTS)
+	$(call run,$(MPICH),$(call pytest,unit,tests/unit))
 
 test-slow: $(MPICH)/.examples $(FAILPOINTS)
 	$(call run,$(MPICH),$(call pytest,mpich-slow,-m "slow or frameworks"))

@@ -11,10 +11,10 @@ ROLES: Final[dict[str, int]] = {
     "server": capi.MV_ROLE_SERVER,
 }
 
-#: What happens to a NaN or an infinity in a delta.
+#: The treatments of NaN and infinity in deltas.
 NAN_POLICIES: Final = ("propagate", "error")
 
-#: What happens to the session when a rank is lost.
+#: The effects of a lost rank on the session.
 LOSSES: Final[dict[str, int]] = {
     "fail": capi.MV_LOSS_FAILS,
     "continue": capi.MV_LOSS_CONTINUES,

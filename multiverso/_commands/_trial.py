@@ -1,4 +1,4 @@
-"""Runs a command for a limited time, and lets none of its processes live on."""
+"""Runs a command for a limited time, and kills all of its processes afterwards."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _MARK: Final = "MULTIVERSO_TRIAL"
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How a trial ended.
+    """The result of a trial.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class TrialResult:
 
 
 def run_trial(command: Sequence[str], ranks: int, limit: float) -> TrialResult:
-    """Run a command that starts so many ranks, for at most `limit` seconds."""
+    """Run a command that starts `ranks` ranks, for at most `limit` seconds."""
     number = uuid.uuid4().hex
     process = subprocess.Popen(
         command,

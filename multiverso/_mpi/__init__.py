@@ -1,1 +1,1 @@
-"""All that this package knows of MPI: launchers, communicators, and the mpirun that starts jobs."""
+"""Everything about MPI: launchers, communicators, and the command line of mpirun."""

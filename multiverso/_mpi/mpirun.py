@@ -1,6 +1,6 @@
-"""How to start a job: which mpirun, its command line, and the environment that it needs.
+"""The path, the command line and the environment of the mpirun that starts a job.
 
-Nothing else in this project knows the options and variables of an mpirun.
+Only this module of the package knows options and variables of an mpirun.
 """
 
 import os
@@ -13,18 +13,18 @@ from typing import Final
 
 from multiverso.errors import LauncherError
 
-#: Seconds within which an mpirun must say what it is.
+#: Seconds within which an mpirun must print its version.
 _VERSION_LIMIT: Final = 30.0
 
 #: Runs a command and ends with 0. It ignores SIGUSR1, by which MPICH reports the loss of a rank.
 _SHELL: Final = """trap '' USR1; "$0" "$@"; exit 0"""
 
-#: How the variables begin that a launcher sets for its ranks. A job that is started from a rank
+#: Prefixes of the variables that a launcher sets for its ranks. A job that is started from a rank
 #: must not inherit them.
 _RANK_PREFIXES: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
 
-#: What spares Open MPI on one machine a false error (from the component for UCX, where there is
-#: none) and a second at the start (in the component for libfabric).
+#: Variables for Open MPI on one machine. They disable two components: that for UCX reports a false
+#: error on machines without UCX, and that for libfabric delays the start by a second.
 ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
@@ -34,7 +34,7 @@ def find_mpirun() -> str:
     Raises
     ------
     LauncherError
-        If there is none.
+        If no mpirun is found.
 
     """
     beside = Path(sys.executable).parent / "mpirun"
@@ -49,7 +49,7 @@ def find_mpirun() -> str:
 
 
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
-    """Return vendor and version of an mpirun, None where it does not say. Starts a process.
+    """Return vendor and version of an mpirun, None for what it does not print. Starts a process.
 
     Raises
     ------
@@ -101,8 +101,8 @@ def mpirun_command(
         return [mpirun, "-np", str(ranks), *command]
     if mpirun_vendor(mpirun)[0] == "Open MPI":
         return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
-    # Even so, MPICH's mpirun kills all ranks when a signal has killed one of its own processes. A
-    # shell above each rank hides that: it ends normally.
+    # Even with this option, MPICH's mpirun kills all ranks when a signal kills a process that it
+    # has started. So it starts a shell for each rank, which ends normally.
     shell = ["sh", "-c", _SHELL, *command]
     return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
 

@@ -103,7 +103,7 @@ class MV_Checkpoint(c_void_p):
     """Handle of a checkpoint that is open for reading."""
 
 
-#: Given a pointer, returns the address of a text or None. As a result, c_char_p would leak.
+#: Takes a pointer, and returns the address of a text or None; a result of c_char_p would leak.
 MV_InterruptCheck: Final = CFUNCTYPE(c_void_p, c_void_p)
 
 

@@ -10,7 +10,7 @@ from ctypes import byref, c_int64
 from typing import Any
 
 from multiverso._native import capi
-from multiverso._native.arguments import flag, integer
+from multiverso._native.arguments import flag, integer, text
 from multiverso._native.library import call, lib
 
 Directory = str | os.PathLike[str]
@@ -41,11 +41,4 @@ def load(function: Callable[..., int], handle: Any, directory: Directory, missin
 
 def path_bytes(directory: Any) -> bytes:
     """Return an absolute path as the library takes it; TypeError or ValueError if it is invalid."""
-    path = os.fspath(directory)
-    if not isinstance(path, str):
-        msg = f"directory: expected a path, received {directory!r}"
-        raise TypeError(msg)
-    if not path or "\0" in path:
-        msg = f"directory: expected a path, received {path!r}"
-        raise ValueError(msg)
-    return os.fsencode(os.path.abspath(path))
+    return os.fsencode(os.path.abspath(text(os.fspath(directory), "directory")))

@@ -110,14 +110,14 @@ def undeclared(name: str) -> Callable[..., int]:
 
 
 class _Signals:
-    """Lets signals reach the main thread while it waits in the library.
+    """Runs signal handlers while the main thread waits in the library.
 
-    Other threads need none of this: Python runs the handlers of signals in the main thread.
+    Python runs signal handlers only in the main thread, so other threads do not need this.
 
     Attributes
     ----------
     error : BaseException or None
-        What a signal's handler raised during a wait.
+        The exception that a signal handler raised during a wait.
 
     """
 
@@ -125,51 +125,51 @@ class _Signals:
     _check: object = None
 
     def enable(self) -> None:
-        """In the main thread: let the library run pending handlers about every 20 ms of a wait."""
+        """Let the library run pending handlers every 20 ms of a wait of the main thread."""
         if self._check is None and threading.current_thread() is threading.main_thread():
-            look = self._look()
-            next(look)
-            self._check = capi.MV_InterruptCheck(look.send)
+            handlers = self._run_handlers()
+            next(handlers)
+            self._check = capi.MV_InterruptCheck(handlers.send)
             lib.MV_SetInterrupt(self._check, None)
 
     def take(self) -> BaseException | None:
-        """Return the error and be ready for the next."""
+        """Return the error, if any, and prepare for the next one."""
         if self.error is None or threading.current_thread() is not threading.main_thread():
             return None
         error, self.error, self._check = self.error, None, None
         self.enable()
         return error
 
-    def _look(self) -> Generator[int | None, None, None]:
-        # A handler runs where Python code begins or resumes. In a function that would be before any
-        # `try`, and ctypes would drop the exception; in a generator it is at the `yield`.
-        text = _GIVEN_UP
+    def _run_handlers(self) -> Generator[int | None, None, None]:
+        # Python runs a signal handler where its code begins or resumes. In a function, that is
+        # before any `try`, and ctypes would drop the exception. In a generator, it is the `yield`.
+        text = _INTERRUPTED
         try:
             while True:
                 yield None
         except BaseException as error:
             self.error = error
-            with contextlib.suppress(BaseException):  # Ctrl-C may come a second time
+            with contextlib.suppress(BaseException):  # a second Ctrl-C may interrupt `describe`
                 text = ctypes.create_string_buffer(_reason(error))
         yield ctypes.addressof(text)
 
 
 def _reason(error: BaseException) -> bytes:
-    """Return what other ranks are told about an exception that gives a call up."""
+    """Return the reason that other ranks receive when an exception aborts a call."""
     return describe(error).encode(errors="replace")
 
 
-_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
+_INTERRUPTED: Final = ctypes.create_string_buffer(b"interrupted")
 _signals: Final = _Signals()
 enable_signals: Final = _signals.enable
 enable_signals()
 
 
 def call(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the library to its end and raise the exception for its status.
+    """Call a function of the library and raise the exception for its status.
 
-    During a wait in the main thread the handlers of signals run, so that Ctrl-C works. An exception
-    that a handler raises aborts the call, for all ranks that take part in it.
+    During a wait in the main thread signal handlers run, so that Ctrl-C works. An exception that a
+    handler raises aborts the call, for all ranks that take part in it.
     """
     status = function(*arguments)
     if status:
@@ -178,9 +178,9 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 
 def _finish(status: int) -> None:
     try:
-        while status == capi.MV_PENDING:  # not the main thread
+        while status == capi.MV_PENDING:  # a wait in another thread returns after every slice
             status = lib.MV_Wait()
-    except BaseException as error:  # PyThreadState_SetAsyncExc
+    except BaseException as error:  # an exception set from outside this thread
         lib.MV_Cancel(_reason(error))
         raise
     raised = _signals.take()
@@ -191,9 +191,9 @@ def _finish(status: int) -> None:
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function as `call` does, in a thread that no signal reaches, until `stop` is set.
+    """Call a function like `call`, in a thread that receives no signals, until `stop` is set.
 
-    Then the call is given up within a slice, and AbortedError raised.
+    Setting `stop` aborts the call within a slice and raises AbortedError.
     """
     status = function(*arguments)
     while status == capi.MV_PENDING:

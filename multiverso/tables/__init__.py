@@ -160,38 +160,6 @@ class ArrayTableHandler(Table):
         """
         self._add(data)
 
-    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
-        """Apply a delta and return the new values, in one pass over the memory.
-
-        Parameters
-        ----------
-        data : array_like of shape (size,)
-            The delta, as for `add`.
-        out : array of shape (size,) and the table's dtype, optional
-            The array to write the values to; it may be `data` itself.
-
-        Returns
-        -------
-        numpy.ndarray
-            `out` itself, or a new array of shape (size,).
-
-        Raises
-        ------
-        TypeError, ValueError, StateError
-            As for `add` and `get`. The table is unchanged.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `add` and `get`.
-
-        Examples
-        --------
-        >>> import multiverso as mv
-        >>> with mv.session():
-        ...     mv.ArrayTableHandler(2, dtype="int64").add_get([3, 4])
-        array([3, 4])
-
-        """
-        return self._add_get(data, out)
-
 
 class MatrixTableHandler(Table):
     """A table of two dimensions, with operations on rows. Creating it is collective.
@@ -364,31 +332,6 @@ class MatrixTableHandler(Table):
             arrays.pointer(delta),
             delta.size,
         )
-
-    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
-        """Add a delta to the whole table and return it, in one pass over the memory.
-
-        Parameters
-        ----------
-        data : array_like of shape (num_row, num_col) or (num_row * num_col,)
-            The delta, as for `add`.
-        out : array of shape (num_row, num_col) and the table's dtype, optional
-            The array to write the values to; it may be `data` itself.
-
-        Returns
-        -------
-        numpy.ndarray
-            `out` itself, or a new array of shape (num_row, num_col).
-
-        Raises
-        ------
-        TypeError, ValueError, StateError
-            As for `add` and `get`. The table is unchanged.
-        OperationTimeout, PeerLostError, AbortedError, MismatchError
-            As for `add` and `get`.
-
-        """
-        return self._add_get(data, out)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

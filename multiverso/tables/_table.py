@@ -8,7 +8,7 @@ from ctypes import addressof, byref, c_int32, c_int64, sizeof
 from typing import Any, Final, NoReturn, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, library
@@ -37,7 +37,7 @@ COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 class Table:
     """Parameters that every rank of the session shares.
 
-    `_get`, `_add` and `_add_get` start with the fast path: an array that needs no conversion is
+    `_get`, `_add` and `add_get` start with the fast path: an array that needs no conversion is
     passed to the library as it is. The functions of `arrays` convert everything else.
     """
 
@@ -224,7 +224,36 @@ class Table:
         delta = self._delta_of(data, self._input_shapes)
         call(_table_add, self._handle, arrays.pointer(delta), self._count)
 
-    def _add_get(self, data: Any, out: Any) -> Any:
+    def add_get(self, data: ArrayLike, out: Any = None) -> Any:
+        """Apply a delta to the whole table and return the new values, in one pass over the memory.
+
+        Parameters
+        ----------
+        data : array_like of the table's shape, or flat with as many elements
+            The delta, as for `add`.
+        out : array of the table's shape and dtype, optional
+            The array to write the values to; it may be `data` itself.
+
+        Returns
+        -------
+        numpy.ndarray
+            `out` itself, or a new array of the table's shape.
+
+        Raises
+        ------
+        TypeError, ValueError, StateError
+            As for `add` and `get`. The table is unchanged.
+        OperationTimeout, PeerLostError, AbortedError, MismatchError
+            As for `add` and `get`.
+
+        Examples
+        --------
+        >>> import multiverso as mv
+        >>> with mv.session():
+        ...     mv.ArrayTableHandler(2, dtype="int64").add_get([3, 4])
+        array([3, 4])
+
+        """
         if out is None:
             out = np.empty(self._shape, self._dtype)
         if (

@@ -84,7 +84,3 @@ class TestInstalledPackage(unittest.TestCase):
         source = COOKBOOK / "linear_regression.c"
         run("cc", "-std=c99", source, "-o", program, *flags, f"-Wl,-rpath,{libdir}")
         self.assertRegex(run(program), REGRESSION.format(1))
-
-
-if __name__ == "__main__":
-    unittest.main()

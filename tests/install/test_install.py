@@ -101,7 +101,3 @@ class TestInstall(unittest.TestCase):
         self.assertIn(
             "1 worker(s) found 1.00 -2.00", run(build / "linear_regression", cwd=self.top)
         )
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -122,7 +122,3 @@ class TestBinding(unittest.TestCase):
         self.assertEqual(result.reports[1]["ok"], False, result.output)
         self.assertIn("interrupted!", result.reports[1]["message"])
         self.assertRegex(result.reports[0]["message"], "^MV_ERR_ABORTED: .*rank 1.*interrupted!")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -45,7 +45,3 @@ class TestTheBenchmark(unittest.TestCase):
             self.assertEqual(bar["passed"], bar["measured"] >= bar["speed"])
             low, high = bar["interval"]
             self.assertTrue(low <= bar["measured"] <= high, bar)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -71,7 +71,3 @@ class TestDiLoCo(unittest.TestCase):
                 self.assertEqual(ended.returncode, 2, ended.stderr)
                 self.assertIn(wanted, ended.stderr)
                 self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -132,7 +132,3 @@ class TestTorch(UsesExamples):
         self.assertEqual(len(first["history"]), 20)
         self.assertEqual(first["history"], second["history"])
         self.assertEqual(first["test_error"], second["test_error"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -72,7 +72,3 @@ class TestModels(unittest.TestCase):
                 self.assertEqual(reports[rank]["freq"][0], "MismatchError")
             for report in reports.values():
                 self.assertEqual(report["model"][0], "MismatchError")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -64,7 +64,3 @@ class TestTheExample(unittest.TestCase):
         self.assertEqual(plain["updates"], 4)
         # A sync may round: last + (current - last) does not always equal current.
         self.assertAlmostEqual(plain["history"][0]["cost"], result["history"][0]["cost"], places=4)
-
-
-if __name__ == "__main__":
-    unittest.main()

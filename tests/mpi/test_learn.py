@@ -246,7 +246,3 @@ class TestExamplePrograms(unittest.TestCase):
         self.assertEqual(result.returncode, 2, result.output)
         self.assertEqual(result.output.count("error:"), 1, result.output)
         self.assertIn("cannot read broken.h5 as HDF5", result.output)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -58,7 +58,3 @@ class TestItsStandIn(unittest.TestCase):
         np.testing.assert_allclose(weights, [-0.5, 0.5], rtol=1e-5)
         again, other = optimizer.apply([weights], [np.float32([2.0, -3.0])])[0]
         np.testing.assert_allclose([again, other], [-1.0, 1.0], rtol=1e-5)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -88,7 +88,3 @@ class TestWordVectors(UsesExample):
         self.assertIn("none.txt", self.refusal("word2vec.py", "--text", "none.txt"))
         self.text.write_text("1 2 3", "utf-8")
         self.assertIn("--min-count", self.refusal("word2vec.py", "--text", str(self.text)))
-
-
-if __name__ == "__main__":
-    unittest.main()

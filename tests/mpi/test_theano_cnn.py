@@ -77,7 +77,3 @@ class TestTheExample(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 2)
         self.assertRegex(done.stderr, r"^error: .*expected square images.*received 90 pixels\n$")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -181,7 +181,3 @@ class TestWrongUse(UsesExample):
             done = alone(*wrong)
             self.assertEqual(done.returncode, 2)
             self.assertIn(f"{wrong[0]}: invalid positive", done.stderr)
-
-
-if __name__ == "__main__":
-    unittest.main()

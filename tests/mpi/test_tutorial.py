@@ -57,7 +57,3 @@ class TestTheTutorial(unittest.TestCase):
                 printed = job.output.splitlines()
                 for line in block["output"].splitlines():
                     self.assertEqual(printed.count(line), 1, job.output)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -170,7 +170,3 @@ class TestChecks(unittest.TestCase):
     def test_normal_resolves_parents_and_folders(self):
         self.assertEqual(_normal(PurePosixPath("/source/src/../../a.html")), "a.html")
         self.assertEqual(_normal(PurePosixPath("/source")), "source/index.html")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -2,10 +2,11 @@
 
 import ast
 import re
-import tempfile
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
+
+from folders import InFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -219,16 +220,11 @@ class TestTheTree(unittest.TestCase):
         self.assertGreater(len(list((ROOT / "multiverso").rglob("*.py"))), 5)
 
 
-class TestTheChecks(unittest.TestCase):
+class TestTheChecks(InFolder):
     """The checks find each fault in a tree that has it, and none in a valid tree."""
 
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.top = Path(self.folder.name)
-
     def write(self, name, text):
-        path = self.top / name
+        path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
@@ -242,7 +238,7 @@ class TestTheChecks(unittest.TestCase):
             "src/c_api/c_api.cc", '#include "multiverso/c_api.h"\n#include "table/table.h"\n'
         )
         self.write("src/transport/mpi_api.cc", 'auto* f = Find("MPI_Init"); MPI_Comm c;\n')
-        return self.top / "src"
+        return self.folder / "src"
 
     def test_valid_core_passes(self):
         src = self.valid_core()
@@ -308,7 +304,7 @@ class TestTheChecks(unittest.TestCase):
         self.write(
             "multiverso/theano_ext/sharedvar.py", "import multiverso as mv\nfrom .. import api\n"
         )
-        return self.top / "multiverso"
+        return self.folder / "multiverso"
 
     def test_valid_package_passes(self):
         package = self.valid_package()

@@ -95,7 +95,3 @@ class TestLibrary(unittest.TestCase):
         with checkpoint.Checkpoint(self.top / "checkpoints") as found:
             found.verify()
             self.assertEqual(found.step, 1)
-
-
-if __name__ == "__main__":
-    unittest.main()

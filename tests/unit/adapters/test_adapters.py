@@ -86,7 +86,3 @@ class TestAdapters(unittest.TestCase):
                 code = f"from {module} import {', '.join(names)}"
                 status, printed, errors = run_program(code)
                 self.assertEqual((status, printed), (0, ""), errors)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -292,7 +292,3 @@ class TestRefusals(InSession):
         ones = params | {"w": np.full((2, 3), 5, np.float32)}  # of NumPy, and with weak types
         ones["rest"] = [jnp.full(4, 5.0), (5.0,)]
         self.assertEqual(set(leaves(sync.sync(ones))), {5.0})
-
-
-if __name__ == "__main__":
-    unittest.main()

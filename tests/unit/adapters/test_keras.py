@@ -2,7 +2,6 @@
 
 import tempfile
 import threading
-import unittest
 from pathlib import Path
 from unittest import mock
 
@@ -180,7 +179,3 @@ class TestCallback(InSession):
         callback = MVCallback(twin)
         fit(twin, callback)
         self.check_equal(twin, callback.manager)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -130,7 +130,3 @@ class TestStateOfJax(InSession):
         fit(model, Adder(callback), callback, turns, epochs=2)
         np.testing.assert_allclose(flat(model), start + 10 + 12, rtol=1e-5)
         self.check_equal(model, callback.manager)
-
-
-if __name__ == "__main__":
-    unittest.main()

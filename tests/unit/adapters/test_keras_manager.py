@@ -1,7 +1,5 @@
 """Managers of Keras models: which weights they keep in step, and what they refuse; and `shard`."""
 
-import unittest
-
 import numpy as np
 import pytest
 from keras_models import HAS_KERAS, InSession, data, fit, flat, layers, model_of
@@ -98,7 +96,3 @@ class TestShard(InSession):
         for arrays in ([], [np.zeros(3), np.zeros(4)], [[np.zeros(3), np.zeros(4)]], [np.zeros(0)]):
             with self.subTest(arrays), self.assertRaisesRegex(ValueError, "shard: expected"):
                 shard(*arrays)
-
-
-if __name__ == "__main__":
-    unittest.main()

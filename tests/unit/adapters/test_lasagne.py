@@ -26,7 +26,7 @@ try:
     with mock.patch.dict(os.environ, THEANO_FLAGS=FLAGS):
         from lasagne_backend import T, lasagne, theano
 except ImportError as error:
-    raise unittest.SkipTest(str(error)) from error
+    raise unittest.SkipTest("needs Lasagne and Theano, see make test-all") from error
 
 layers = lasagne.layers
 
@@ -353,7 +353,3 @@ class TestSupply(unittest.TestCase):
             assert sys.modules[there.__name__] is there
         """
         self.assertEqual(run_program(code), (0, "", ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

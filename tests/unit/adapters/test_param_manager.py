@@ -81,7 +81,3 @@ class TestManagers(unittest.TestCase):
     def test_both_methods_are_the_users(self):
         with self.assertRaisesRegex(TypeError, "abstract"):
             MVModelParamManager([])
-
-
-if __name__ == "__main__":
-    unittest.main()

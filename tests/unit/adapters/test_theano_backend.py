@@ -47,7 +47,3 @@ class TestBackends(unittest.TestCase):
             print(sorted({"pytensor", "aesara", "theano"} & set(sys.modules)))
         """
         self.assertEqual(run_program(code), (0, "[]\n", ""))
-
-
-if __name__ == "__main__":
-    unittest.main()

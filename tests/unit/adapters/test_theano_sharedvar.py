@@ -29,7 +29,7 @@ try:
     with mock.patch.dict(os.environ):
         from theano_backend import T, theano
 except ImportError as error:
-    raise unittest.SkipTest(str(error)) from error
+    raise unittest.SkipTest("needs PyTensor, Aesara or Theano, see make test-all") from error
 
 SharedVariable = theano.compile.sharedvalue.SharedVariable
 NEEDS_INIT = "call mv.init\\(\\) first"
@@ -364,7 +364,3 @@ def recorded_reads(read):
         return original(self, *arguments, **options)
 
     return mock.patch.object(SharedVariable, "get_value", get_value)
-
-
-if __name__ == "__main__":
-    unittest.main()

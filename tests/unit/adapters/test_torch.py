@@ -296,7 +296,3 @@ class TestImport(unittest.TestCase):
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100
         )
         self.assertEqual(done.stdout, "[]\n")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -74,7 +74,3 @@ class TestAgainstKeras(unittest.TestCase):
         self.assertGreater(np.abs(expected - start).max(), 0)
         error = np.abs(table.get() - expected).max() / np.abs(expected).max()
         self.assertLessEqual(error, TOLERANCES[dtype])
-
-
-if __name__ == "__main__":
-    unittest.main()

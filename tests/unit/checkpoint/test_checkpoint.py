@@ -9,7 +9,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from checkpoint_folder import Folder
+from folders import InFolder
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
@@ -73,7 +73,7 @@ exec "$2" -c "$3" "$1"
 """
 
 
-class TestSaving(Folder):
+class TestSaving(InFolder):
     def test_load_restores_saved_values(self):
         for dtype in DTYPES:
             with self.subTest(dtype), mv.session():
@@ -179,7 +179,7 @@ class TestSaving(Folder):
                 self.assertEqual(caught.exception.path, str(directory))
 
 
-class TestErrors(Folder):
+class TestErrors(InFolder):
     def test_save_rejects_invalid_arguments(self):
         wrong = [
             (TypeError, {"directory": 3}),

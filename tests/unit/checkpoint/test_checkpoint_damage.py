@@ -8,14 +8,14 @@ import shutil
 
 import checkpoint_bytes
 import numpy as np
-from checkpoint_folder import Folder
+from folders import InFolder
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 from multiverso._commands import main
 
 
-class TestDamage(Folder):
+class TestDamage(InFolder):
     """Each kind of damage, on the checkpoint of a matrix with updater state and update counts."""
 
     def setUp(self):

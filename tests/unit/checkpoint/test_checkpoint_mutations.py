@@ -6,12 +6,10 @@ MULTIVERSO_EXAMPLES=10000 tries more changes, different ones each time; messages
 import os
 import random
 import struct
-import tempfile
-import unittest
-from pathlib import Path
 
 import checkpoint_bytes
 import numpy as np
+from folders import InFolder
 
 import multiverso as mv
 
@@ -41,11 +39,9 @@ def changed(data, draw):
     return bytes(data)
 
 
-class TestLoad(unittest.TestCase):
+class TestLoad(InFolder):
     def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = Path(temporary.name)
+        super().setUp()
         mv.init()
         self.addCleanup(mv.shutdown)
         self.array = mv.ArrayTableHandler(50, np.arange(50), updater="momentum", name="w")

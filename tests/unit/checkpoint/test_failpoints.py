@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 import failpoints
 import pytest
+from folders import InFolder
 
 from multiverso import checkpoint as checkpoints
 from multiverso._native import library
@@ -46,12 +46,7 @@ STEPS = (
 
 
 @failpoints.needs_failpoints
-class TestCheckpoint(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class TestCheckpoint(InFolder):
     def save(self, points, *arguments):
         return subprocess.run(
             [sys.executable, "-c", SAVES, str(self.folder), *arguments],

@@ -1,13 +1,18 @@
-"""docs/c.md lists every function of the header with its parameters, in the same order."""
+"""docs/c.md lists the functions of the header, and docs/errors.md its error numbers."""
 
 import re
 import unittest
 from pathlib import Path
 
+from multiverso._native import library
+
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "c.md").read_text("utf-8")
+C_PAGE = (ROOT / "docs" / "c.md").read_text("utf-8")
 HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
+ERRORS_PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 PROTOTYPE = re.compile(r"^MV_EXPORT\b[^;(]*?\b(MV_\w+)\(([^)]*)\);", re.MULTILINE)
+ERROR_ROWS = re.findall(r"^\| (-?\d+) \| `(\w+)` \| (?:`(\w+)` )?\|", ERRORS_PAGE, re.MULTILINE)
+STATUSES = re.findall(r"^#define (MV_OK|MV_PENDING|MV_ERR_\w+) \(?(-?\d+)\)?", HEADER, re.MULTILINE)
 
 
 def functions(header):
@@ -29,8 +34,20 @@ class TestTheReference(unittest.TestCase):
         declared = functions(HEADER)
         self.assertEqual(len(declared), HEADER.count("\nMV_EXPORT "))
         self.assertGreater(len(declared), 25)
-        self.assertEqual(rows(PAGE), declared)
+        self.assertEqual(rows(C_PAGE), declared)
 
     def test_detects_a_changed_parameter(self):
         changed = HEADER.replace("int64_t num_ids", "int64_t rows")
-        self.assertNotEqual(rows(PAGE), functions(changed))
+        self.assertNotEqual(rows(C_PAGE), functions(changed))
+
+
+class TestErrorsByNumber(unittest.TestCase):
+    def test_page_lists_the_error_numbers_of_the_header_in_order(self):
+        self.assertGreater(len(STATUSES), 10)
+        self.assertEqual([(name, number) for number, name, _ in ERROR_ROWS], STATUSES)
+
+    def test_page_lists_the_exceptions_that_are_raised(self):
+        for number, name, exception in ERROR_ROWS:
+            with self.subTest(name):
+                raised = library.ERRORS.get(int(number))
+                self.assertEqual(exception, "" if raised is None else raised.__name__)

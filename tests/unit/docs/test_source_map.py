@@ -30,7 +30,3 @@ class TestPromises(unittest.TestCase):
         for file, name in named:
             with self.subTest(f"{file}::{name}"):
                 self.assertRegex((ROOT / file).read_text("utf-8"), rf"\b{name}\b")
-
-
-if __name__ == "__main__":
-    unittest.main()

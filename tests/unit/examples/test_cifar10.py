@@ -1,11 +1,11 @@
 """The reader of the binary version of CIFAR-10, and the generated images that replace it."""
 
 import importlib.util
-import tempfile
 import unittest
 from pathlib import Path
 
 import numpy as np
+from folders import InFolder
 
 PATH = Path(__file__).parents[3] / "examples" / "common" / "cifar10.py"
 spec = importlib.util.spec_from_file_location("cifar10", PATH)
@@ -23,12 +23,7 @@ def write_files(folder, records=2, seed=0):
     return content
 
 
-class TestFiles(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class TestFiles(InFolder):
     def test_reads_pixels_and_labels_of_the_records(self):
         content = write_files(self.folder)
         images = cifar10.load_cifar10(self.folder)

@@ -3,13 +3,13 @@
 import gzip
 import pickle
 import sys
-import tempfile
 import unittest
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import InFolder
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
 from digit_images import IDX_NAMES, DataError, load_digit_images  # noqa: E402
@@ -34,12 +34,7 @@ def idx_bytes(array):
     return header + array.tobytes()
 
 
-class UsesFolder(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class UsesFolder(InFolder):
     def npz(self, **changes):
         """Write mnist.npz with some arrays replaced, or left out (None); return its path."""
         arrays = {**small_mnist(), **changes}

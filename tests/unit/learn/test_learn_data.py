@@ -144,7 +144,3 @@ class TestFiles(unittest.TestCase):
                 H5Data(2).check([good, name])
             self.assertNotIn("\n", str(caught.exception))
             self.assertIn(Path(name).name, str(caught.exception))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -152,7 +152,3 @@ class TestModelsFromFiles(KerasTestCase):
             with self.assertRaises(InputError):
                 builder.build_model()
         self.assertFalse(marker.exists())
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -307,7 +307,3 @@ class TestEnvironment(unittest.TestCase):
                         os.environ["CUDA_VISIBLE_DEVICES"] = visible
                     self.assertEqual(environment.choose_gpu(None, most), wanted or None)
                     self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
-
-
-if __name__ == "__main__":
-    unittest.main()

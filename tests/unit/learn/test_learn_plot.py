@@ -88,7 +88,3 @@ class TestHistories(unittest.TestCase):
         self.assertEqual(events[1]["ts"], 0)
         self.assertGreaterEqual(events[2]["ts"], events[1]["ts"] + events[1]["dur"] - 0.001)
         self.assertEqual(sum(timer.seconds[kind] > 0 for kind in timer.seconds), 2)
-
-
-if __name__ == "__main__":
-    unittest.main()

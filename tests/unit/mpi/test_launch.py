@@ -1,10 +1,9 @@
 """Detection of launchers, and initialisation of MPI, with a stub of mpi4py."""
 
-import tempfile
 import textwrap
 import unittest
-from pathlib import Path
 
+from folders import InFolder
 from programs import run_program
 
 import multiverso as mv
@@ -100,12 +99,7 @@ class TestCommArgument(unittest.TestCase):
         self.assertFalse(mv.is_initialized())
 
 
-class TestWithStubMPI(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class TestWithStubMPI(InFolder):
     def install_stub(self):
         package = self.folder / "mpi4py"
         package.mkdir()

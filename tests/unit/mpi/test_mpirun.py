@@ -1,10 +1,9 @@
 """The command line and the environment of mpirun, for each MPI, with an mpirun that is a stub."""
 
 import os
-import tempfile
-import unittest
-from pathlib import Path
 from unittest import mock
+
+from folders import InFolder
 
 from multiverso._mpi.mpirun import (
     mpirun_command,
@@ -17,16 +16,13 @@ MPICH = "HYDRA build details:\n    Version:    5.0.2\n"
 OPEN_MPI = "mpirun (Open MPI) 5.0.11\n\nReport bugs"
 
 
-class TestMpirun(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.stub = Path(folder.name, "mpirun")
-
+class TestMpirun(InFolder):
     def mpirun(self, version):
-        self.stub.write_text(f"#!/bin/sh\ncat <<END\n{version}\nEND\n", "utf-8")
-        self.stub.chmod(0o755)
-        return str(self.stub)
+        """Return the path of an mpirun that prints this version."""
+        stub = self.folder / "mpirun"
+        stub.write_text(f"#!/bin/sh\ncat <<END\n{version}\nEND\n", "utf-8")
+        stub.chmod(0o755)
+        return str(stub)
 
     def test_vendor_and_version_are_read_from_what_mpirun_prints(self):
         for text, vendor, version in (

@@ -43,7 +43,7 @@ def use(calls):
         assert (table.get() == calls).all()
 
 def settle(work):
-    # Twice before it counts, so that what is made once is there.
+    # Run it twice before measuring, so that one-time allocations are not counted.
     work(); work(); gc.collect()
     before = Usage.now()
     yield before

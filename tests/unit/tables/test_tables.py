@@ -13,7 +13,8 @@ import numpy as np
 from sessions import InSession
 
 import multiverso as mv
-from multiverso import api, tables
+from multiverso import api, devices, sync, tables
+from multiverso.tables import _table
 
 DTYPES = ("float32", "float64", "int32", "int64")
 SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
@@ -21,7 +22,7 @@ SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
 
 class TestDocumentation(unittest.TestCase):
     def test_docstring_examples_run(self):
-        for module in (api, tables):
+        for module in (api, devices, sync, tables, _table):
             results = doctest.testmod(module)
             self.assertGreater(results.attempted, 0, module)
             self.assertEqual(results.failed, 0, module)

@@ -1,14 +1,15 @@
-"""The base class of tests that write checkpoints."""
+"""The base class of tests that write files."""
 
 import tempfile
 import unittest
 from pathlib import Path
 
 
-class Folder(unittest.TestCase):
+class InFolder(unittest.TestCase):
     """Gives each test a temporary folder."""
 
     def setUp(self):
+        super().setUp()
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
         self.folder = Path(temporary.name)
