@@ -3,7 +3,8 @@
 from typing import Any
 
 from multiverso.keras_ext._variables import Access
-from multiverso.sync._tensor import Tensor, grouped
+from multiverso.sync._movable import grouped
+from multiverso.sync._tensor import Tensor
 from multiverso.torch_ext._tensors import TorchGroup, TorchTensor
 
 

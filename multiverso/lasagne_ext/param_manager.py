@@ -5,8 +5,9 @@ from typing import Any
 
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
+from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor, grouped
+from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import taking_part
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 

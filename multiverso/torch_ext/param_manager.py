@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import torch
 
 from multiverso.sync import _array_tensors
+from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor, grouped
+from multiverso.sync._tensor import Tensor
 from multiverso.torch_ext._tensors import DTYPES, TorchGroup, TorchTensor
 
 __all__ = ["TorchParamManager"]
