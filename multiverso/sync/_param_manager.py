@@ -4,6 +4,7 @@ A manager provides the tensors of a model. This module makes the syncs, and deci
 which no gradient changes, are added to the table.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -18,12 +19,12 @@ _CHOICES: Final = ("average", "master", False)
 
 
 class Shares:
-    """The share of the gain of this worker's statistics that is added to the table.
+    """The share of the delta of this worker's statistics that is added to the table.
 
     Parameters
     ----------
     choice : {"average", "master", False}
-        Whether statistics are averaged, taken from the master, or not synchronised.
+        Whether statistics are averaged, taken from the master, or not synchronized.
     argument : str
         The name of this choice in messages.
 
@@ -48,8 +49,20 @@ class Shares:
         return self._mean if self._mean is not None and is_float else self._only_master
 
 
+def checked_freq(freq: object) -> int:
+    """Return the number of steps between two syncs; ValueError unless it is an int >= 1."""
+    try:
+        number = 0 if isinstance(freq, bool) else operator.index(freq)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        msg = f"freq: expected an int >= 1, received {freq!r}"
+        raise ValueError(msg)
+    return number
+
+
 class ParamManager:
-    """Synchronises a model that each worker trains, through tables.
+    """Synchronizes a model that each worker trains, through tables.
 
     Parameters
     ----------
@@ -73,7 +86,7 @@ class ParamManager:
         return self._sync.tables
 
     def sync_all_param(self) -> None:
-        """Add the gain of this worker since the last sync, and fetch the gains of all workers.
+        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
 
         Raises
         ------

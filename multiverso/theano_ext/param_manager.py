@@ -1,7 +1,7 @@
-"""A base for whatever has all parameters of a model at hand: two methods make a manager of it.
+"""Base class for managers of models whose parameters are read and set as lists of arrays.
 
-Make the manager, and all workers have the master's values; train a batch, call
-`sync_all_param`, and what it has learned is everybody's.
+Implement two methods and create the manager, which sets all workers to the master's values. Then
+call `sync_all_param` after each batch to exchange deltas with all workers.
 """
 
 import abc
@@ -20,15 +20,15 @@ __all__ = ["MVModelParamManager"]
 
 
 class MVModelParamManager(abc.ABC):
-    """Keeps a model's parameters in step with those of all workers.
+    """Synchronizes the parameters of a model between all workers.
 
-    Making one is collective: all ranks make it of models with parameters of the same number, shapes
-    and dtypes. The master's values are set on all workers.
+    Creating one is collective: all ranks pass models whose parameters have the same number, shapes
+    and dtypes. When it returns, the models of all workers have the master's values.
 
     Parameters
     ----------
     model : object
-        What the two methods read and write; kept as `model`.
+        The model that the two methods read and write; kept as `model`.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -37,9 +37,10 @@ class MVModelParamManager(abc.ABC):
     StateError
         Before `multiverso.init` or after `multiverso.shutdown`.
     TypeError, ValueError
-        There are no parameters, or of dtypes that no table can hold; see `multiverso.sync`.
+        If there are no parameters, or no table can hold their dtypes, as for
+        `multiverso.sync.ParamSync`.
     MismatchError
-        The ranks' parameters differ in number, shape or dtype.
+        If the parameters of another rank differ in number, shape or dtype.
 
     Examples
     --------
@@ -59,56 +60,59 @@ class MVModelParamManager(abc.ABC):
     ...     manager.sync_all_param()
     ...     model[0]
     array([1., 1.])
+
     """
 
     def __init__(self, model: Any, *, overlap: bool = False) -> None:
         current_session()
         self.model = model
         with taking_part():
-            # Copies: what the model gives may be its own memory, a constant, or nobody's.
+            # Copies, because the model may return its own memory, a constant or a temporary.
             self._values = [np.array(value, order="C") for value in self.get_all_param_values()]
         self._sync = ParamSync(self._values, name=type(model).__name__, overlap=overlap)
         self.set_all_param_values(self._values)
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come in the model."""
+        """The tables: one for each dtype, in the order of their first use in the model."""
         return self._sync.tables
 
     @abc.abstractmethod
     def get_all_param_values(self) -> Sequence[NDArray[Any]]:
-        """Return the parameters' values, in an order that never changes."""
+        """Return the values of the parameters, always in the same order."""
 
     @abc.abstractmethod
     def set_all_param_values(self, params: Sequence[NDArray[Any]]) -> None:
         """Set the parameters to `params`, in that order.
 
-        The arrays are overwritten at the next sync, so a model that keeps them shares them.
+        The next sync overwrites these arrays, so copy them unless the model may share them.
         """
 
     def sync_all_param(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
+        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
 
         Raises
         ------
         ValueError
-            The number of parameters or the shape of one has changed.
+            If the number of parameters or the shape of one has changed.
         StateError, OperationTimeout, PeerLostError, AbortedError
             As for `multiverso.sync.ParamSync.sync`.
+
         """
-        self._pass(self._sync.sync)
+        self._run_on_values(self._sync.sync)
 
     def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result.
+        """Wait for the exchange of the last sync and apply its result, with ``overlap=True``.
 
         Raises
         ------
         ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As `sync_all_param`.
-        """
-        self._pass(self._sync.wait)
+            As for `sync_all_param`.
 
-    def _pass(self, make: Callable[[], None]) -> None:
+        """
+        self._run_on_values(self._sync.wait)
+
+    def _run_on_values(self, run: Callable[[], None]) -> None:
         values = self.get_all_param_values()
         shapes = [np.shape(value) for value in values]
         expected = [value.shape for value in self._values]
@@ -117,6 +121,6 @@ class MVModelParamManager(abc.ABC):
         for mine, value in zip(self._values, values, strict=True):
             np.copyto(mine, value)
         try:
-            make()
-        finally:  # what an interrupted call has done is in the values
+            run()
+        finally:  # the values include the result of an interrupted call
             self.set_all_param_values(self._values)

@@ -212,7 +212,7 @@ class TestMemory(InSession):
 
     def test_a_compiler_that_would_save_a_copy(self):
         for shares in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
-            with mock.patch.object(_arrays, "_copies", shares):
+            with mock.patch.object(_arrays, "_copy_all", shares):
                 sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
                 given = self.step(sync.params)
                 sync.tables[0].add(np.repeat([1.0, 5.0], 16))
@@ -220,10 +220,10 @@ class TestMemory(InSession):
             self.check_kept([(given, [np.ones(16)] * 2), (got, [np.full(16, 2), np.full(16, 6)])])
 
     def test_what_is_made_once_is_not_compiled(self):
-        compiled = "multiverso.jax_ext._arrays._compiled"
+        compiled = "multiverso.jax_ext._arrays._compiled_split"
         for dtype, times in (("float32", 0), ("float16", 1)):
             given = [jnp.ones(3, dtype), jnp.ones((), dtype)]
-            with mock.patch(compiled, side_effect=_arrays._compiled) as it:
+            with mock.patch(compiled, side_effect=_arrays._compiled_split) as it:
                 sync = PytreeSync(given)
                 self.assertEqual(it.call_count, 0)
                 params = sync.params

@@ -53,9 +53,9 @@ class TestVariablesOfTensorFlow(InSession):
         number = tf.Variable(1.0)
         store = _tensorflow._store_of([number], "float32")
         self.assertIsInstance(store, _tensorflow._HostStore)
-        with mock.patch.object(_tensorflow, "_made_own", lambda v: v.read_value()):
+        with mock.patch.object(_tensorflow, "_with_own_memory", lambda v: v.read_value()):
             self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
-        with mock.patch.object(_tensorflow, "_made_own", lambda v: tf.raw_ops.DeepCopy(x=v)):
+        with mock.patch.object(_tensorflow, "_with_own_memory", lambda v: tf.raw_ops.DeepCopy(x=v)):
             self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
 
     def test_what_others_have_read_does_not_change(self):

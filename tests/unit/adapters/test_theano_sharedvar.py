@@ -30,7 +30,7 @@ except ImportError as error:
 
 SharedVariable = theano.compile.sharedvalue.SharedVariable
 NEEDS_INIT = "call mv.init\\(\\) first"
-NO_TABLE = "has no table.*MVSharedVariable\\(variable\\), called by all ranks"
+NO_TABLE = "has no table.*call MVSharedVariable\\(variable\\) on all ranks"
 
 
 def float_matrix(value=1.0):
