@@ -6,8 +6,8 @@ and the trainer then collects it from them again, which takes longer than the re
 
 So weights on the CPU are changed in place in the state itself. JAX arrays must not change while the
 program can see them, but it cannot see these: a compiled step has just returned them, in memory of
-their own, and the next step will consume them. A callback that reads weights between steps has to
-call ``jax_state_sync()`` first, and then the arrays are replaced instead.
+their own, and the next step will consume them. A callback that accesses its model between steps
+makes Keras call ``jax_state_sync()``; the arrays are then replaced instead.
 """
 
 import ctypes

@@ -66,7 +66,7 @@ def _with_own_memory(variable: Any) -> Any:
         # An update of no elements: TensorFlow gives a variable its own memory before the update.
         none = tf.zeros([0], tf.int32)
         operations.ResourceScatterUpdate(resource=at, indices=none, updates=tf.zeros([], dtype))
-    # The update has enabled copies on each read and assignment.
+    # The update has enabled copies on each read and assignment, which this disables.
     operations.DisableCopyOnRead(resource=at)
     value = operations.ReadVariableOp(resource=at, dtype=dtype)
     if not rank:  # a scalar has no elements to update

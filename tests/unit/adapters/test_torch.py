@@ -218,7 +218,7 @@ class TestWhatIsWrong(InSession):
             with self.subTest(freq):
                 self.check(
                     ValueError,
-                    "freq: expected an int of 1 or more",
+                    "freq: expected an int >= 1",
                     lambda freq=freq: DistributedOptimizer(optimizer, module, freq),
                 )
         self.check(TypeError, "optimizer: expected", lambda: DistributedOptimizer(module, module))
