@@ -1,5 +1,6 @@
-# The library with failpoints (src/base/failpoint.h), for tests: the objects of the library, and
-# before them those of the sources that have failpoints. Not built unless asked for.
+# Adds the target multiverso_failpoints: the library with failpoints (src/base/failpoint.h), for
+# tests. It links the sources that have failpoints first, then all objects of the library. The
+# default build leaves it out.
 set(MULTIVERSO_FAILING base/failpoint checkpoint/file_system_linux shard/shard)
 
 set(MULTIVERSO_FAILING_SOURCES)
@@ -15,7 +16,7 @@ target_link_libraries(multiverso_failing PRIVATE multiverso_options Threads::Thr
 
 add_library(multiverso_failpoints SHARED EXCLUDE_FROM_ALL $<TARGET_OBJECTS:multiverso_failing>
                                                           $<TARGET_OBJECTS:multiverso_core>)
-# The first definition counts: that of multiverso_failing.
+# The linker uses the first definition of a symbol, which is that of multiverso_failing.
 target_link_options(multiverso_failpoints PRIVATE -Wl,--allow-multiple-definition)
 target_link_libraries(multiverso_failpoints PRIVATE multiverso_options
                                                     ${MULTIVERSO_SYSTEM_LIBRARIES})

@@ -1,11 +1,11 @@
-# What CMake and pkg-config projects find an installed Multiverso by. Everything is relative to
-# where the files lie, so that the whole can be moved.
+# Installs the files with which CMake and pkg-config projects find Multiverso. All paths in them are
+# relative, so that the installation can be moved.
 include(CMakePackageConfigHelpers)
 
 set(MULTIVERSO_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/multiverso
-    CACHE STRING "Where the files for find_package go, below the prefix")
+    CACHE STRING "Folder of the find_package files, below the prefix")
 set(MULTIVERSO_PKGCONFIG_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig
-    CACHE STRING "Where the file for pkg-config goes, below the prefix")
+    CACHE STRING "Folder of the pkg-config file, below the prefix")
 mark_as_advanced(MULTIVERSO_CMAKE_DIR MULTIVERSO_PKGCONFIG_DIR)
 
 install(EXPORT multiverso FILE multiverso-targets.cmake NAMESPACE multiverso::
@@ -20,7 +20,7 @@ install(FILES ${PROJECT_BINARY_DIR}/package/multiverso-config.cmake
               ${PROJECT_BINARY_DIR}/package/multiverso-config-version.cmake
         DESTINATION ${MULTIVERSO_CMAKE_DIR})
 
-# Some systems choose their own absolute folders, and then those hold.
+# Some distributions set absolute install folders, which are used as they are.
 set(MULTIVERSO_PC_LIBDIR ${CMAKE_INSTALL_LIBDIR})
 set(MULTIVERSO_PC_INCLUDEDIR ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(folder MULTIVERSO_PC_LIBDIR MULTIVERSO_PC_INCLUDEDIR)

@@ -1,8 +1,10 @@
-"""Tests of one kind: the cases of a program, in jobs of several sizes, each of which runs once.
+"""Turns the cases of a program into tests: each job runs all selected cases once.
 
-A module of tests names the program and the jobs, and gets a class of tests::
+A test module names the program and the jobs::
 
     TestOptimizers = CaseJobs(optimizers, on_ranks(1, 2) | on_nodes((4, 2))).tests()
+
+``pytest tests/mpi/test_optimizers.py -k "2_ranks and CASE"`` starts one job, which runs one case.
 """
 
 import functools
@@ -12,17 +14,20 @@ import pytest
 
 import launch
 
-#: What `launch.run` takes: ``np``, environment variables, and ``arguments`` of the program.
+#: The arguments of `launch.run`: ``np``, environment variables, and ``arguments`` of the program.
 Options = dict[str, object]
+
+#: Ranks and ranks per node of the jobs of `make test`: one node, and two nodes of two ranks.
+CORE_LAYOUTS = {(1, 1), (2, 2), (4, 4), (4, 2)}
 
 
 def on_ranks(*counts: int, **options: object) -> dict[str, Options]:
-    """Return jobs with so many ranks, all on one node, by what they are called."""
+    """Return jobs with these numbers of ranks on one node, by name."""
     return {f"{np}_ranks": {"np": np, **options} for np in counts}
 
 
 def on_nodes(*sizes: tuple[int, int], **options: object) -> dict[str, Options]:
-    """Return jobs for pairs of ranks and ranks per node, by what they are called."""
+    """Return jobs for pairs of ranks and ranks per node, by name."""
     return {
         f"{np}_ranks_{per_node}_per_node": {"np": np, **launch.on_nodes(np, per_node), **options}
         for np, per_node in sizes
@@ -30,13 +35,14 @@ def on_nodes(*sizes: tuple[int, int], **options: object) -> dict[str, Options]:
 
 
 def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
-    """Return the same jobs as places of one, with the ranks of the largest.
+    """Return the same jobs as layouts of one job, which has the ranks of the largest.
 
-    For frameworks, which start slowly. The others wait while the first ranks are in a session of
-    their own, see `programs/cases.py`. The jobs differ in ranks and ranks per node only.
+    This is for frameworks, which start slowly. While the first ranks run a layout in their own
+    session, the other ranks wait; see `programs/cases.py`. The jobs may differ in the numbers of
+    ranks and of ranks per node only.
 
-    The largest comes first: ranks that meet have run the same before, and what a framework numbers
-    (Keras its variables, for one) has the same number on all.
+    The largest layout runs first. Ranks of a session then have run the same cases before, so that
+    automatic names, such as those of Keras variables, agree.
     """
     in_order = sorted(jobs.items(), key=lambda job: job[1]["np"], reverse=True)
     places = {
@@ -51,15 +57,26 @@ def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
     return {name: {**whole, "place": place} for name, place in places.items()}
 
 
+def marks(np: int, per_node: int) -> tuple[pytest.MarkDecorator, ...]:
+    """Return the marks of a test with this layout: `make test` runs the core layouts only."""
+    return () if (np, per_node) in CORE_LAYOUTS else (pytest.mark.slow,)
+
+
+def _marks_of_job(options: Options) -> tuple[pytest.MarkDecorator, ...]:
+    others = options.keys() - {"np", "MULTIVERSO_RANKS_PER_NODE"}
+    per_node = options.get("MULTIVERSO_RANKS_PER_NODE", options["np"])
+    return (pytest.mark.slow,) if others else marks(options["np"], int(per_node))
+
+
 class CaseJobs:
-    """Jobs that run all cases of a program, each job when its result is first asked for.
+    """Jobs that run the cases of a program; each starts when its result is first requested.
 
     Parameters
     ----------
     program : module
         One of `launch.PROGRAMS` whose ``CASES`` are run by `cases.run_all`.
     jobs : dict of str to dict
-        What each job is started with, by the name that its tests shall bear.
+        The options of each job, by name.
 
     """
 
@@ -67,19 +84,22 @@ class CaseJobs:
         self.program = program
         self.jobs = jobs
         self._launched = functools.cache(self._launch)
+        self._selected: set[str] = set()
 
     def result(self, job: str) -> launch.Result:
-        """Return how a job ended; it is run when its result is first asked for."""
+        """Return the result of a job, which runs at the first call."""
         options = self.jobs[job].items()
         return self._launched(tuple(option for option in options if option[0] != "place"))
 
     def _launch(self, options: tuple[tuple[str, object], ...]) -> launch.Result:
         given = dict(options)
         arguments = given.pop("arguments", ())
+        if self._selected:
+            given["MULTIVERSO_TEST_CASES"] = " ".join(self._selected)
         return launch.run(self.program.__file__, *arguments, **given)
 
     def check_case(self, job: str, name: str) -> None:
-        """Raise AssertionError if a case failed on any rank that it ran on."""
+        """Raise AssertionError if a case failed on any of its ranks."""
         place = self.jobs[job].get("place")
         if place is None:
             self.result(job).check_case(name, self.jobs[job]["np"])
@@ -87,17 +107,28 @@ class CaseJobs:
             self.result(job).check_case(f"{place}: {name}", int(place.partition("/")[0]))
 
     def tests(self) -> type:
-        """Return a class with a test for each case in each job, and for the end of each job."""
+        """Return a class with a test per case and job, and a test of the end of each job."""
         runs = self
+        jobs = [
+            pytest.param(name, marks=_marks_of_job(options)) for name, options in self.jobs.items()
+        ]
 
         class Tests:
+            @pytest.fixture(autouse=True, scope="class")
+            @classmethod
+            def select(cls, request: pytest.FixtureRequest) -> None:
+                """Let the jobs run the cases whose tests pytest has selected."""
+                tests = [item for item in request.session.items if item.parent is request.node]
+                if all(item.originalname == "test_case" for item in tests):
+                    runs._selected = {item.callspec.params["name"] for item in tests}
+
             @pytest.mark.parametrize("name", runs.program.CASES)
-            @pytest.mark.parametrize("job", runs.jobs)
+            @pytest.mark.parametrize("job", jobs)
             def test_case(self, job: str, name: str) -> None:
                 runs.check_case(job, name)
 
-            @pytest.mark.parametrize("job", runs.jobs)
-            def test_job_ends_well_and_leaves_nothing(self, job: str) -> None:
+            @pytest.mark.parametrize("job", jobs)
+            def test_job_ends_cleanly(self, job: str) -> None:
                 runs.result(job).check()
 
         return Tests

@@ -1,10 +1,10 @@
-"""Kills the processes of a job, whoever started them: also when the test run itself was killed.
+"""Kills the processes of a job, even if the test run itself was killed.
 
 As a program, ``job_watchdog.py MARK FOLDER`` waits until its standard input ends. A test run that
-is over with its job writes a byte before; one that has been killed cannot, and then everything that
-carries the mark is killed and the folder of the job removed. A pipe is closed by the kernel,
-however its owner ends, and the mark is inherited by whatever a launcher starts, also by what left
-its process group. No parent's death signal reaches that far.
+has finished its job writes a byte first. A test run that was killed cannot; the watchdog then kills
+every process with the mark, and removes the folder of the job. This works because the kernel closes
+a pipe however its owner ends, and because every process that a launcher starts inherits the mark,
+even outside its process group, which a parent death signal would not reach.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ import sys
 import time
 from pathlib import Path
 
-#: Seconds for which nothing must be left before it is believed: a process may have been forked by
-#: one that was killed just then, and carries the mark only once its program has begun.
+#: Seconds without marked processes after which the job counts as ended. A process that was forked
+#: just before its parent was killed has the mark only after its program has started.
 QUIET = 1.0
 
 
 def processes(mark: str) -> list[int]:
-    """Return the living processes that have `mark`, a ``NAME=VALUE``, in their environment."""
+    """Return the processes with `mark`, a ``NAME=VALUE``, in their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -33,7 +33,7 @@ def processes(mark: str) -> list[int]:
 
 
 def kill(mark: str) -> bool:
-    """Kill all processes that have `mark`; tell whether there were any."""
+    """Kill all processes with `mark`; return whether any existed."""
     found = processes(mark)
     for pid in found:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -42,20 +42,20 @@ def kill(mark: str) -> bool:
 
 
 class Watchdog:
-    """Looks after a job from a process of its own, until it is released.
+    """A process that watches a job until it is released.
 
     Parameters
     ----------
     mark : str
-        What all processes of the job have in their environment.
+        A variable that all processes of the job have in their environment.
     folder : Path
         The folder of the job.
 
     """
 
     def __init__(self, mark: str, folder: Path) -> None:
-        # Isolated and without site-packages, so that it begins in some milliseconds; in a session
-        # of its own, so that what ends the test run's group does not end it too.
+        # Without site-packages it starts in milliseconds. A signal to the process group of the test
+        # run does not reach its own session.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, mark, str(folder)],
             stdin=subprocess.PIPE,
@@ -65,7 +65,7 @@ class Watchdog:
         )
 
     def release(self) -> None:
-        """Let it end: nothing of the job is left."""
+        """End the watchdog after a job that has left nothing behind."""
         with contextlib.suppress(BrokenPipeError):
             self._process.communicate(b".")
 

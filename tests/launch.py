@@ -1,12 +1,12 @@
-"""Starts mpirun for tests, and sees to it that nothing of it outlives the test.
+"""Starts MPI jobs for tests, and checks that nothing of a job outlives its test.
 
-Each job has a process group, a folder and a wall limit of its own. The ranks write what happened
-to files in the folder (`programs/worker.py` is their side of it). When the limit has passed, every
-rank prints the stacks of its threads, and then the whole job is killed. However a job ends, it is
-checked that it has left no process, no segment of shared memory and no temporary file. If the test
-run itself is killed, a watchdog (`job_watchdog.py`) kills the job.
+Each job has its own process group, folder and wall limit. The ranks write reports to files in the
+folder; `programs/worker.py` is their side of the harness. At the wall limit every rank prints the
+stacks of its threads, and then the whole job is killed. However a job ends, the harness checks
+that it has left no process, no shared memory segment and no temporary file. If the test run itself
+is killed, a watchdog (`job_watchdog.py`) kills the job.
 
-The MPI is that of the environment which runs the tests: ``mpirun`` beside ``sys.executable``.
+The jobs use the MPI of the environment that runs the tests, see `multiverso._mpi.mpirun`.
 """
 
 import contextlib
@@ -27,35 +27,26 @@ from typing import Self
 
 import job_watchdog
 import multiverso
-from multiverso._mpi.mpirun import mpirun_command
+from multiverso._mpi import mpirun as launcher
 
 PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 
-#: Seconds that a job may take at most; a multiple of what any takes on a busy machine.
+#: Seconds that a job may take: a multiple of the time of any job on a busy machine.
 WALL_LIMIT = 150.0
 
-#: Seconds for what should be gone at once: processes that were killed, files they had open.
+#: Seconds within which killed processes and their files must be gone.
 GRACE = 20.0
 
-#: What a rank says when MPI does not come back from a call, which no job gets over.
+#: A rank logs this when an MPI call does not return, from which no job recovers.
 STUCK = b"has been in a call of MPI for"
 
-#: Names the folder of the job to its ranks, and so marks all its processes.
+#: The variable with the folder of the job. It also marks all processes of the job.
 MARK = "MULTIVERSO_TEST_JOB"
 
-#: What Open MPI needs to run as root, with more ranks than cores, and without a false error; and to
-#: start at once: its component for libfabric, of no use here, sleeps for a second before it knows.
-OPEN_MPI = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_btl": "^ofi",
-    "OMPI_MCA_osc": "^ucx",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    "PRTE_MCA_hwloc_default_binding_policy": "none",
-}
+#: Settings for Open MPI with several ranks per core on one machine.
+OPEN_MPI = {**launcher.ONE_MACHINE, "PRTE_MCA_hwloc_default_binding_policy": "none"}
 
-#: For ranks that compute with a framework: with a thread for each core each, they would be in each
-#: other's way.
+#: Settings for ranks that compute with a framework, which would start a thread per core each.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -65,25 +56,25 @@ ONE_THREAD = {
 
 
 class MpiStuckError(Exception):
-    """A rank has said that MPI does not come back from a call."""
+    """A rank has logged that an MPI call does not return."""
 
 
 @dataclass
 class Result:
-    """How a job ended.
+    """The result of a job.
 
     Attributes
     ----------
     returncode : int
-        Of mpirun; negative if a signal ended it.
+        The exit code of mpirun; negative if a signal ended it.
     output : str
-        What mpirun and all ranks printed.
+        The output of mpirun and all ranks.
     reports : dict of int to dict
-        What each rank reported.
+        The report of each rank.
     timed_out : bool
-        Whether the job was killed because its wall limit had passed.
+        Whether the job was killed at its wall limit.
     leftovers : list of str
-        What it left behind, in words.
+        The processes and files that the job left behind.
 
     """
 
@@ -102,7 +93,7 @@ class Result:
         return self
 
     def check(self) -> Self:
-        """Raise AssertionError if it failed, too."""
+        """Raise AssertionError if the job hung, left anything behind or failed."""
         self.check_clean()
         if self.returncode != 0:
             msg = f"mpirun exited with {self.returncode} and printed:\n{self.output}"
@@ -110,7 +101,7 @@ class Result:
         return self
 
     def errors(self, *ranks: int, name: str = "error") -> list[list[str]]:
-        """Return [type, message] of what each of the ranks reported under that name."""
+        """Return [type, message] of the error that each rank reported under that name."""
         missing = [rank for rank in ranks if not self.reports.get(rank, {}).get(name)]
         if missing:
             msg = f"ranks {missing} reported no {name}:\n{self.reports}\n{self.output}"
@@ -122,7 +113,7 @@ class Result:
         failed = []
         for rank in range(np):
             outcomes = self.reports.get(rank, {}).get("outcomes", {})
-            outcome = outcomes.get(name, "did not come to it")
+            outcome = outcomes.get(name, "did not reach the case")
             if outcome != "ok":
                 failed.append(f"rank {rank} of {np}: {outcome}")
         if failed:
@@ -136,19 +127,19 @@ class Job:
     Parameters
     ----------
     program : str or Path
-        The script the ranks run; a bare name is looked up in `PROGRAMS`.
+        The script of the ranks; a name without a folder is one of `PROGRAMS`.
     *arguments : str
         Its arguments.
     np : int
         Number of ranks.
     limit : float, optional
-        Seconds until it is killed.
+        Seconds until the job is killed.
     mpirun : Path, optional
-        The launcher, if not that of this environment.
+        The launcher, by default that of this environment.
     cwd : Path, optional
-        The folder in which the ranks run, if not that of this process.
+        The working folder of the ranks, by default that of this process.
     survives : bool, optional
-        Whether the launcher leaves the other ranks alone when one dies.
+        Whether the launcher lets the other ranks continue when one dies.
     **environ : str
         Environment variables of the ranks.
 
@@ -167,13 +158,13 @@ class Job:
     ) -> None:
         self.np = np
         self.deadline = time.monotonic() + limit
-        # Short: the path of a socket in it has to fit into 108 characters.
+        # A short path, because the path of a socket in it is limited to 108 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="mvjob-"))
         self._temporary = self.folder / "tmp"
         self._temporary.mkdir()
-        launcher = str(mpirun or find_mpirun())
         script = [sys.executable, "-X", "faulthandler", str(PROGRAMS / program), *arguments]
-        command = mpirun_command(script, np, mpirun=launcher, survive=survives)
+        mpirun = str(mpirun or find_mpirun())
+        command = launcher.mpirun_command(script, np, mpirun=mpirun, survive=survives)
         self._mark = f"{MARK}={self.folder}"
         self._watchdog = job_watchdog.Watchdog(self._mark, self.folder)
         self._output = (self.folder / "output").open("w+b")
@@ -196,7 +187,7 @@ class Job:
             "TMPDIR": str(self._temporary),
             MARK: str(self.folder),
         }
-        return {**OPEN_MPI, **os.environ, **job, **extra}
+        return {**environment(), **job, **extra}
 
     def __enter__(self) -> Self:
         return self
@@ -219,22 +210,22 @@ class Job:
         while not all(path.exists() for path in wanted):
             if self._process.poll() is not None or time.monotonic() > self.deadline:
                 late = [path.name for path in wanted if not path.exists()]
-                msg = f"nobody announced {late}; the job printed:\n{self.finish().output}"
+                msg = f"no rank announced {late}; the job printed:\n{self.finish().output}"
                 raise AssertionError(msg)
             time.sleep(0.01)
 
     def wait_for_report(self, rank: int) -> None:
-        """Wait until a rank has reported something."""
+        """Wait until a rank has written a report."""
         path = self.folder / f"report-{rank}.json"
         while not path.exists() and time.monotonic() < self.deadline:
             time.sleep(0.01)
 
     def announce(self, name: str) -> None:
-        """Let the ranks that wait for ``name`` go on."""
+        """Release the ranks that wait for ``name``."""
         (self.folder / f"{name}-test").touch()
 
     def pid(self, rank: int) -> int:
-        """Return the process id of a rank that has begun."""
+        """Return the process id of a rank that has started."""
         return self._pids()[rank]
 
     def signal(self, rank: int, signum: signal.Signals) -> None:
@@ -242,11 +233,18 @@ class Job:
         os.kill(self.pid(rank), signum)
 
     def finish(self) -> Result:
-        """Wait for the end of the job and return how it went; MpiStuckError if it has none."""
+        """Wait for the end of the job and return its result.
+
+        Raises
+        ------
+        MpiStuckError
+            If an MPI call does not return.
+
+        """
         timed_out = stuck = False
         last_chance = self.deadline
         while not self._ends_within(0.5):
-            if STUCK in self._printed():  # a rank that was stopped for long may say so, too
+            if STUCK in self._printed():  # a rank that was suspended for long may log it too
                 last_chance = min(last_chance, time.monotonic() + GRACE)
             timed_out = time.monotonic() > self.deadline
             stuck = not timed_out and time.monotonic() > last_chance
@@ -285,7 +283,7 @@ class Job:
         pids = self._pids().values()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGUSR1)  # faulthandler's, see programs/worker.py
+                os.kill(pid, signal.SIGUSR1)  # programs/worker.py registers faulthandler
         if pids:
             time.sleep(2)
 
@@ -293,7 +291,7 @@ class Job:
         job_watchdog.kill(self._mark)
 
     def _processes(self) -> list[int]:
-        """Return the living processes of the job, also those that left its process group."""
+        """Return the processes of the job, including those that left its process group."""
         return job_watchdog.processes(self._mark)
 
     def _leftovers(self) -> list[str]:
@@ -312,16 +310,17 @@ class Job:
 
 
 def run(program: str | Path, *arguments: str, np: int, **options: object) -> Result:
-    """Run a job to its end; parameters are those of `Job`."""
+    """Run a job to its end; the parameters are those of `Job`."""
     with Job(program, *arguments, np=np, **options) as job:  # type: ignore[arg-type]
         return job.finish()
 
 
 def again_where_mpi_is_stuck(test: Callable[..., None]) -> Callable[..., None]:
-    """Repeat a test in which MPI did not get over the death of a rank, at most twice.
+    """Repeat a test up to twice when MPI hangs after the death of a rank.
 
-    For tests that kill ranks of one machine that play different nodes: one killed as it puts a
-    message into MPICH's shared memory leaves a receiver there that waits for ever (docs/faults.md).
+    This is for tests that kill ranks of one machine that act as different nodes. A rank that is
+    killed while it writes a message into MPICH's shared memory leaves a receiver that waits forever
+    (docs/faults.md).
     """
 
     @functools.wraps(test)
@@ -335,17 +334,15 @@ def again_where_mpi_is_stuck(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def on_nodes(np: int, per_node: int) -> dict[str, str]:
-    """Return the variables of a job with so many ranks on a node; those of all may share one."""
+    """Return the variables of a job with `per_node` ranks per node; none if all share a node."""
     return {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of this process with what jobs of any size need on this machine."""
+    return {**OPEN_MPI, **launcher.mpirun_environment()}
 
 
 def find_mpirun() -> Path:
     """Return the mpirun of the environment that runs the tests."""
-    mpirun = Path(sys.executable).parent / "mpirun"
-    if not mpirun.exists():
-        msg = (
-            f"these tests need an MPI in the environment that runs them: expected {mpirun}; "
-            f"'pip install multiverso[mpich]' brings one"
-        )
-        raise FileNotFoundError(msg)
-    return mpirun
+    return Path(launcher.find_mpirun())

@@ -1,7 +1,7 @@
-// Any bytes as a file of a checkpoint, whose other file is right.
+// Reads a checkpoint in which one of the two files has been replaced by the input.
 //
-// The first byte chooses: bit 0 the file of data instead of the manifest, bit 1 that checksums are
-// made right again, as somebody with bad intent would do. The rest is the file.
+// The first byte of the input holds two options: bit 0 replaces the data file instead of the
+// manifest, and bit 1 corrects the checksums, as an attacker would. The rest is the file's content.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -21,7 +21,7 @@ std::atomic<size_t> largest_allocation{0};
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__has_feature)
-// Of this whole program, to see how much is asked for.
+// These operators replace those of the whole program, to record the largest allocation.
 void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
@@ -42,7 +42,7 @@ constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
 
 std::string PathOf(size_t which) { return std::string(kFolder) + "/" + kNames[which]; }
 
-// Both files of a checkpoint of two small tables.
+// Returns both files of a valid checkpoint of two small tables.
 const MemoryFiles& Original() {
   static const MemoryFiles* const files = [] {
     auto* made = new MemoryFiles;
@@ -77,7 +77,7 @@ void PutCrc(std::string* bytes, size_t size) {
   std::memcpy(bytes->data() + size - 4, &crc, 4);
 }
 
-// With right checksums of whatever is there.
+// Corrects the checksums of a file, whatever it contains.
 void Forge(MemoryFiles* files, size_t which) {
   std::string* const bytes = files->Find(PathOf(which));
   if (which == 0) {
@@ -99,19 +99,17 @@ Status ReadAll(MemoryFiles* files) {
   auto reader = CheckpointReader::Open(files, kFolder);
   if (!reader.ok()) return reader.status();
   const WaitLimit limit = WaitLimit::Until(Instant::max());
-  BlockProgress verified;
-  MV_RETURN_IF_NOT_OK(reader.value()->Verify(reader.value()->blocks(), &verified, limit));
+  MV_RETURN_IF_NOT_OK(reader.value()->Verify(0, reader.value()->blocks(), limit));
   const auto& tables = reader.value()->manifest().tables;
   for (uint32_t i = 0; i < tables.size(); ++i) {
     for (uint32_t place = 0; place < tables[i].num_areas(); ++place) {
-      BlockProgress progress;
       int64_t sum = 0;
       const auto take = [&](int64_t /*first*/, int64_t count, const char* data) {
         sum += count + data[0];
         return Status::Ok();
       };
-      MV_RETURN_IF_NOT_OK(reader.value()->Read(i, tables[i].area(place), 0, tables[i].num_row,
-                                               &progress, limit, take));
+      MV_RETURN_IF_NOT_OK(
+          reader.value()->Read(i, tables[i].area(place), 0, tables[i].num_row, limit, take));
     }
   }
   return Status::Ok();
@@ -124,7 +122,7 @@ std::vector<std::string> Seeds() {
   for (const char mode : {'\0', '\1', '\2', '\3'}) {
     seeds.push_back(mode + *Original().Find(PathOf(static_cast<size_t>(mode & 1))));
   }
-  // Files that end within their first numbers.
+  // These files end within their header.
   for (const size_t length : {13, 20, 63, 100}) {
     seeds.push_back('\1' + Original().Find(PathOf(1))->substr(0, length));
   }
@@ -146,12 +144,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t all = bytes.size() + Original().Find(PathOf(1 - which))->size();
   largest_allocation = 0;
   const Status status = ReadAll(&files);
-  // Where all is small, messages are the largest.
+  // In a small checkpoint the largest allocation may be an error message.
   Require(largest_allocation <= all + 1024, "no allocation larger than the files",
           std::to_string(largest_allocation) + " bytes");
-  if (is_original) Require(status.ok(), "the original to be whole", status.text());
+  if (is_original) Require(status.ok(), "the original to be valid", status.text());
   const bool refused = status.code() == Code::kCheckpointCorrupt;
-  // With right checksums it may be another checkpoint, such as one of another step.
+  // With correct checksums the input may be another valid checkpoint, such as one of another step.
   Require(refused || (status.ok() && (is_original || (data[0] & 2) != 0)), "CheckpointCorruptError",
           status.text());
   return 0;

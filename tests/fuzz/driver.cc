@@ -1,8 +1,7 @@
-// Runs a target without libFuzzer: all files of the corpus, then changes of them, at random but the
-// same for the same seed.
+// Replaces libFuzzer: runs all files of the corpus, then random mutations of them.
 //
-//   fuzz_checkpoint -runs=10000 -seed=1 CORPUS...    as libFuzzer, which has these options too
-//   fuzz_checkpoint -seeds=FOLDER                    writes the target's own seeds there
+//   fuzz_checkpoint -runs=10000 -seed=1 CORPUS...    has the options of libFuzzer; seed 0 draws one
+//   fuzz_checkpoint -seeds=FOLDER                    writes the target's own seeds to the folder
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +27,7 @@ void Run(const std::string& bytes) {
   (void)LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
 }
 
-// What made the process end is in that file afterwards, as libFuzzer leaves it too.
+// libFuzzer also leaves the input that ended the process in such a file.
 void Keep(const std::string& bytes) {
   std::ofstream("crash-last-input", std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -47,7 +46,7 @@ std::vector<std::string> ReadCorpus(const std::string& path) {
   std::vector<std::filesystem::path> files;
   if (std::filesystem::is_directory(path)) {
     for (const auto& entry : std::filesystem::directory_iterator(path)) files.push_back(entry);
-    std::sort(files.begin(), files.end());  // the same order everywhere
+    std::sort(files.begin(), files.end());  // makes a run depend on its seed only
   } else {
     files.emplace_back(path);
   }
@@ -75,10 +74,11 @@ int main(int argc, char** argv) {
     for (std::string& bytes : ReadCorpus(argument)) corpus.push_back(std::move(bytes));
   }
   if (corpus.empty()) {
-    std::fprintf(stderr, "expected the files of a corpus, received none\n");
+    std::fprintf(stderr, "expected at least one file in the corpus, received none\n");
     return 2;
   }
   for (const std::string& bytes : corpus) Run(bytes);
+  if (seed == 0) seed = std::random_device()();
   std::mt19937_64 random(seed);
   for (uint64_t run = 0; run < runs; ++run) {
     std::string bytes = corpus[random() % corpus.size()];
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     if (std::getenv("MULTIVERSO_FUZZ_KEEP") != nullptr) Keep(bytes);
     Run(bytes);
   }
-  std::printf("%zu files and %llu changes of them, seed %llu\n", corpus.size(),
+  std::printf("ran %zu files and %llu mutations of them, seed %llu\n", corpus.size(),
               static_cast<unsigned long long>(runs), static_cast<unsigned long long>(seed));
   return 0;
 }

@@ -1,4 +1,4 @@
-// MemoryFiles: a file system of the files of one checkpoint, in memory.
+// MemoryFiles: a file system in memory that holds the files of one checkpoint.
 #ifndef MULTIVERSO_TESTS_FUZZ_MEMORY_FILES_H_
 #define MULTIVERSO_TESTS_FUZZ_MEMORY_FILES_H_
 
@@ -17,7 +17,7 @@ namespace multiverso::fuzz {
 
 class MemoryFiles final : public FileSystem {
  public:
-  // Null if there is no such file.
+  // Returns nullptr if the file does not exist.
   std::string* Find(const std::string& path) {
     const auto found = files_.find(path);
     return found == files_.end() ? nullptr : &found->second;
@@ -43,7 +43,7 @@ class MemoryFiles final : public FileSystem {
   }
   Status MakeFolders(const std::string& /*path*/) override { return Status::Ok(); }
   Status MakeFolder(const std::string& /*path*/) override { return Status::Ok(); }
-  // Of a file, or of a folder with its files.
+  // Renames a file, or a folder with its files.
   Status Rename(const std::string& from, const std::string& to) override {
     std::map<std::string, std::string> renamed;
     for (auto& [path, bytes] : files_) {

@@ -1,8 +1,8 @@
-// Any bytes as a request of another node, to a service that has tables.
+// Sends the input to a service with tables, as a request of another node.
 //
-// Two ranks of one process are two nodes. The input is a request's header and what follows it; it
-// is sent to rank 1 as rank 0 would send it, and what comes back is compared with a model of the
-// tables: what was refused has changed nothing, and what was not has done just that.
+// Two ranks of one process act as two nodes. The input is a request's header and payload. It is
+// sent to rank 1 as rank 0 would send it, and the answer is compared with a model of the tables: a
+// refused request has changed nothing, and an accepted one exactly what it asked for.
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -14,7 +14,7 @@
 #include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
-#include "table/request.h"
+#include "table/request_message.h"
 #include "target.h"
 #include "transport/thread_transport.h"
 
@@ -26,10 +26,10 @@ constexpr int64_t kRows = 8;        // likewise
 constexpr int64_t kColumns = 3;
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// A table of int64, whose sums are exact, and what rank 1 must have of it.
+// A table of int64, whose sums are exact, and a model of the shard of rank 1.
 struct Modelled {
   Table* tables[2] = {};
-  int64_t first = 0;  // element that rank 1 begins with
+  int64_t first = 0;  // first element of rank 1's shard
   std::vector<int64_t> model;
 };
 
@@ -41,10 +41,9 @@ class Job {
     const auto hub = std::make_shared<ThreadHub>(2);
     OnBothRanks([&](int rank) {
       SessionOptions options;
-      SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
-      const Status status = RunToEnd(&opening);
-      Require(status.ok(), "a session", status.text());
-      sessions_[rank] = opening.TakeSession();
+      auto session = OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
+      Require(session.ok(), "a session", session.status().text());
+      sessions_[rank] = std::move(session.value());
     });
     array_.first = kArraySize / 2;
     array_.model.resize(kArraySize / 2);
@@ -77,11 +76,11 @@ class Job {
       const int64_t dropped = control_channel(1)->dropped();
       Post(kRequestTag, bytes);
       Until([&] { return control_channel(1)->dropped() > dropped; }, "the message to be dropped");
-    } else if (header.kind != RequestKind::kReleased) {  // after which there may be no table
+    } else if (header.kind != RequestKind::kReleased) {  // it may release the table
       Ask(header, bytes.substr(0, size), bytes.substr(size));
     }
     Require(!sessions_[0]->group()->IsAborted() && !sessions_[1]->group()->IsAborted(),
-            "the session to go on", "an abort");
+            "the session to continue", "an abort");
     CheckModel(array_);
     CheckModel(matrix_);
   }
@@ -99,10 +98,9 @@ class Job {
 
   void Create(const TableSpec& spec, Table** tables) {
     OnBothRanks([&](int rank) {
-      const auto creation = sessions_[rank]->StartTable(spec, nullptr);
-      const Status status = RunToEnd(creation.get());
-      Require(status.ok(), "a table", status.text());
-      tables[rank] = sessions_[rank]->KeepTable(creation->TakeTable());
+      auto table = sessions_[rank]->CreateTable(spec, nullptr);
+      Require(table.ok(), "a table", table.status().text());
+      tables[rank] = sessions_[rank]->KeepTable(std::move(table.value()));
     });
   }
 
@@ -150,7 +148,7 @@ class Job {
     } else if (received == header.bytes) {
       Apply(header, ids, values, answer.data());
     } else {
-      Require(received == 0, "no values instead of the wrong ones", std::to_string(received));
+      Require(received == 0, "an empty refusal or all values", std::to_string(received));
       std::string why;
       bool got = false;
       Until(
@@ -158,21 +156,21 @@ class Job {
             (void)messenger()->Take(1, kErrorTag, sizeof(ErrorMessage), &why, &got);
             return got;
           },
-          "the reason of a refusal");
+          "the reason for a refusal");
     }
   }
 
-  // What the service says that it has done, to the model.
+  // Applies an accepted request to the model, and compares the answer with it.
   void Apply(const RequestHeader& header, const std::string& ids, const std::string& values,
              const char* answer) {
     Modelled* table = nullptr;
     if (header.table == array_id()) table = &array_;
     if (header.table == matrix_id()) table = &matrix_;
     if (table == nullptr) {
-      Require(header.table == with_state_id(), "an answer of a table", "one of none");
+      Require(header.table == with_state_id(), "an answer about an existing table", "another");
       return;
     }
-    Require(header.kind != RequestKind::kSetHyper, "an error", "a hyper-parameter of updater add");
+    Require(header.kind != RequestKind::kSetHyper, "an error", "a hyperparameter of updater add");
     const int64_t unit = table == &matrix_ && IsOfRows(header.kind) ? kColumns : 1;
     for (int64_t i = 0; i < header.count * unit; ++i) {
       int64_t place = header.first + i;
@@ -183,7 +181,7 @@ class Job {
       }
       const int64_t here = place - table->first;
       Require(here >= 0 && here < static_cast<int64_t>(table->model.size()),
-              "elements that rank 1 has", std::to_string(place));
+              "elements of rank 1's shard", std::to_string(place));
       auto& element = table->model[static_cast<size_t>(here)];
       uint64_t value = 0;
       if (CarriesData(header.kind)) {
@@ -194,7 +192,7 @@ class Job {
       const bool stores = header.kind == RequestKind::kStore;
       element = static_cast<int64_t>(stores ? value : static_cast<uint64_t>(element) + value);
       if (answer != nullptr && !IsOfRows(header.kind)) {
-        Require(std::memcmp(answer + i * 8, &element, 8) == 0, "the table's values", "others");
+        Require(std::memcmp(answer + i * 8, &element, 8) == 0, "the values of the table", "others");
       }
     }
   }
@@ -203,10 +201,10 @@ class Job {
     std::vector<int64_t> now(table.model.size());
     Progress progress;
     const Status status =
-        table.tables[1]->CopyOut(0, table.first, static_cast<int64_t>(now.size()), now.data(),
-                                 &progress, WaitLimit::For(kPatience));
+        table.tables[1]->shard()->CopyOut(0, table.first, static_cast<int64_t>(now.size()),
+                                          now.data(), &progress, WaitLimit::For(kPatience));
     Require(status.ok(), "the table's values", status.text());
-    Require(now == table.model, "a table as the model has it", "another");
+    Require(now == table.model, "the values of the model", "other values");
   }
 
   std::unique_ptr<Session> sessions_[2];
@@ -215,7 +213,7 @@ class Job {
   Table* with_state_[2] = {};
 };
 
-// Never destroyed: an input that ends the process shall do so where it is.
+// The job is never destroyed, so that a crash occurs at the input that caused it.
 Job* TheJob() {
   static auto* const job = new Job;
   return job;

@@ -1,6 +1,6 @@
-"""The launch agent: called by an mpirun like ssh, ``agent [-x] HOST COMMAND ...``.
+"""The launch agent, which an mpirun calls like ssh: ``agent [-x] HOST COMMAND ...``.
 
-Both launchers hand the command over as ssh would take it: words to be joined and given to a shell.
+Both launchers pass the command as they would to ssh: as words to be joined and given to a shell.
 """
 
 import os
@@ -10,7 +10,7 @@ import hosts
 
 
 def main() -> None:
-    """Become the command, on that host."""
+    """Replace this process by the command, on that host."""
     arguments = sys.argv[1:]
     while arguments[0].startswith("-"):
         del arguments[0]

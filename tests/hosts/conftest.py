@@ -1,4 +1,4 @@
-"""Lets the tests import the harness, the programs that it runs, and the hosts."""
+"""Makes the harness, its programs and the hosts importable."""
 
 import sys
 from pathlib import Path

@@ -1,11 +1,11 @@
-"""Hosts for tests: network namespaces joined by veth pairs, each with processes of its own.
+"""Hosts for tests: network namespaces that are joined by veth pairs.
 
-A host is a network namespace with one interface and one address, and what runs on it has its own
-process ids, host name and shared memory objects. So MPI has to talk TCP between two of them, and
-Multiverso finds that their ranks share no memory. Only addresses inside these namespaces are used.
+A host is a network namespace with one interface and one address. Its processes have their own
+process ids, host name and shared memory objects. MPI therefore uses TCP between two hosts, and
+Multiverso finds that their ranks share no memory. All addresses are inside these namespaces.
 
-``python hosts.py COMMAND ...`` sets two hosts up, runs the command with ``MULTIVERSO_TEST_HOSTS``
-set as `mpirun` needs it, and takes the hosts down, however the command ends.
+``python hosts.py COMMAND ...`` creates two hosts, runs the command with ``MULTIVERSO_TEST_HOSTS``
+set for `mpirun`, and removes the hosts, however the command ends.
 """
 
 import contextlib
@@ -18,39 +18,39 @@ import sys
 from types import TracebackType
 from typing import Self
 
-#: Names the hosts for `mpirun` and `agent`: a JSON object, address to namespace.
+#: The variable with the hosts for `mpirun` and `agent`: a JSON object of address to namespace.
 VARIABLE = "MULTIVERSO_TEST_HOSTS"
 
-#: The Python that `mpirun` and `agent` run with, and whose mpirun is used.
+#: The variable with the Python that runs `mpirun` and `agent`, and whose mpirun they use.
 PYTHON = "MULTIVERSO_TEST_PYTHON"
 
-#: Seconds for a command of iproute2, which takes milliseconds.
+#: Seconds that a command of iproute2 may take; it needs milliseconds.
 LIMIT = 20
 
 _numbers = itertools.count()
 
 
 def missing() -> str:
-    """Return what this machine lacks for hosts, or nothing."""
+    """Return why hosts cannot be created on this machine, or an empty string."""
     for program in ("ip", "unshare"):
         if shutil.which(program) is None:
-            return f"hosts for tests need the program {program}"
+            return f"needs {program}: apt install iproute2 util-linux"
     if os.geteuid() != 0:
-        return "hosts for tests need root"
+        return "needs root, to create network namespaces"
     try:
         with Hosts(2):
             return ""
     except subprocess.CalledProcessError as error:
-        return f"network namespaces cannot be made here: {error.stderr.strip()}"
+        return f"needs the right to create network namespaces: {error.stderr.strip()}"
 
 
 class Hosts:
-    """Some hosts, from ``with Hosts(2) as hosts`` to the end of the block.
+    """Hosts that exist inside a ``with Hosts(2) as hosts`` block.
 
     Parameters
     ----------
     count : int
-        How many; all are joined by a switch in a namespace of its own.
+        Number of hosts. A switch in its own namespace connects them.
 
     """
 
@@ -66,11 +66,11 @@ class Hosts:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What `mpirun` and `agent` need to know."""
+        """The variables for `mpirun` and `agent`."""
         return {VARIABLE: json.dumps(self.namespaces), PYTHON: sys.executable}
 
     def pull_cable(self, address: str) -> None:
-        """Let nothing reach that host or leave it, without anybody being told."""
+        """Drop all packets from and to a host; no process is notified."""
         self._set_cable(address, "down")
 
     def plug_in_cable(self, address: str) -> None:
@@ -111,14 +111,14 @@ class Hosts:
             _ip("-n", namespace, "link", "set", "lo", "up")
 
     def _take_down(self) -> None:
-        # Their interfaces go with the namespaces.
+        # Deleting a namespace deletes its interfaces.
         for namespace in (*self.namespaces.values(), self._switch):
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "delete", namespace)
 
 
 def enter(address: str, *command: str) -> list[str]:
-    """Return the command line that runs `command` on the host with that address."""
+    """Return the command line that runs `command` on the host with this address."""
     namespaces = json.loads(os.environ[VARIABLE])
     name = "host-" + address.rpartition(".")[2]
     return [
@@ -133,7 +133,7 @@ def _ip(*arguments: str) -> None:
 
 
 def main() -> int:
-    """Run the command of the command line with two hosts."""
+    """Run the given command with two hosts."""
     with Hosts(2) as hosts:
         done = subprocess.run(sys.argv[1:], env={**os.environ, **hosts.environ}, check=False)
     return done.returncode

@@ -1,7 +1,7 @@
-"""An mpirun that starts ranks on all hosts of the test: ``mpirun -np N PROGRAM ...``.
+"""An mpirun that starts ranks on all hosts of a test: ``mpirun -np N PROGRAM ...``.
 
-It runs the mpirun of this environment on the first host, tells it about all of them, and gives it
-the launch agent. Ranks are placed evenly: the first N / hosts ranks on the first host, and so on.
+It runs the mpirun of this environment on the first host, with a list of all hosts and with the
+launch agent. The first N / hosts ranks run on the first host, and so on.
 """
 
 import json
@@ -10,17 +10,18 @@ import sys
 from pathlib import Path
 
 import hosts
+from multiverso._mpi.mpirun import find_mpirun, mpirun_vendor
 
 
 def main() -> None:
-    """Become the mpirun."""
+    """Replace this process by the real mpirun."""
     ranks, command = int(sys.argv[2]), sys.argv[3:]
     addresses = list(json.loads(os.environ[hosts.VARIABLE]))
     per_host = -(-ranks // len(addresses))
     places = ",".join(f"{address}:{per_host}" for address in addresses)
-    folder = Path(sys.executable).parent
+    mpirun = find_mpirun()
     agent = str(Path(__file__).with_name("agent"))
-    if (folder / "ompi_info").exists():
+    if mpirun_vendor(mpirun)[0] == "Open MPI":
         options = ["--host", places, "--map-by", f"ppr:{per_host}:node:oversubscribe"]
         options += ["--bind-to", "none", "--prtemca", "plm_ssh_agent", agent]
         options += ["--prtemca", "plm_ssh_no_tree_spawn", "1"]
@@ -28,8 +29,7 @@ def main() -> None:
     else:
         options = ["-launcher", "ssh", "-launcher-exec", agent]
         options += ["-hosts", places, "-iface", "eth0"]
-    mpirun = [str(folder / "mpirun"), *options, "-np", str(ranks), *command]
-    words = hosts.enter(addresses[0], *mpirun)
+    words = hosts.enter(addresses[0], mpirun, *options, "-np", str(ranks), *command)
     os.execvp(words[0], words)
 
 

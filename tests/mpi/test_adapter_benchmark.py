@@ -7,7 +7,11 @@ import unittest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from launch import run
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 PROGRAM = Path(__file__).parents[2] / "benchmarks" / "adapters.py"
 

@@ -3,9 +3,12 @@
 import importlib.util
 
 import adapter_suite
+import pytest
 
 import launch
 from case_jobs import CaseJobs, in_one, on_nodes, on_ranks
+
+pytestmark = pytest.mark.frameworks
 
 #: An adapter's file in programs/adapters, the backend of Keras, and the modules that it needs.
 ADAPTERS = [

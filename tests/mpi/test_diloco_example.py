@@ -8,7 +8,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
 import launch
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "torch" / "diloco.py"
 NEEDED = ("torch", "tqdm", "matplotlib")

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import launch
+
+pytestmark = pytest.mark.slow
 
 FAULTS = Path(__file__).parents[2] / "benchmarks" / "faults.py"
 

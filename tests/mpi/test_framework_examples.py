@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 #: Seconds; frameworks start and compile slowly.
 LIMIT = 2 * WALL_LIMIT
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 def lacks(*modules):

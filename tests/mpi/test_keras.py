@@ -4,7 +4,11 @@ import functools
 import importlib.util
 import unittest
 
+import pytest
+
 from launch import ONE_THREAD, WALL_LIMIT, run
+
+pytestmark = pytest.mark.frameworks
 
 HAS_KERAS = importlib.util.find_spec("keras") is not None
 BACKENDS = [

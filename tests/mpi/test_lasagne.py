@@ -7,6 +7,9 @@ import pytest
 
 from case_jobs import CaseJobs, in_one, on_ranks
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("lasagne") is None, reason="needs Lasagne")
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(importlib.util.find_spec("lasagne") is None, reason="needs Lasagne"),
+]
 
 TestNetworks = CaseJobs(lasagne_params, in_one(on_ranks(1, 2, 3, 4))).tests()

@@ -22,7 +22,7 @@ MISSING = [name for name in ("lasagne", "tqdm") if importlib.util.find_spec(name
 RECORD = 1 + 3 * 32 * 32
 COMPILING = 500.0  # seconds for a job that compiles the network first
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")

@@ -21,7 +21,7 @@ BACKENDS = [
 ]
 LIMIT = 400.0  # seconds; Keras and its backends are slow to import
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 
 def trained(*scenarios, ranks, backend="torch"):

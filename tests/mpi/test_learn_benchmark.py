@@ -8,8 +8,11 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import launch
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 
 LEARN = Path(__file__).parents[2] / "benchmarks" / "learn.py"
 NEEDED = ("keras", "torch", "h5py", "tqdm", "rich")

@@ -13,6 +13,8 @@ import pytest
 import launch
 from multiverso import checkpoint as checkpoints
 
+pytestmark = pytest.mark.slow
+
 #: The number of jobs that lose a rank.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "3"))
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)

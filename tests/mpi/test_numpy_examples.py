@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
 POINT = 0.01  # one percentage point of the test error
 
-pytestmark = pytest.mark.one_mpi
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")

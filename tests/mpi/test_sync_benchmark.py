@@ -3,7 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 import launch
+
+pytestmark = pytest.mark.slow
 
 SYNC = Path(__file__).parents[2] / "benchmarks" / "sync.py"
 

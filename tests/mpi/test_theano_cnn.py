@@ -20,7 +20,7 @@ if not any(map(importlib.util.find_spec, ("pytensor", "aesara", "theano"))):
 
 POINT = 0.01  # one percentage point of the test error
 
-pytestmark = [pytest.mark.long, pytest.mark.one_mpi]
+pytestmark = [pytest.mark.slow, pytest.mark.one_mpi]
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")

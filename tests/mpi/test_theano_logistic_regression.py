@@ -24,7 +24,7 @@ if not any(map(importlib.util.find_spec, BACKENDS)):
 POINT = 0.01  # one percentage point of the test error
 EPOCHS = "40"
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def alone(*arguments, **environ):

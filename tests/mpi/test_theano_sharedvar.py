@@ -9,8 +9,11 @@ from case_jobs import CaseJobs, in_one, on_ranks
 
 BACKENDS = ("pytensor", "aesara", "theano")
 
-pytestmark = pytest.mark.skipif(
-    not any(map(importlib.util.find_spec, BACKENDS)), reason="needs PyTensor, Aesara or Theano"
-)
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(
+        not any(map(importlib.util.find_spec, BACKENDS)), reason="needs PyTensor, Aesara or Theano"
+    ),
+]
 
 TestSharedVariables = CaseJobs(theano_sharedvar, in_one(on_ranks(1, 2, 3, 4))).tests()

@@ -7,6 +7,9 @@ import torch_params
 
 from case_jobs import CaseJobs, in_one, on_ranks
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch"),
+]
 
 TestModules = CaseJobs(torch_params, in_one(on_ranks(1, 2, 3, 4, OMP_NUM_THREADS="1"))).tests()

@@ -1,12 +1,11 @@
 """The programs of docs/tutorial.md print the same on several workers as on one."""
 
 import ast
-import importlib.util
-import os
 import re
 import sys
 import tempfile
 import unittest
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,35 +21,35 @@ COMPILING = 400.0  # seconds for a job that compiles first
 pytestmark = pytest.mark.one_mpi
 
 
-# Set where other environments run the rest: "frameworks" for blocks that need one, or names of
-# modules, like "jax,flax", for blocks that import one of them.
-ONLY = os.environ.get("MULTIVERSO_TEST_DOCS", "")
-
-
-def why_not_here(code):
-    """Return why the code cannot run in this environment, or None."""
+def frameworks_of(code):
+    """Return the modules that the code imports, except those that every environment has."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
-    if missing := sorted(name for name in names if importlib.util.find_spec(name) is None):
-        return f"needs {', '.join(missing)}"
-    if ONLY == "frameworks" and not names - {"multiverso", "numpy"} - sys.stdlib_module_names:
-        return "needs no framework"
-    if ONLY not in ("", "frameworks") and not names.intersection(ONLY.split(",")):
-        return f"imports none of {ONLY}"
-    return None
+    return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 
 class TestTheTutorial(unittest.TestCase):
+    @pytest.mark.slow
     def test_three_workers_print_the_same_as_one(self):
+        self.check_blocks(with_frameworks=False)
+
+    @pytest.mark.frameworks
+    def test_three_workers_print_the_same_as_one_with_frameworks(self):
+        self.check_blocks(with_frameworks=True)
+
+    def check_blocks(self, with_frameworks):
         blocks = list(BLOCK.finditer(PAGE.read_text("utf-8")))
         parallel = [block for block in blocks if "mv.session" in block["code"]]
         self.assertGreater(len(parallel), 4)
         for block in parallel:
+            names = frameworks_of(block["code"])
+            if bool(names) != with_frameworks:
+                continue
             with self.subTest(block["code"][:60]), tempfile.TemporaryDirectory() as folder:
-                if reason := why_not_here(block["code"]):
-                    self.skipTest(reason)
+                if missing := [name for name in sorted(names) if not find_spec(name)]:
+                    self.skipTest(f"needs {', '.join(missing)}")
                 script = Path(folder, "block.py")
                 script.write_text(block["code"], "utf-8")
                 job = run(script, np=3, limit=COMPILING).check()

@@ -1,4 +1,4 @@
-"""nosetests runs the unit tests too, while pytest runs them in another process."""
+"""The unit tests also run under nosetests."""
 
 import contextlib
 import os
@@ -15,18 +15,17 @@ UNIT = ROOT / "tests" / "unit"
 SUPPORT = str(UNIT / "support")
 NOSETESTS = Path(sys.executable).with_name("nosetests")
 
-#: Seconds; a multiple of what it takes on a busy machine, and less than pytest's own limit.
+#: Seconds: a multiple of the time on a busy machine, and less than pytest's own limit.
 LIMIT = 550
 
 
-@pytest.mark.long
-def test_the_unit_tests_pass_with_nosetests_too():
+@pytest.mark.slow
+def test_unit_tests_pass_with_nosetests():
     process = subprocess.Popen(
-        [str(NOSETESTS), *sorted(map(str, UNIT.rglob("test_*.py")))],
-        # What the pages show with NumPy alone is run once, by pytest.
+        # The code of the pages does not depend on who runs it.
+        [str(NOSETESTS), "-e", "python_blocks", *sorted(map(str, UNIT.rglob("test_*.py")))],
         env={
             **os.environ,
-            "MULTIVERSO_TEST_DOCS": "frameworks",
             "PYTHONPATH": os.pathsep.join(filter(None, (SUPPORT, os.environ.get("PYTHONPATH")))),
         },
         cwd=ROOT,
@@ -38,7 +37,7 @@ def test_the_unit_tests_pass_with_nosetests_too():
     )
     try:
         printed, _ = process.communicate(timeout=LIMIT)
-    finally:  # with all that its tests have started
+    finally:  # kills the processes that its tests have started too
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -27,6 +27,9 @@ SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "20261121"))
 #: Ranks and ranks per node, as in "3/2". If unset, the whole job is the only place.
 PLACES = os.environ.get("MULTIVERSO_TEST_PLACES", "").split()
 
+#: The cases that a test selects; if unset, all cases run.
+SELECTED = os.environ.get("MULTIVERSO_TEST_CASES", "").split()
+
 #: Seconds that a rank may wait for ranks that take part in more places.
 PATIENCE = 400.0
 
@@ -136,8 +139,10 @@ def run_all(cases=CASES):
 
 
 def _run(cases, prefix, outcomes):
-    """Run the cases in one place and add their outcomes."""
+    """Run the selected cases in one place and add their outcomes."""
     for case_name, function in cases.items():
+        if SELECTED and case_name not in SELECTED:
+            continue
         name = prefix + case_name
         worker.report(outcomes={**outcomes, name: "began, and did not end"})
         try:

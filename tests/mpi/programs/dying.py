@@ -13,7 +13,7 @@ SIZE = 100_000
 
 
 def dies_in_an_add(point):
-    """The last rank dies while it holds a lock; the others continue, and report what they read."""
+    """Kill the last rank while it holds a lock; the others continue, and report what they read."""
     worker.shield()
     last = worker.SIZE - 1
     if last == worker.RANK:

@@ -5,9 +5,12 @@ import os
 import unittest
 from pathlib import Path
 
+import pytest
 from programs import run_program
 
 import multiverso
+
+pytestmark = pytest.mark.frameworks
 
 PACKAGE = Path(multiverso.__file__).parent
 

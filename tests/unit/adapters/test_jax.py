@@ -6,8 +6,11 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import pytest
 
 import multiverso as mv
+
+pytestmark = pytest.mark.frameworks
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
 if HAS_JAX:

@@ -7,7 +7,10 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from keras_models import HAS_KERAS, Adder, InSession, data, fit, flat, held, layers, model_of
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
 if HAS_KERAS:
     import keras

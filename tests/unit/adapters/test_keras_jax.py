@@ -4,7 +4,10 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import pytest
 from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
 if HAS_KERAS:
     import keras

@@ -3,9 +3,12 @@
 import unittest
 
 import numpy as np
+import pytest
 from keras_models import HAS_KERAS, InSession, data, fit, flat, layers, model_of
 
 import multiverso as mv
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
 if HAS_KERAS:
     import keras

@@ -10,10 +10,13 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from programs import run_program
 
 import multiverso as mv
 from multiverso.lasagne_ext.param_manager import LasagneParamManager, MVNetParamManager
+
+pytestmark = pytest.mark.frameworks
 
 COMMON = Path(__file__).parents[3] / "examples" / "common"
 # Without a compiler: the functions here run once.

@@ -13,11 +13,14 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pytest
 from programs import run_program
 from sessions import ClosesSession
 
 import multiverso as mv
 from multiverso.theano_ext.sharedvar import MVSharedVariable, mv_shared, sync_all_mv_shared_vars
+
+pytestmark = pytest.mark.frameworks
 
 COMMON = Path(__file__).parents[3] / "examples" / "common"
 sys.path.append(str(COMMON))

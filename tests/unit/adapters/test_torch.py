@@ -10,8 +10,11 @@ import unittest
 from unittest import mock
 
 import numpy as np
+import pytest
 
 import multiverso as mv
+
+pytestmark = pytest.mark.frameworks
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 if HAS_TORCH:

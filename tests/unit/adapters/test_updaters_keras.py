@@ -4,9 +4,12 @@ import unittest
 from importlib.util import find_spec
 
 import numpy as np
+import pytest
 from some_keras import BACKEND, import_keras
 
 import multiverso as mv
+
+pytestmark = pytest.mark.frameworks
 
 #: Exact in float32, in which Keras keeps it.
 RATE = 2.0**-6

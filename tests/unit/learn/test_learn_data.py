@@ -7,6 +7,9 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+pytestmark = pytest.mark.frameworks
 
 MISSING = [name for name in ("h5py",) if importlib.util.find_spec(name) is None]
 

@@ -7,7 +7,10 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+import pytest
 from some_keras import BACKEND, import_keras
+
+pytestmark = pytest.mark.frameworks
 
 MISSING = [name for name in ("h5py", "keras", "tqdm") if importlib.util.find_spec(name) is None]
 

@@ -11,6 +11,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
+pytestmark = pytest.mark.frameworks
+
 MISSING = [name for name in ("h5py", "tqdm") if importlib.util.find_spec(name) is None]
 
 if not MISSING:

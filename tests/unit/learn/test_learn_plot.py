@@ -6,6 +6,10 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.frameworks
+
 MISSING = [
     name for name in ("h5py", "matplotlib", "tqdm") if importlib.util.find_spec(name) is None
 ]

@@ -1,0 +1,78 @@
+"""Prints a table of the tests that ran and were skipped, from the JUnit files of a test run.
+
+The Makefile runs ``summary.py TARGET FOLDER`` at the end of ``make test`` and ``make test-all``.
+"""
+
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from xml.etree import ElementTree
+
+TESTS = Path(__file__).parent
+
+NO_GTEST = "GoogleTest not found: apt install libgtest-dev (Debian, Ubuntu), then make test-cpp"
+NOT_IN_TEST = (
+    "`make test-all` also runs: Open MPI, PyTorch, TensorFlow, JAX, Theano and Lasagne, the "
+    "examples, benchmarks and soak tests, installation, Lua, Windows, and the site."
+)
+
+
+def read(folder):
+    """Return the numbers of tests and seconds per row, and of skipped tests per reason.
+
+    A row is the run and the folder of the tests. The reasons are those of tests that no run has
+    run. A test may skip some of its cases in each run, for other reasons in another run.
+    """
+    rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
+    for path in sorted(folder.rglob("*.xml")):
+        for case in ElementTree.parse(path).iter("testcase"):
+            words = case.get("classname", "").split(".")
+            is_cpp = path.parent.name == "cpp"
+            place = "tests/cpp" if is_cpp else "/".join(words[:2])
+            test = (place, *words, case.get("name"))
+            reasons = [child.get("message", "").strip() for child in case.iter("skipped")]
+            outcome = "skipped" if reasons else "passed"
+            if case.find("failure") is not None or case.find("error") is not None:
+                outcome = "failed"
+            elif reasons:
+                skipped[test].append(reasons)
+            else:
+                passed.add(test)
+            row = rows["" if is_cpp else path.stem, place]
+            row[outcome] += 1
+            row["seconds"] += float(case.get("time") or 0)
+    missed = Counter()
+    for test in skipped.keys() - passed:
+        common = set.intersection(*map(set, skipped[test]))
+        if common or all(len(reasons) == 1 for reasons in skipped[test]):
+            missed[min(common or skipped[test][-1])] += 1
+    return rows, missed
+
+
+def count_cpp_tests():
+    """Return the number of C++ tests in the sources."""
+    sources = (path.read_text("utf-8") for path in (TESTS / "cpp").rglob("*_test.cc"))
+    return sum(len(re.findall(r"^TEST(?:_F|_P)?\(", text, re.MULTILINE)) for text in sources)
+
+
+def main(target, folder):
+    """Print the table of the runs whose results are in the folder."""
+    rows, reasons = read(Path(folder))
+    if ("", "tests/cpp") not in rows:
+        rows["", "tests/cpp"]["skipped"] = reasons[NO_GTEST] = count_cpp_tests()
+    columns = ("passed", "failed", "skipped", "seconds")
+    print(f"\n{'tests':<18}{'run':<16}" + "".join(f"{name:>9}" for name in columns))
+    for (run, place), row in sorted(rows.items()):
+        counts = "".join(f"{row[name]:>9.0f}" for name in columns)
+        print(f"{place:<18}{run:<16}{counts}")
+    if reasons:
+        print("\nskipped, and how to enable:")
+        for reason, number in reasons.most_common():
+            print(f"{number:>5}  {reason}")
+    if target == "test":
+        print(f"\n{NOT_IN_TEST}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
