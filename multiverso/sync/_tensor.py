@@ -39,7 +39,7 @@ class Tensor(Protocol):
         """Return the address of the values for the native pass, C-contiguous and of `dtype`."""
 
     def settle(self) -> None:
-        """Copy the result of the native pass to the parameters, unless it worked on them."""
+        """Copy the result of the native pass to the parameters, unless it changed them in place."""
 
 
 class Group(Protocol):
