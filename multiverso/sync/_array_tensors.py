@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from multiverso._native.arrays import address, require_writable, view_of
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._movable import MovableTensor
-from multiverso.sync._tensor import Tensor
+from multiverso.sync._tensor import Group, Tensor
 
 
 class PlainArray:
     """A C-contiguous array of a table's dtype, on which the native pass works directly."""
 
     is_fixed = True
+    group: Group | None = None
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.dtype = TABLE_DTYPES[array.dtype.name]

@@ -1,4 +1,4 @@
-"""The base of the parameter managers of Keras, Lasagne and PyTorch.
+"""The base of the parameter managers of all adapters but JAX.
 
 A manager provides the tensors of a model. This module makes the syncs, and decides how statistics,
 which no gradient changes, are added to the table.

@@ -142,8 +142,7 @@ def _movable_by_group(
     groups: dict[int, tuple[Group | None, list[int], list[Tensor]]] = {}
     for index, tensor in enumerate(tensors):
         if not tensor.is_fixed:
-            group = getattr(tensor, "group", None)
-            _, indices, members = groups.setdefault(id(group), (group, [], []))
+            _, indices, members = groups.setdefault(id(tensor.group), (tensor.group, [], []))
             indices.append(index)
             members.append(tensor)
     return list(groups.values())

@@ -19,8 +19,9 @@ class Tensor(Protocol):
     size : int
         The number of elements.
     is_fixed : bool
-        Whether the native pass works on the parameters themselves, at an address that never
-        changes.
+        Whether the native pass works on the tensor's memory, at an address that never changes.
+    group : Group or None
+        The group through which the framework is accessed.
 
     """
 
@@ -28,6 +29,7 @@ class Tensor(Protocol):
     shape: tuple[int, ...]
     size: int
     is_fixed: bool
+    group: Any
 
     def values(self) -> NDArray[Any]:
         """Return the parameters in one dimension, as `dtype`; a view or a copy."""
@@ -44,8 +46,6 @@ class Tensor(Protocol):
 
 class Group(Protocol):
     """Tensors that are read from and written to a framework together.
-
-    A tensor refers to its group by an attribute `group`.
 
     Attributes
     ----------

@@ -219,8 +219,7 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
     """Return the groups of the tensors, without duplicates."""
-    groups = [group for tensor in tensors if (group := getattr(tensor, "group", None)) is not None]
-    return list({id(group): group for group in groups}.values())
+    return list({id(tensor.group): tensor.group for tensor in tensors if tensor.group}.values())
 
 
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:

@@ -5,21 +5,19 @@ call `sync_all_param` after each batch to exchange deltas with all workers.
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.api import current_session
-from multiverso.sync import ParamSync
-from multiverso.sync._tensor_sync import taking_part
-from multiverso.tables import ArrayTableHandler
+from multiverso.sync._array_tensors import tensors_of
+from multiverso.sync._param_manager import ParamManager
 
 __all__ = ["MVModelParamManager"]
 
 
-class MVModelParamManager(abc.ABC):
+class MVModelParamManager(ParamManager, abc.ABC):
     """Synchronizes the parameters of a model between all workers.
 
     Creating one is collective: all ranks pass models whose parameters have the same number, shapes
@@ -64,18 +62,8 @@ class MVModelParamManager(abc.ABC):
     """
 
     def __init__(self, model: Any, *, overlap: bool = False) -> None:
-        current_session()
         self.model = model
-        with taking_part():
-            # Copies, because the model may return its own memory, a constant or a temporary.
-            self._values = [np.array(value, order="C") for value in self.get_all_param_values()]
-        self._sync = ParamSync(self._values, name=type(model).__name__, overlap=overlap)
-        self.set_all_param_values(self._values)
-
-    @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order of their first use in the model."""
-        return self._sync.tables
+        super().__init__(lambda: _ListGroup(self).tensors, type(model).__name__, overlap)
 
     @abc.abstractmethod
     def get_all_param_values(self) -> Sequence[NDArray[Any]]:
@@ -88,39 +76,34 @@ class MVModelParamManager(abc.ABC):
         The next sync overwrites these arrays, so copy them unless the model may share them.
         """
 
-    def sync_all_param(self) -> None:
-        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
 
-        Raises
-        ------
-        ValueError
-            If the number of parameters or the shape of one has changed.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
+class _ListGroup:
+    """All parameters of a manager; the native pass works on copies of them."""
 
-        """
-        self._run_on_values(self._sync.sync)
+    def __init__(self, manager: MVModelParamManager) -> None:
+        self._manager = manager
+        self.addresses: list[int] | None = None
+        self._copies = [np.array(value, order="C") for value in manager.get_all_param_values()]
+        self.tensors = tensors_of(self._copies)
+        for tensor in self.tensors:
+            tensor.group = self
 
-    def wait(self) -> None:
-        """Wait for the exchange of the last sync and apply its result, with ``overlap=True``.
-
-        Raises
-        ------
-        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `sync_all_param`.
-
-        """
-        self._run_on_values(self._sync.wait)
-
-    def _run_on_values(self, run: Callable[[], None]) -> None:
-        values = self.get_all_param_values()
-        shapes = [np.shape(value) for value in values]
-        expected = [value.shape for value in self._values]
+    def values(self) -> list[NDArray[Any]]:
+        """Return the current values of the parameters."""
+        values = [np.asarray(value) for value in self._manager.get_all_param_values()]
+        shapes = [value.shape for value in values]
+        expected = [copy.shape for copy in self._copies]
         if shapes != expected:
             raise ValueError(f"expected parameters of the shapes {expected}, received {shapes}")
-        for mine, value in zip(self._values, values, strict=True):
-            np.copyto(mine, value)
-        try:
-            run()
-        finally:  # the values include the result of an interrupted call
-            self.set_all_param_values(self._values)
+        return values
+
+    def gather(self) -> None:
+        """Copy the current values for the native pass."""
+        for copy, value in zip(self._copies, self.values(), strict=True):
+            np.copyto(copy, value)
+
+    load = gather
+
+    def scatter(self) -> None:
+        """Set the parameters to the copies."""
+        self._manager.set_all_param_values(self._copies)

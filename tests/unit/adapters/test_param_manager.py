@@ -6,7 +6,6 @@ import numpy as np
 from sessions import InSession
 
 import multiverso as mv
-from multiverso.sync import ParamSync
 from multiverso.theano_ext.param_manager import MVModelParamManager
 
 
@@ -67,7 +66,7 @@ class TestManagers(InSession):
         manager = Manager([np.zeros(3)])
         manager.model[0] += 1
         with (
-            mock.patch.object(ParamSync, "sync", side_effect=KeyboardInterrupt),
+            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
             self.assertRaises(KeyboardInterrupt),
         ):
             manager.sync_all_param()
