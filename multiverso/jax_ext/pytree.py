@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
@@ -230,10 +230,7 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
-    if array.dtype.name not in TABLE_DTYPES:
-        known = ", ".join(TABLE_DTYPES)
-        msg = f"params{path}: expected one of the dtypes {known}, received {array.dtype}"
-        raise TypeError(msg)
+    require_table_dtype(array.dtype.name, f"params{path}")
     if isinstance(leaf, np.ndarray):
         array = jnp.copy(array)  # the program may change the NumPy array
     return array

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._tensor import Tensor
 
@@ -50,24 +50,18 @@ class ModelWeights:
             )
             raise ValueError(msg)
         for variable in self.parameters:
-            if variable_dtype(variable) not in TABLE_DTYPES:
-                known = ", ".join(TABLE_DTYPES)
-                msg = (
-                    f"parameter {variable.path}: expected one of the dtypes {known}, received "
-                    f"{variable_dtype(variable)}"
-                )
-                raise TypeError(msg)
+            require_table_dtype(variable_dtype(variable), f"parameter {variable.path}")
 
 
 def tensors_of(model_weights: ModelWeights, statistics: Shares) -> list[Tensor]:
     """Return the tensors of the parameters, and of the statistics that are synchronized."""
     variables = [variable for variable in model_weights.parameters if 0 not in variable.shape]
     shares = [1.0] * len(variables)
-    for variable in model_weights.statistics if statistics.are_synced else ():
-        dtype = variable_dtype(variable)
-        if dtype in TABLE_DTYPES and 0 not in variable.shape:
+    for variable in model_weights.statistics:
+        share = statistics.of(variable_dtype(variable))
+        if share is not None and 0 not in variable.shape:
             variables.append(variable)
-            shares.append(statistics.of(is_float=TABLE_DTYPES[dtype].kind == "f"))
+            shares.append(share)
     backend = keras.backend.backend()
     if backend not in ("jax", "tensorflow", "torch"):
         msg = f"expected the Keras backend jax, tensorflow or torch, received {backend}"

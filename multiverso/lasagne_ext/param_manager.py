@@ -3,7 +3,6 @@
 import warnings
 from typing import Any
 
-from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
@@ -145,7 +144,6 @@ def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
     for variable in variables:
         if variable in trainable:
             tensors.append(SharedTensor(variable))
-        elif shares.are_synced and variable.dtype in TABLE_DTYPES:
-            share = shares.of(is_float=variable.dtype.startswith("float"))
+        elif (share := shares.of(variable.dtype)) is not None:
             tensors.append(SharedTensor(variable, share))
     return grouped(tensors, SharedGroup)

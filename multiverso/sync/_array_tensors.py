@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native.arrays import address, require_writable, view_of
-from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso._native.dtypes import TABLE_DTYPES, require_table_dtype
 from multiverso.sync._movable import MovableTensor
 from multiverso.sync._tensor import Group, Tensor
 
@@ -71,10 +71,7 @@ def tensor_of(array: NDArray[Any], what: str) -> Tensor:
 
     """
     native = array.dtype.newbyteorder("=")
-    if native.name not in TABLE_DTYPES:
-        known = ", ".join(TABLE_DTYPES)
-        msg = f"{what}: expected one of the dtypes {known}, received {array.dtype}"
-        raise TypeError(msg)
+    require_table_dtype(native.name, what)
     require_writable(array, what)
     if array.flags.carray and array.dtype == TABLE_DTYPES[native.name]:
         return PlainArray(array)

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
@@ -42,10 +43,16 @@ class Shares:
         session = current_session()
         self._mean = 1.0 / session.num_workers if choice == "average" else None
         self._only_master = 1.0 if session.worker_id == 0 else 0.0
-        self.are_synced = choice is not False
+        self._are_synced = choice is not False
 
-    def of(self, *, is_float: bool) -> float:
-        """Return the share, 0 to 1. Integers are not averaged but taken from the master."""
+    def of(self, dtype: str) -> float | None:
+        """Return the share of statistics of this dtype, or None if they are not synchronized.
+
+        It is 0 to 1. Integers are not averaged but taken from the master.
+        """
+        if not self._are_synced or dtype not in TABLE_DTYPES:
+            return None
+        is_float = TABLE_DTYPES[dtype].kind == "f"
         return self._mean if self._mean is not None and is_float else self._only_master
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import arrays
-from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._movable import MovableGroup, MovableTensor
 from multiverso.theano_ext._backend import is_shared_variable
 
@@ -156,12 +156,7 @@ def checked_value(variable: Any) -> NDArray[Any]:
             f" {type(value).__name__}"
         )
         raise TypeError(msg)
-    if value.dtype.name not in TABLE_DTYPES:
-        msg = (
-            f"expected {name_of(variable)} to be of one of the dtypes {', '.join(TABLE_DTYPES)},"
-            f" received {value.dtype.name}"
-        )
-        raise TypeError(msg)
+    require_table_dtype(value.dtype.name, name_of(variable))
     return np.asarray(value)
 
 

@@ -5,11 +5,7 @@ from typing import Any, Final
 import torch
 from numpy.typing import NDArray
 
-from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._movable import MovableGroup, MovableTensor
-
-#: The dtypes of tensors that a table can hold.
-DTYPES: Final = {getattr(torch, name): name for name in TABLE_DTYPES}
 
 # Tells autograd that a tensor has changed, so that a backward pass that needs the earlier values
 # raises an error. PyTorch 2.0 has no such function.
@@ -39,7 +35,7 @@ class TorchTensor(MovableTensor):
     Parameters
     ----------
     tensor : torch.Tensor
-        A tensor of one of `DTYPES`, on any device. Its shape and dtype must not change.
+        A tensor of one of `TABLE_DTYPES`, on any device. Its shape and dtype must not change.
     name : str
         Its name in messages.
     share : float, optional
@@ -53,7 +49,7 @@ class TorchTensor(MovableTensor):
     """
 
     def __init__(self, tensor: torch.Tensor, name: str, share: float = 1.0) -> None:
-        super().__init__(tuple(tensor.shape), DTYPES[tensor.dtype], share)
+        super().__init__(tuple(tensor.shape), dtype_of(tensor), share)
         self.tensor = tensor
         self._table_dtype: torch.dtype = getattr(torch, self.dtype.name)
         self._name = name
@@ -98,6 +94,11 @@ class TorchTensor(MovableTensor):
             self.shape, dtype=self._table_dtype, pin_memory=is_pinned
         ).numpy()
         return copy
+
+
+def dtype_of(tensor: torch.Tensor) -> str:
+    """Return the dtype of a tensor by the name that NumPy and `TABLE_DTYPES` use."""
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 class TorchGroup(MovableGroup):

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import torch
 
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync import _array_tensors
 from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
 from multiverso.sync._tensor import Tensor
-from multiverso.torch_ext._tensors import DTYPES, TorchGroup, TorchTensor
+from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
 
 __all__ = ["TorchParamManager"]
 
@@ -82,12 +83,10 @@ def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
     if not parameters:
         msg = f"module: expected parameters, received a {type(module).__name__} without any"
         raise ValueError(msg)
-    if not shares.are_synced:
-        return grouped(parameters, TorchGroup)
     buffers = [
-        TorchTensor(buffer, f"buffer {name}", shares.of(is_float=buffer.is_floating_point()))
+        TorchTensor(buffer, f"buffer {name}", share)
         for name, buffer in module.named_buffers()
-        if buffer.dtype in DTYPES
+        if (share := shares.of(dtype_of(buffer))) is not None
     ]
     return grouped([*parameters, *buffers], TorchGroup)
 
@@ -98,10 +97,7 @@ def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:
         if torch.nn.parameter.is_lazy(parameter):
             msg = f"parameter {name}: expected a shape, received a lazy one; run a batch first"
             raise ValueError(msg)
-        if parameter.dtype not in DTYPES:
-            known = ", ".join(str(dtype) for dtype in DTYPES)
-            msg = f"parameter {name}: expected one of {known}, received {parameter.dtype}"
-            raise TypeError(msg)
+        require_table_dtype(dtype_of(parameter), f"parameter {name}")
         if parameter.device.type == "cpu" and parameter.dtype != torch.bfloat16:
             views.append(parameter.detach().numpy())
         yield TorchTensor(parameter, f"parameter {name}")
