@@ -45,3 +45,11 @@ def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
         msg = f"dtype: expected one of {known}, received {dtype!r}"
         raise TypeError(msg)
     return CODES[wanted], DTYPES[CODES[wanted]]
+
+
+def require_table_dtype(dtype: str, what: str) -> None:
+    """Raise TypeError unless tables can keep parameters of this dtype; `what` names them."""
+    if dtype not in TABLE_DTYPES:
+        known = ", ".join(TABLE_DTYPES)
+        msg = f"{what}: expected one of the dtypes {known}, received {dtype}"
+        raise TypeError(msg)

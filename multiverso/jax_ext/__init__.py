@@ -9,7 +9,7 @@
             params, state = step(params, state, batch)
             params = sync.sync(params)
 
-Parameters are pytrees, as Flax makes them and Optax updates them.
+Parameters are pytrees, such as those that Flax creates and Optax updates.
 """
 
 from multiverso.jax_ext.pytree import PytreeSync

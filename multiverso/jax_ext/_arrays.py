@@ -1,9 +1,9 @@
-"""Arrays of JAX on the way to a staging and back.
+"""Copies JAX arrays for the native pass, and makes new arrays of its results.
 
-An array of JAX never changes, and others may hold it. So on the CPU the native pass works on copies
-which nobody has seen yet, and which are handed out afterwards: one compiled call makes all of them,
-which takes less time than a copy to a staging and new arrays of what the pass leaves there. Those
-are the way where arrays are elsewhere, or of half precision.
+A JAX array never changes, and the program may keep it. So on the CPU the native pass works on fresh
+copies, which then become the new arrays. One compiled call makes all of them, which is faster than
+copying to a staging and making arrays from there. Arrays on other devices or of half precision go
+through a staging.
 """
 
 import ctypes
@@ -21,17 +21,17 @@ from multiverso.sync._staging import Staging
 
 
 class ArrayCopier:
-    """Copies the values of arrays of given dtypes to a staging, and makes arrays of what is there.
+    """Copies the values of arrays of one dtype for the native pass, and makes new arrays of them.
 
     Parameters
     ----------
     arrays : sequence of jax.Array
-        What the arrays will be like: in shape and in one dtype.
+        Arrays of the shapes and the dtype that the later ones will have.
 
     Attributes
     ----------
-    is_plain : bool
-        Whether those that it has been given last are on the CPU.
+    is_on_cpu : bool
+        Whether the last arrays that it received are on the CPU, the default device.
 
     """
 
@@ -40,35 +40,37 @@ class ArrayCopier:
         self._is_cast = TABLE_DTYPES[dtype.name] != dtype
         self._dtype = dtype
         self._has_empty = any(array.size == 0 for array in arrays)
-        self._has_made = False
-        self._fresh: Any = None
-        self._shares: bool | None = None  # whether `_copies` shares memory; None: not known
+        self._has_made_arrays = False
+        self._split: Any = None  # the compiled function of `arrays_of`
+        self._copies_share_memory: bool | None = None  # None if not known yet
         self._shardings: list[Any] = []
         self._locate(arrays)
 
     def copies_of(self, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]] | None:
-        """Return copies of `arrays` that nobody else has, and where they are on the CPU.
+        """Return copies of `arrays` that nothing else refers to, and their addresses on the CPU.
 
-        Waits until they have been computed. None where that cannot be: if they are not of the
-        table's dtype or not on the CPU. Then there is `read`.
+        Waits until they have been computed. Returns None if they are not of the table's dtype or
+        not on the CPU; use `read` then.
         """
         self._locate(arrays)
-        if not self.is_plain or self._is_cast or self._has_empty or self._shares:
+        unsuitable = self._is_cast or self._has_empty or self._copies_share_memory
+        if unsuitable or not self.is_on_cpu:
             return None
-        copies: list[jax.Array] = _copies(list(arrays))
+        copies: list[jax.Array] = _copy_all(list(arrays))
         addresses = buffers_of(copies)
-        if self._shares is None:
-            # JAX may hand out one memory twice where it need not copy. It is compiled in, or not.
-            others = [array.unsafe_buffer_pointer() for array in arrays]
-            self._shares = len({*addresses, *others}) < len(addresses) + len(set(others))
-            if self._shares:
+        if self._copies_share_memory is None:
+            # JAX may optimize a copy away. The compiled function either always does or never.
+            sources = {array.unsafe_buffer_pointer() for array in arrays}
+            distinct = {*addresses, *sources}
+            self._copies_share_memory = len(distinct) < len(addresses) + len(sources)
+            if self._copies_share_memory:
                 return None
         return copies, addresses
 
     def read(self, arrays: Sequence[jax.Array], staging: Staging) -> None:
         """Copy the values of `arrays` to `staging`. Waits until they have been computed."""
         self._locate(arrays)
-        if not self.is_plain or self._is_cast:
+        if not self.is_on_cpu or self._is_cast:
             for view, array in zip(staging.views, arrays, strict=True):
                 np.copyto(view, np.asarray(array), casting="same_kind")
             return
@@ -77,70 +79,64 @@ class ArrayCopier:
             ctypes.memmove(address, buffer, view.nbytes)
 
     def arrays_of(self, staging: Staging) -> list[jax.Array]:
-        """Return new arrays of the values in `staging`, which may change afterwards."""
-        # The first time, which is the only one for most, none is compiled: of a thousand arrays
-        # that takes seconds.
-        if self.is_plain and self._has_made:
-            if self._fresh is None:
-                self._fresh = _compiled(staging, self._dtype)
-            made: list[jax.Array] = jax.block_until_ready(self._fresh(staging.flat))
+        """Return new arrays of the values in `staging`, which the caller may change afterwards."""
+        # Compiling takes seconds for a thousand arrays, and most arrays are only made once.
+        if self.is_on_cpu and self._has_made_arrays:
+            if self._split is None:
+                self._split = _compiled_split(staging, self._dtype)
+            made: list[jax.Array] = jax.block_until_ready(self._split(staging.flat))
             return made
-        self._has_made = True
+        self._has_made_arrays = True
         values = [np.array(view, self._dtype) for view in staging.views]
-        # Where JAX puts what is new, or where they were. To name the former would tie them to it.
-        return list(jax.device_put(values, None if self.is_plain else self._shardings))
+        # An explicit sharding would commit arrays on the default device to it.
+        return list(jax.device_put(values, None if self.is_on_cpu else self._shardings))
 
     def _locate(self, arrays: Sequence[jax.Array]) -> None:
-        """Note where the arrays are: memory elsewhere must not be read by its address."""
+        """Update `is_on_cpu`: only memory of the CPU may be read by its address."""
         shardings = [array.sharding for array in arrays]
         if shardings != self._shardings:
             self._shardings = shardings
-            self._shares = None
-            self.is_plain = _are_on_the_default_cpu(arrays)
+            self._copies_share_memory = None
+            self.is_on_cpu = _are_on_the_default_cpu(arrays)
 
 
-def _copied(arrays: list[jax.Array]) -> list[jax.Array]:
-    return [jnp.copy(array) for array in arrays]
-
-
-_copies: Final = jax.jit(_copied)
+_copy_all: Final = jax.jit(lambda arrays: [jnp.copy(array) for array in arrays])
 
 
 def buffers_of(arrays: Sequence[jax.Array]) -> list[int]:
-    """Return where on the CPU the values of `arrays` are. Waits until they have been computed."""
-    # One by one: jax.block_until_ready takes the list for a pytree, which is a third of the whole
-    # in a program that has just computed something else.
+    """Return the addresses of `arrays` on the CPU. Waits until they have been computed."""
+    # jax.block_until_ready would flatten the list as a pytree, which takes a third of a sync.
     return [array.block_until_ready().unsafe_buffer_pointer() for array in arrays]
 
 
 def memory_of(array: jax.Array) -> NDArray[Any]:
-    """Return the memory of an array on the CPU that nobody else has; it lives while the array does.
+    """Return the memory of an array on the CPU, valid as long as the array.
 
-    JAX takes it for granted that arrays never change.
+    Write to it only if nothing else refers to the array, since JAX arrays never change.
     """
     (address,) = buffers_of([array])
     return memory_at(address, array.shape, array.dtype)
 
 
-def _compiled(staging: Staging, dtype: Any) -> Any:
-    """Return the function that makes arrays out of `staging.flat`, which it may read in place."""
+def _compiled_split(staging: Staging, dtype: Any) -> Any:
+    """Return a compiled function that makes the arrays of `staging` from `staging.flat`."""
     parts = [
         (begin, view.size, view.shape)
         for begin, view in zip(staging.begins, staging.views, strict=True)
     ]
 
-    def fresh(flat: jax.Array) -> list[jax.Array]:
-        # A copy also where the part is all there is, which would be returned as it is.
+    def split(flat: jax.Array) -> list[jax.Array]:
+        # Without the copy, a part that is the whole of `flat` would be returned as it is.
         return [
             jnp.copy(flat[begin : begin + size]).reshape(shape).astype(dtype)
             for begin, size, shape in parts
         ]
 
-    return jax.jit(fresh)
+    return jax.jit(split)
 
 
 def _are_on_the_default_cpu(arrays: Sequence[jax.Array]) -> bool:
-    """Tell whether what a compiled function returns is where all of them are."""
+    """Tell whether all arrays are on the CPU and it is the default device of compiled functions."""
     default = jnp.zeros(()).sharding
     if next(iter(default.device_set)).platform != "cpu":
         return False

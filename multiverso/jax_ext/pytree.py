@@ -1,4 +1,4 @@
-"""Keep the parameters of a model, which are a pytree, in step with those of all workers."""
+"""Synchronizes the parameters of a model, which are a pytree, between all workers."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.jax_ext._arrays import ArrayCopier
 from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
@@ -17,20 +17,19 @@ __all__ = ["PytreeSync"]
 
 
 class PytreeSync:
-    """Parameters that each worker trains, and that are synchronised through tables.
+    """Synchronizes parameters that each worker trains, through tables.
 
-    Making one is collective: all ranks make it of pytrees of the same structure. Since arrays of
-    JAX never change, it sets nothing: `params` are the master's values, which all workers start
-    from, and `sync` takes what they have become and returns what to go on with.
+    Creating one is collective: all ranks pass pytrees of the same structure. JAX arrays never
+    change, so it returns new ones: start from `params`, the master's values, pass the trained
+    parameters to `sync`, and continue with its result.
 
     Parameters
     ----------
     params : pytree of array
-        Of at least one leaf with elements. Leaves are arrays of float32, float64, int32, int64, or
-        of float16 and bfloat16, which are summed up in float32. On the CPU their memory is read in
-        place.
+        A pytree whose leaves are arrays of float32, float64, int32, int64, float16 or bfloat16; at
+        least one has an element. Half precision is summed in float32.
     name : str, optional
-        What messages call it, "parameters" by default.
+        The name in messages, "parameters" by default.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -39,9 +38,9 @@ class PytreeSync:
     ValueError
         If there are no leaves, or none has an element.
     TypeError
-        If a leaf is no array, or of another dtype.
+        If a leaf is not an array, or has another dtype.
     MismatchError
-        If another rank's pytree differs in number, shape or dtype of its leaves.
+        If the leaves of another rank's pytree differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTableHandler`.
 
@@ -66,34 +65,34 @@ class PytreeSync:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self._sync.name
 
     @property
     def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come among the leaves."""
+        """The tables: one for each dtype, in the order of their first use in the leaves."""
         return self._sync.tables
 
     @property
     def params(self) -> Any:
-        """The values after the last sync; before the first the master's, to start from."""
+        """The values after the last sync; before the first, the master's."""
         self._given = None
         return jax.tree.unflatten(self._structure, self._leaves)
 
     def sync(self, params: Any) -> Any:
-        """Add what this worker has learned since the last time, return what all have learned.
+        """Add this worker's delta since the last sync, and return the values of the tables.
 
         Parameters
         ----------
         params : pytree of array
-            What the parameters have become, of the structure, shapes and dtypes they always had.
-            A worker that has never asked for the master's `params` has trained those that it
-            gave: then it is what they have gained.
+            The trained parameters, of the same structure, shapes and dtypes as at first. If you
+            have never read the attribute `params`, the delta of the first sync is the change of
+            the parameters that you passed to the constructor.
 
         Returns
         -------
         pytree of jax.Array
-            What to go on with.
+            The parameters to continue with, which include the deltas of all workers.
 
         Raises
         ------
@@ -112,17 +111,17 @@ class PytreeSync:
         return self.params
 
     def wait(self, params: Any) -> Any:
-        """With ``overlap=True``: wait for the last exchange, return `params` with its result.
+        """Wait for the exchange of the last sync and return its result, with ``overlap=True``.
 
         Parameters
         ----------
         params : pytree of array
-            What the parameters are now.
+            The current parameters, of which the change since the last sync is kept.
 
         Returns
         -------
         pytree of jax.Array
-            What to go on with.
+            The parameters to continue with.
 
         Raises
         ------
@@ -147,7 +146,7 @@ class PytreeSync:
             [leaf.shape for leaf in self._leaves],
             [leaf.dtype.name for leaf in self._leaves],
             [1.0] * len(self._leaves),
-            lambda places: _Leaves(self._leaves_at, self._replace, places, self._leaves),
+            lambda places: _LeafStore(self._leaves_at, self._replace, places),
         )
 
     def _leaves_at(self, places: list[int]) -> list[jax.Array]:
@@ -163,7 +162,7 @@ class PytreeSync:
         if structure != self._structure:
             msg = f"params: expected the structure {self._structure}, received {structure}"
             raise ValueError(msg)
-        # What a compiled step returns has the same types each time, which are quick to compare.
+        # A compiled step returns the same types each time, which are quick to compare.
         types = _types_of(leaves)
         if types is not None and types == self._types:
             return list(leaves)
@@ -182,28 +181,28 @@ class PytreeSync:
         return arrays
 
 
-class _Leaves:
-    """The leaves of one dtype."""
+class _LeafStore:
+    """The store of the leaves of one dtype."""
 
     is_dense = False
 
-    def __init__(self, get: Any, replace: Any, places: list[int], leaves: list[jax.Array]) -> None:
+    def __init__(self, get: Any, replace: Any, places: list[int]) -> None:
         self._get = get
         self._replace = replace
         self._places = places
-        self._copier = ArrayCopier([leaves[place] for place in places])
+        self._copier = ArrayCopier(get(places))
         self._copies: list[jax.Array] = []
 
     def read(self, staging: Staging) -> None:
-        """Copy the leaves there."""
+        """Copy the leaves to `staging`."""
         self._copier.read(self._get(self._places), staging)
 
     def write(self, staging: Staging) -> None:
-        """Put new leaves in their places."""
+        """Replace the leaves by new arrays of the values in `staging`."""
         self._replace(self._places, self._copier.arrays_of(staging))
 
     def expose(self) -> list[int] | None:
-        """Copy the leaves to new ones, for the native pass to work on."""
+        """Return the addresses of new copies of the leaves, or None."""
         made = self._copier.copies_of(self._get(self._places))
         if made is None:
             return None
@@ -211,13 +210,13 @@ class _Leaves:
         return addresses
 
     def accept(self) -> None:
-        """Put these in the leaves' places."""
+        """Replace the leaves by the copies."""
         copies, self._copies = self._copies, []
         self._replace(self._places, copies)
 
 
 def _types_of(leaves: list[Any]) -> list[Any] | None:
-    """Return what JAX says of the shape and dtype of each; None if one is no array of JAX."""
+    """Return the JAX types of the leaves, or None if one is not a JAX array."""
     try:
         return [leaf.aval for leaf in leaves]
     except AttributeError:
@@ -225,16 +224,13 @@ def _types_of(leaves: list[Any]) -> list[Any] | None:
 
 
 def _array_of(leaf: Any, path: str) -> jax.Array:
-    """Return a leaf as an array of JAX; TypeError if no table can hold it."""
+    """Return a leaf as a JAX array; TypeError if no table can hold it."""
     try:
         array = jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
         msg = f"params{path}: expected an array, received {type(leaf).__name__}"
         raise TypeError(msg) from error
-    if array.dtype.name not in TABLE_DTYPES:
-        known = ", ".join(TABLE_DTYPES)
-        msg = f"params{path}: expected one of the dtypes {known}, received {array.dtype}"
-        raise TypeError(msg)
+    require_table_dtype(array.dtype.name, f"params{path}")
     if isinstance(leaf, np.ndarray):
-        array = jnp.copy(array)  # the program may change its own
+        array = jnp.copy(array)  # the program may change the NumPy array
     return array

@@ -8,7 +8,7 @@
         x, y = shard(x, y)  # this worker's part
         model.fit(x, y, epochs=10, callbacks=[MVCallback(model)])
 
-`KerasParamManager` is the same for training loops of one's own.
+`KerasParamManager` does the same in your own training loop.
 """
 
 from multiverso.keras_ext.callbacks import MVCallback

@@ -1,14 +1,13 @@
 """Weights of Keras on JAX.
 
-While a model is in ``fit`` its variables hold nothing: their values are in a state that the
-trainer passes from step to step. ``jax_state_sync()`` puts it back into the variables, one by one,
-and the trainer collects it from there again, which takes longer than all the rest of a sync.
+During ``fit`` the variables of a model are empty: their values are in a state that the trainer
+passes from step to step. ``jax_state_sync()`` copies the state back to the variables, one by one,
+and the trainer then collects it from them again, which takes longer than the rest of a sync.
 
-So weights on the CPU are worked on in the state itself, in place. Arrays of JAX must not change
-where somebody else may see them, but nobody can see these: they have just come out of a compiled
-step, which shares no memory with what went into it, and will be gone into the next. Who looks at
-weights in between, in a callback, has put the state back before, and then they are replaced as
-everywhere else.
+So weights on the CPU are changed in place in the state itself. JAX arrays must not change while the
+program can see them, but it cannot see these: a compiled step has just returned them, in memory of
+their own, and the next step will consume them. A callback that accesses its model between steps
+makes Keras call ``jax_state_sync()``; the arrays are then replaced instead.
 """
 
 import ctypes
@@ -18,33 +17,34 @@ import numpy as np
 
 from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.jax_ext._arrays import ArrayCopier, buffers_of, memory_of
-from multiverso.keras_ext._variables import Access, variable_dtype
+from multiverso.keras_ext._variables import ModelWeights, variable_dtype
 from multiverso.sync._staging import Staging, staged_tensors
 from multiverso.sync._tensor import Tensor
 
-#: By which names the trainer keeps its state: weights, and what else steps change.
+#: The keys of the trainer's state: weights, and the other variables that steps change.
 _WEIGHTS: Final = ("trainable_variables", "non_trainable_variables")
 _OTHERS: Final = ("optimizer_variables", "metrics_variables")
 
 
-class _State:
-    """Where some variables are in the state of a trainer whose ``fit`` is under way."""
+class _TrainerState:
+    """The places of some variables in the state of a trainer during ``fit``."""
 
-    def __init__(self, access: Access, variables: list[Any]) -> None:
-        self._access = access
+    def __init__(self, model_weights: ModelWeights, variables: list[Any]) -> None:
+        self._model_weights = model_weights
         self._variables = variables
-        self._model: Any = None  # whose state `_places` is about
-        self._flags: list[bool] = []  # of all its weights then: whether they are trained
+        # `_places` is valid for this model while these weights have these `trainable` flags.
+        self._model: Any = None
         self._weights: list[Any] = []
+        self._flags: list[bool] = []
         self._places: list[tuple[str, int]] | None = None
 
     def arrays(self) -> list[Any] | None:
-        """Return the variables' arrays; None if they are not in a state, or not to be written."""
-        model = self._access.trained
+        """Return the variables' arrays, or None if the state does not allow writing in place."""
+        model = self._model_weights.trained
         held = getattr(model, "_jax_state", None)
         if not held or model._jax_state_synced or model.run_eagerly or not model.jit_compile:
             return None
-        # What is frozen, or trained again, moves within the state.
+        # A weight moves within the state when it is frozen or unfrozen.
         if model is not self._model or self._flags != [v.trainable for v in self._weights]:
             self._model = model
             self._weights = list(model.weights)
@@ -57,12 +57,12 @@ class _State:
     def _find(self, model: Any, held: dict[str, Any]) -> list[tuple[str, int]] | None:
         found: dict[int, tuple[str, int]] = {}
         for key in _WEIGHTS:
-            variables = getattr(model, key)  # as jax_state_sync() has it
+            variables = getattr(model, key)  # in the order of jax_state_sync()
             shapes = [tuple(variable.shape) for variable in variables]
             if shapes != [array.shape for array in held[key]]:
                 return None
             found |= {id(variable): (key, index) for index, variable in enumerate(variables)}
-        # A step may return one array for two variables, of the optimiser perhaps.
+        # A step may return one array for two variables, such as those of the optimizer.
         arrays = [array for key in _WEIGHTS + _OTHERS for array in held.get(key) or ()]
         pointers = [array.unsafe_buffer_pointer() for array in arrays if array.size]
         if len(set(pointers)) != len(pointers):
@@ -72,24 +72,24 @@ class _State:
 
 
 class _Store:
-    """Variables of one dtype."""
+    """The store of the variables of one dtype."""
 
     is_dense = False
 
-    def __init__(self, access: Access, variables: list[Any]) -> None:
-        self._access = access
+    def __init__(self, model_weights: ModelWeights, variables: list[Any]) -> None:
+        self._model_weights = model_weights
         self._variables = variables
         arrays = [variable.value for variable in variables]
         self._copier = ArrayCopier(arrays)
         self._is_exact = TABLE_DTYPES[arrays[0].dtype.name] == arrays[0].dtype
-        self._state = _State(access, variables) if self._copier.is_plain else None
+        self._state = _TrainerState(model_weights, variables) if self._copier.is_on_cpu else None
         self._copies: list[Any] | None = None
 
     def read(self, staging: Staging) -> None:
-        """Copy the values there."""
+        """Copy the values to `staging`."""
         arrays = self.arrays()
         if arrays is None:
-            _put_back(self._access.trained)
+            _sync_state(self._model_weights.trained)
             arrays = [variable.value for variable in self._variables]
         elif self._is_exact:
             _copy(buffers_of(arrays), staging.addresses, staging)
@@ -97,7 +97,7 @@ class _Store:
         self._copier.read(arrays, staging)
 
     def write(self, staging: Staging) -> None:
-        """Replace the values, or set them in place."""
+        """Set the values to `staging`, in place in the trainer's state or by new arrays."""
         arrays = self.arrays()
         if arrays is None:
             self._replace(self._copier.arrays_of(staging))
@@ -108,12 +108,12 @@ class _Store:
                 np.copyto(memory_of(array), view, casting="same_kind")
 
     def expose(self) -> list[int] | None:
-        """Return where the values are in the state, or copies that are to replace them."""
+        """Return the addresses of the values in the state, or of copies that `accept` assigns."""
         self._copies = None
         arrays = self.arrays()
         if arrays is not None:
             return buffers_of(arrays)
-        _put_back(self._access.trained)
+        _sync_state(self._model_weights.trained)
         made = self._copier.copies_of([variable.value for variable in self._variables])
         if made is None:
             return None
@@ -121,39 +121,39 @@ class _Store:
         return addresses
 
     def accept(self) -> None:
-        """Replace the values, if it was copies."""
+        """Assign the copies, unless the native pass has changed the state."""
         if self._copies is not None:
             self._replace(self._copies)
             self._copies = None
 
     def arrays(self) -> list[Any] | None:
-        """Return the arrays that may be written in place, which may not be computed yet."""
+        """Return the arrays to write in place, which may not be computed yet, or None."""
         return None if self._state is None else self._state.arrays()
 
     def _replace(self, arrays: list[Any]) -> None:
-        _put_back(self._access.trained)
+        _sync_state(self._model_weights.trained)
         for variable, array in zip(self._variables, arrays, strict=True):
             variable.assign(array)
 
 
 def _copy(sources: list[int], targets: list[int], staging: Staging) -> None:
-    """Copy arrays that are as long as those of `staging` from some addresses to others."""
+    """Copy arrays of the sizes of those in `staging` from `sources` to `targets`."""
     for source, target, view in zip(sources, targets, staging.views, strict=True):
         ctypes.memmove(target, source, view.nbytes)
 
 
-def _put_back(model: Any) -> None:
-    """Put the state of a model in fit back into its variables; nothing to do the second time."""
+def _sync_state(model: Any) -> None:
+    """Copy the state of a model in ``fit`` back to its variables; a no-op the second time."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
 
-def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
+def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[float]) -> list[Tensor]:
     """Return the tensors of `variables`."""
-    _put_back(access.trained)
+    _sync_state(weights.trained)
     return staged_tensors(
         [tuple(variable.shape) for variable in variables],
         [variable_dtype(variable) for variable in variables],
         shares,
-        lambda places: _Store(access, [variables[place] for place in places]),
+        lambda places: _Store(weights, [variables[place] for place in places]),
     )

@@ -1,10 +1,9 @@
-"""Weights of Keras on TensorFlow: one compiled call for all of them.
+"""Weights of Keras on TensorFlow.
 
-A call of TensorFlow for each weight would take longer than the rest of a sync.
-
-A variable shares its memory with whoever has read it, until it changes. So on the CPU the call sees
-to it that each has its own, and the native pass works on that, in place, before anybody else reads
-it. Elsewhere the values go through a staging.
+One compiled call reads or writes all weights; a call for each would take longer than the rest of a
+sync. A variable shares its memory with the tensors that were read from it until it changes. So on
+the CPU the call gives each variable memory of its own, which the native pass changes in place.
+On other devices the values go through a staging.
 """
 
 from collections.abc import Callable
@@ -15,23 +14,23 @@ import tensorflow as tf
 
 from multiverso._native.arrays import address, memory_at
 from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.keras_ext._variables import Access, variable_dtype
+from multiverso.keras_ext._variables import ModelWeights, variable_dtype
 from multiverso.sync._staging import Staging, Store, staged_tensors
 from multiverso.sync._tensor import Tensor
 
 
 class _HostStore:
-    """Variables of their table's dtype, all with elements, in the memory of the CPU."""
+    """The store of variables in CPU memory, of their table's dtype and with elements."""
 
     is_dense = False
 
     def __init__(self, variables: list[Any]) -> None:
         self._variables = variables
         self._held: list[Any] = []
-        self._own = _called(lambda: [_made_own(variable) for variable in variables])
+        self._own = _compiled(lambda: [_with_own_memory(variable) for variable in variables])
 
     def is_possible(self) -> bool:
-        """Tell whether what is written to the memory of their own changes them, and only them."""
+        """Tell whether writing to the memory from `_own` changes the variables and nothing else."""
         seen = [variable.read_value() for variable in self._variables]
         taken = {*_addresses_of(seen)}
         own = _addresses_of(self._own())
@@ -39,45 +38,45 @@ class _HostStore:
         return own == now and len({*own}) == len(own) and taken.isdisjoint(own)
 
     def read(self, staging: Staging) -> None:
-        """Copy the values there."""
+        """Copy the values to `staging`."""
         for variable, view in zip(self._variables, staging.views, strict=True):
             np.copyto(view, np.asarray(variable.read_value()))
 
     def write(self, staging: Staging) -> None:
-        """Set the variables."""
+        """Set the variables to `staging`."""
         for tensor, view in zip(self._own(), staging.views, strict=True):
             values = np.asarray(tensor)
             np.copyto(memory_at(address(values), values.shape, values.dtype), view)
 
     def expose(self) -> list[int]:
-        """Return where the values are."""
+        """Return the addresses of the values."""
         self._held = self._own()
         return _addresses_of(self._held)
 
     def accept(self) -> None:
-        """Leave the memory to the variables."""
+        """Release the references to the memory."""
         self._held = []
 
 
-def _made_own(variable: Any) -> Any:
-    """Return the value of a variable, in memory that no other tensor or variable has any more."""
+def _with_own_memory(variable: Any) -> Any:
+    """Return the value of a variable after moving it to memory that nothing else uses."""
     at, dtype, rank = variable.handle, variable.dtype, variable.shape.rank
     operations = tf.raw_ops
     if rank:
-        # Nothing is changed; but before parts of a variable are, it gets memory of its own.
+        # An update of no elements: TensorFlow gives a variable its own memory before the update.
         none = tf.zeros([0], tf.int32)
         operations.ResourceScatterUpdate(resource=at, indices=none, updates=tf.zeros([], dtype))
-    # From then on it would copy what is read from it, or assigned to it.
+    # The update has enabled copies on each read and assignment, which this disables.
     operations.DisableCopyOnRead(resource=at)
     value = operations.ReadVariableOp(resource=at, dtype=dtype)
-    if not rank:  # has no parts
+    if not rank:  # a scalar has no elements to update
         value = operations.DeepCopy(x=value)
         operations.AssignVariableOp(resource=at, value=value)
     return value
 
 
 class _DeviceStore:
-    """Variables of one dtype, all with elements, wherever they are."""
+    """The store of variables of one dtype, with elements, on any device."""
 
     is_dense = True
 
@@ -93,29 +92,29 @@ class _DeviceStore:
                 value = tf.reshape(tf.cast(part, own), variable.shape)
                 variable.assign(value, read_value=False)
 
-        self._join = _called(join)
-        self._split = _called(split, tf.TensorSpec([sum(sizes)], dtype))
+        self._join = _compiled(join)
+        self._split = _compiled(split, tf.TensorSpec([sum(sizes)], dtype))
 
     def read(self, staging: Staging) -> None:
-        """Copy the values there."""
+        """Copy the values to `staging`."""
         (flat,) = self._join()
         np.copyto(staging.flat, np.asarray(flat))
 
     def write(self, staging: Staging) -> None:
-        """Set the variables."""
+        """Set the variables to `staging`."""
         self._split(tf.constant(staging.flat))
 
     def expose(self) -> None:
-        """Return None: nothing can be worked on in place."""
+        """Return None: the native pass cannot change the variables in place."""
 
     def accept(self) -> None:
-        """Do nothing, see `expose`."""
+        """Do nothing: `expose` returns no addresses."""
 
 
-def _called(function: Callable[..., Any], *specs: Any) -> Callable[..., list[Any]]:
-    """Return a compiled `function` of tensors, as an operation that returns a list of tensors.
+def _compiled(function: Callable[..., Any], *specs: Any) -> Callable[..., list[Any]]:
+    """Return `function`, compiled, as an operation that returns a list of tensors.
 
-    What Python does otherwise around the call of a compiled function takes longer than the call.
+    Calling the concrete function itself has a Python overhead that is longer than the call.
     """
     compiled = tf.function(function, specs, autograph=False).get_concrete_function()
     captured = list(compiled.captured_inputs)
@@ -125,14 +124,14 @@ def _called(function: Callable[..., Any], *specs: Any) -> Callable[..., list[Any
 
 
 def _addresses_of(tensors: list[Any]) -> list[int]:
-    """Return where on the CPU the values are. Waits until they have been computed."""
+    """Return the addresses of the values on the CPU. Waits until they have been computed."""
     return [np.asarray(tensor).ctypes.data for tensor in tensors]
 
 
 def _store_of(variables: list[Any]) -> Store:
     """Return the fastest store for these variables."""
     dtype = TABLE_DTYPES[variables[0].dtype.name].name
-    # Those of a distribution strategy are on several devices, or in several copies on one.
+    # The variables of a distribution strategy have several devices, or several copies on one.
     if all(
         variable.dtype == dtype
         and "CPU" in variable.device
@@ -145,7 +144,7 @@ def _store_of(variables: list[Any]) -> Store:
     return _DeviceStore(variables, dtype)
 
 
-def tensors_of(access: Access, variables: list[Any], shares: list[float]) -> list[Tensor]:
+def tensors_of(weights: ModelWeights, variables: list[Any], shares: list[float]) -> list[Tensor]:
     """Return the tensors of `variables`."""
     values = [variable.value for variable in variables]
     return staged_tensors(

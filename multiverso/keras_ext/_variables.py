@@ -1,26 +1,38 @@
-"""The weights of a model as tensors to be kept in step, on whichever backend Keras has."""
+"""The weights of a Keras model as tensors to be synchronized, on any backend."""
 
 import importlib
 from typing import Any
 
 import keras
 
-from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync._param_manager import Shares
 from multiverso.sync._tensor import Tensor
 
 
-class Access:
-    """A model's weights, and the way to their values at any moment.
+class ModelWeights:
+    """The weights of a model, by the way in which they are synchronized.
+
+    Parameters
+    ----------
+    model : keras.Model or keras.layers.Layer
+        A model that is built.
 
     Attributes
     ----------
     parameters : list of keras.Variable
-        What gradients change, or would change if it were not frozen.
+        The weights that gradients change, including those of frozen layers.
     statistics : list of keras.Variable
-        The other weights. Seeds of random layers are none: each worker has its own.
+        The other weights, without the seeds of random layers, which each worker keeps.
     trained : keras.Model
-        The model that may be in ``fit``: the one given, or one that it is a part of.
+        The model that may be in ``fit``: `model`, or one that contains it.
+
+    Raises
+    ------
+    ValueError
+        If the model has no parameters.
+    TypeError
+        If no table can hold the dtype of a parameter.
 
     """
 
@@ -34,57 +46,42 @@ class Access:
         if not self.parameters:
             msg = (
                 f"model: expected parameters, received a {type(model).__name__} without any; build "
-                "it, or run a batch, before"
+                "it or run a batch first"
             )
             raise ValueError(msg)
         for variable in self.parameters:
-            if variable_dtype(variable) not in TABLE_DTYPES:
-                known = ", ".join(TABLE_DTYPES)
-                msg = (
-                    f"parameter {variable.path}: expected one of the dtypes {known}, received "
-                    f"{variable_dtype(variable)}"
-                )
-                raise TypeError(msg)
+            require_table_dtype(variable_dtype(variable), f"parameter {variable.path}")
 
 
-def tensors_of(access: Access, statistics: Shares) -> list[Tensor]:
-    """Return the tensors, in the order of `parameters` and `statistics`.
-
-    Parameters
-    ----------
-    access : Access
-        The weights.
-    statistics : Shares
-        What becomes of those that are no parameters.
-
-    """
-    variables = [variable for variable in access.parameters if 0 not in variable.shape]
+def tensors_of(model_weights: ModelWeights, statistics: Shares) -> list[Tensor]:
+    """Return the tensors of the parameters, and of the statistics that are synchronized."""
+    variables = [variable for variable in model_weights.parameters if 0 not in variable.shape]
     shares = [1.0] * len(variables)
-    for variable in access.statistics if statistics.are_synced else ():
-        dtype = variable_dtype(variable)
-        if dtype in TABLE_DTYPES and 0 not in variable.shape:
+    for variable in model_weights.statistics:
+        share = statistics.of(variable_dtype(variable))
+        if share is not None and 0 not in variable.shape:
             variables.append(variable)
-            shares.append(statistics.of(is_float=TABLE_DTYPES[dtype].kind == "f"))
+            shares.append(share)
     backend = keras.backend.backend()
     if backend not in ("jax", "tensorflow", "torch"):
-        msg = f"expected Keras on jax, tensorflow or torch, it is on {backend}"
+        msg = f"expected the Keras backend jax, tensorflow or torch, received {backend}"
         raise ValueError(msg)
-    # The others' modules import their frameworks.
+    # The module of each backend imports its framework.
     module = importlib.import_module(f"multiverso.keras_ext._{backend}")
-    tensors: list[Tensor] = module.tensors_of(access, variables, shares)
+    tensors: list[Tensor] = module.tensors_of(model_weights, variables, shares)
     return tensors
 
 
 def variable_dtype(variable: Any) -> str:
-    """Return the dtype of a variable's values."""
+    """Return the name of the dtype of a variable's values."""
     return str(keras.backend.standardize_dtype(variable.value.dtype))
 
 
 def _made_trainable(model: Any) -> set[int]:
-    """Return the ids of the weights that were made to be trained, also of frozen layers.
+    """Return the ids of the weights that were created as trainable, including frozen ones.
 
-    A frozen layer says of all its weights that they are not trainable; only where it keeps them
-    tells its kernel from the statistics of batch normalisation.
+    A frozen layer reports all its weights as not trainable. Only the list in which it keeps a
+    weight distinguishes its kernel from the statistics of batch normalization.
     """
     flatten = getattr(model, "_flatten_layers", None)
     layers = [model] if flatten is None else flatten(include_self=True, recursive=True)

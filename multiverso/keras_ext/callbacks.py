@@ -1,6 +1,5 @@
-"""A callback for ``fit`` that keeps the model in step with those of all workers."""
+"""A callback that synchronizes the model in ``fit`` between the workers."""
 
-import operator
 import sys
 from typing import Any
 
@@ -9,7 +8,7 @@ import keras
 from multiverso.api import current_session
 from multiverso.keras_ext._metrics import average_over_workers
 from multiverso.keras_ext.param_manager import KerasParamManager
-from multiverso.sync._param_manager import SyncStatistics
+from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import taking_part
 
 __all__ = ["MVCallback"]
@@ -18,39 +17,39 @@ __all__ = ["MVCallback"]
 class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Syncs a model after every `freq` batches of ``fit``, and at the end of it.
 
-    Making one is collective, see `KerasParamManager`: all workers then have the master's weights.
-    It can be given to ``fit`` again and again, on all backends, with any ``steps_per_execution``.
-    Place it before callbacks that save or restore weights. What a program sets the weights to
-    between two calls of ``fit``, or a callback at the beginning of one, counts on the master only,
-    who adds it at the first sync; the others begin with what they have.
+    Creating one is collective, see `KerasParamManager`: all workers then have the master's weights.
+    You can pass it to any number of calls of ``fit``, on all backends, with any
+    ``steps_per_execution``. Place it before callbacks that save or restore weights. Weights that
+    you set between two calls of ``fit``, or in a callback when one begins, change the table on the
+    master only, at its first sync; the other workers just continue from them.
 
     Parameters
     ----------
     model : keras.Model
-        The one that is trained, or a part of it that is to be kept in step.
+        The model in ``fit``, or the part of it to synchronize.
     freq : int, optional
-        How many batches make a sync, 1 or more. Where ``steps_per_execution`` is larger, one
-        execution does.
+        The number of batches from one sync to the next, 1 or more. If ``steps_per_execution`` is
+        larger, each execution is followed by a sync.
     sync_non_trainable : {"average", "master", False}, optional
         As for `KerasParamManager`.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`. The end of ``fit`` waits for the last exchange.
     average_metrics : bool, optional
-        True: at the end of each epoch all workers wait for each other, and the loss and the
-        metrics become the mean over the workers, for callbacks after this one and for the history.
-        Those of the validation do where all workers have them.
+        True replaces the loss and the metrics by their mean over the workers at the end of each
+        epoch, for later callbacks and the history; the workers wait for each other. Validation
+        metrics are averaged if all workers have them.
 
     Attributes
     ----------
     manager : KerasParamManager
-        What syncs.
+        The manager of `model`.
     freq : int
         As given.
 
     Raises
     ------
     ValueError
-        If `freq` is no positive integer.
+        If `freq` is not a positive integer.
     ValueError, TypeError, MismatchError, StateError
         As for `KerasParamManager`.
 
@@ -68,15 +67,15 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         super().__init__()
         current_session()
         with taking_part():
-            self.freq = _checked(freq)
+            self.freq = checked_freq(freq)
         self.manager = KerasParamManager(model, sync_non_trainable, overlap=overlap)
         self._average_metrics = average_metrics
-        self._batch = 0  # how many this epoch has had
-        self._batches = 0  # since the last sync
-        self._begins = False
+        self._batch = 0  # the number of batches in this epoch
+        self._batches = 0  # the number of batches since the last sync
+        self._is_first_epoch = False
 
     def sync(self) -> None:
-        """Sync now, for instance after a barrier, to see what the others have added last.
+        """Sync now, for instance after a barrier, to get the last deltas of the other workers.
 
         Raises
         ------
@@ -88,24 +87,24 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.manager.wait()
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Note what is trained."""
-        # Not self.model: on JAX that would interrupt the training, here and below.
-        _be_called_in_time()
+        """Register the model in ``fit``."""
+        # Reading self.model would make Keras copy its state back on JAX, here and below.
+        _disable_async_calls()
         self.manager.set_trained(self._model)
         self._batches = 0
-        self._begins = True
+        self._is_first_epoch = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Count the batches anew; in the first epoch, begin with the weights that there are."""
+        """Reset the count of batches; in the first epoch, start from the current weights."""
         self._batch = 0
-        # Now, since callbacks may restore weights when training begins.
-        if self._begins and current_session().worker_id != 0:
+        # Not in on_train_begin, where later callbacks may still restore weights.
+        if self._is_first_epoch and current_session().worker_id != 0:
             self.manager.restart()
-        self._begins = False
+        self._is_first_epoch = False
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sync if the last of `freq` batches has been trained."""
-        # With steps_per_execution, batch is the last of those executed together.
+        """Sync if `freq` batches have been trained since the last sync."""
+        # With steps_per_execution, `batch` is the last batch of the execution.
         done = batch + 1
         self._batches += max(done - self._batch, 1)
         self._batch = done
@@ -114,20 +113,20 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.manager.sync_all_param()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Average the metrics, if that was asked for."""
+        """Average the metrics over the workers if requested."""
         if self._average_metrics and logs is not None:
             average_over_workers(logs)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Sync."""
+        """Sync and wait for the result."""
         self.sync()
 
 
-def _be_called_in_time() -> None:
-    """Let the list of callbacks that has called this one call the ends of batches in time.
+def _disable_async_calls() -> None:
+    """Make the calling list of callbacks call `on_train_batch_end` before the next batch.
 
-    A callback that is given to ``fit`` by itself, and not in a list, Keras takes for one that may
-    hear of them from other threads, while the next batches are trained.
+    If you pass ``fit`` a callback instead of a list, Keras may call it from another thread while
+    it trains the next batches.
     """
     frame = sys._getframe()
     while (outer := frame.f_back) is not None:
@@ -138,14 +137,3 @@ def _be_called_in_time() -> None:
             return
         if not isinstance(caller, keras.callbacks.Callback | None):
             return
-
-
-def _checked(freq: object) -> int:
-    try:
-        number = 0 if isinstance(freq, bool) else operator.index(freq)  # type: ignore[arg-type]
-    except TypeError:
-        number = 0
-    if number < 1:
-        msg = f"freq: expected an int of 1 or more, received {freq!r}"
-        raise ValueError(msg)
-    return number

@@ -1,4 +1,4 @@
-"""Each worker's part of the data."""
+"""Selects each worker's part of the data."""
 
 import numbers
 from typing import Any
@@ -11,33 +11,32 @@ __all__ = ["shard"]
 
 
 def shard(*arrays: Any, equal: bool | None = None) -> Any:
-    """Return this worker's part of the samples: every num_workers-th, from its own number on.
+    """Return this worker's part of the samples: every num_workers-th, starting at its worker id.
 
-    So data that are sorted by class are not cut by class. NumPy arrays are not copied.
+    So each part of data sorted by class has all classes. NumPy arrays are not copied.
 
     Parameters
     ----------
     *arrays : array or None, or dict, list or tuple of them
-        Inputs, targets, weights of the samples, and so on, with the samples along the first axis;
-        anything that can be cut as ``array[begin:end:step]``, or by its ``iloc`` (pandas) or its
-        ``shard`` (tf.data). A list is one of arrays, as for a model of several inputs, or one of
-        samples that are numbers or texts.
+        Inputs, targets, sample weights and so on, with the samples along the first axis: anything
+        that supports ``array[begin:end:step]``, ``iloc`` (pandas) or ``shard`` (tf.data). A list
+        contains arrays, as for a model with several inputs, or samples that are numbers or strings.
     equal : bool, optional
-        True: all workers get equally many, and up to num_workers - 1 samples at the end are left
-        out. In sync mode, where all workers must train equally many batches, that is the default;
-        elsewhere every sample goes to some worker.
+        True gives all workers equally many samples and leaves out up to num_workers - 1 at the
+        end, because in sync mode all workers must train equally many batches. False, the default in
+        async mode only, gives every sample to a worker.
 
     Returns
     -------
     array, or tuple of them
-        As many as were given.
+        The part of each argument, or of the only one.
 
     Raises
     ------
     ValueError
-        If nothing was given, the arrays differ in length, or there is no sample for each worker.
+        If there are no arguments, the arrays differ in length, or a worker would have no sample.
     StateError
-        If no session is open, or this rank is no worker.
+        If no session is open, or this rank is not a worker.
 
     Examples
     --------
@@ -53,7 +52,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     session = current_session()
     worker, workers = session.worker_id, session.num_workers
     if worker < 0:
-        msg = "shard: this rank is a server and no worker"
+        msg = "shard: this rank is a server and not a worker"
         raise StateError(msg)
     lengths = sorted(set(_lengths(arrays)))
     if not arrays or len(lengths) > 1:
@@ -73,7 +72,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
 
 def _lengths(value: Any) -> list[int]:
     """Return the number of samples of each array in `value`."""
-    if value is None or hasattr(value, "as_numpy_iterator"):  # of a tf.data.Dataset
+    if value is None or hasattr(value, "as_numpy_iterator"):  # a tf.data.Dataset
         return []
     if isinstance(value, dict):
         value = list(value.values())

@@ -1,4 +1,4 @@
-"""Keep the weights of a Keras model in step with those of all workers."""
+"""Synchronizes the weights of a Keras model between all workers."""
 
 from typing import Any
 
@@ -12,24 +12,23 @@ __all__ = ["KerasParamManager"]
 
 
 class KerasParamManager(ParamManager):
-    """A model that each worker trains, and that is synchronised through tables.
+    """Synchronizes a model that each worker trains, through tables.
 
-    Making one is collective: all ranks make it of the same architecture. When it returns, the
-    models of all workers have the master's weights. It may sync while `model` itself is in ``fit``;
-    while one is that has `model` as a part, `set_trained` tells.
+    Creating one is collective: all ranks pass models of the same architecture. When it returns, the
+    models of all workers have the master's weights. You can sync while `model` is in ``fit``. If
+    another model that contains it is in ``fit``, call `set_trained`.
 
     Parameters
     ----------
     model : keras.Model or keras.layers.Layer
-        One that is built. Its parameters of float32 and float64 are summed up as they are, those
-        of float16 and bfloat16 in float32. It is not changed otherwise, so saving works as before.
-        What the optimiser keeps, and the seeds of random layers, are each worker's own.
+        A model that is built. Parameters of float16 and bfloat16 are summed in float32. Nothing
+        else in the model changes, so saving works as before. Each worker keeps its own optimizer
+        state and seeds of random layers.
     sync_non_trainable : {"average", "master", False}, optional
-        What becomes of weights that no gradient changes, such as the statistics of batch
-        normalisation. "average", the default: all have the mean of what the workers have gathered;
-        integers are the master's. "master": all have the master's. False: each worker keeps its
-        own, from the start. Those of other dtypes are always each worker's own. Parameters of
-        layers that are frozen are parameters all the same.
+        How weights that no gradient changes, such as batch-normalization statistics, are
+        synchronized. "average", the default, averages the workers' deltas; integers are taken from
+        the master. "master" takes all of them from the master. With False, each worker keeps its
+        own from the start, as it always does for other dtypes. Frozen layers have parameters.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -42,11 +41,11 @@ class KerasParamManager(ParamManager):
     ------
     ValueError
         If the model has no parameters, perhaps because it is not built; if `sync_non_trainable`
-        is something else.
+        is invalid.
     TypeError
-        If it is no model, or a parameter is of a dtype that no table can hold.
+        If `model` is not a model, or no table can hold the dtype of a parameter.
     MismatchError
-        If another rank's model differs in number, shape or dtype of its weights.
+        If the weights of another rank's model differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTableHandler`.
 
@@ -64,26 +63,26 @@ class KerasParamManager(ParamManager):
                 msg = f"model: expected a Keras model, received {type(model).__name__}"
                 raise TypeError(msg)
             shares = Shares(sync_non_trainable, "sync_non_trainable")
-            self._access = _variables.Access(model)
-            return _variables.tensors_of(self._access, shares)
+            self._model_weights = _variables.ModelWeights(model)
+            return _variables.tensors_of(self._model_weights, shares)
 
         super().__init__(make, getattr(model, "name", None), overlap)
         self.model = model
 
     def restart(self) -> None:
-        """Count what this worker learns from the present weights on; what made them is not added.
+        """Measure the delta from the current weights, so that earlier changes are not added.
 
-        For workers other than the master that have set weights, from a file for instance.
+        Call it on workers other than the master after setting weights, for instance from a file.
         """
         self._sync.restart()
 
     def set_trained(self, trained: Any) -> None:
-        """Say which model is in ``fit`` when the weights are synced.
+        """Register the model that is in ``fit`` during a sync.
 
         Parameters
         ----------
         trained : keras.Model
-            `model` itself, or one that it is a part of.
+            `model` itself, or a model that contains it.
 
         Raises
         ------
@@ -91,11 +90,11 @@ class KerasParamManager(ParamManager):
             If it has none of the parameters.
 
         """
-        mine = set(map(id, self._access.parameters))
+        mine = set(map(id, self._model_weights.parameters))
         if mine.isdisjoint(map(id, trained.weights)):
             msg = (
-                f"expected the model {self.model.name!r} in fit, or one that it is a part of, "
-                f"received {trained.name!r}, which has none of its parameters"
+                f"expected the model {self.model.name!r} in fit, or one that contains it, received "
+                f"{trained.name!r}, which has none of its parameters"
             )
             raise ValueError(msg)
-        self._access.trained = trained
+        self._model_weights.trained = trained

@@ -9,6 +9,6 @@
             train(x, y)
             manager.sync_all_param()
 
-Importing this package imports neither Lasagne nor Theano. `multiverso.lasagne_ext.old_names` makes
-Lasagne 0.1 run on releases of NumPy and Theano that are younger than it.
+Importing this package imports neither Lasagne nor Theano. With `multiverso.lasagne_ext.old_names`,
+Lasagne 0.1 runs with later releases of NumPy and Theano.
 """

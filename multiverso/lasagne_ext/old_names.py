@@ -1,19 +1,19 @@
-"""What Lasagne 0.1 and Theano 1.0.5 look for and newer releases of others no longer have.
+"""Provides names that Lasagne 0.1 and Theano 1.0.5 use and their dependencies have removed.
 
     from multiverso.lasagne_ext import old_names
 
     old_names.supply()
     import lasagne
 
-Neither has had a release for years, and both stumble over names only. Two kinds are missing:
+Neither has had a release for years, and they fail only because of missing names:
 
-- ``numpy.bool``, ``int``, ``float``, ``complex``, ``object`` and ``str``, which Theano 1.0.5 uses,
-  were other names of Python's own types, and left NumPy with release 1.24.
-- The module ``theano.tensor.signal.downsample``, from which Lasagne 0.1 takes ``max_pool_2d``. It
-  has been ``theano.tensor.signal.pool`` and ``pool_2d`` since Theano 0.9.
+- NumPy 1.24 removed ``numpy.bool``, ``int``, ``float``, ``complex``, ``object`` and ``str``,
+  aliases of Python's own types that Theano 1.0.5 uses.
+- Theano 0.9 renamed the module ``theano.tensor.signal.downsample``, from which Lasagne 0.1 imports
+  ``max_pool_2d``, to ``theano.tensor.signal.pool``, and the function to ``pool_2d``.
 
-What is there is left alone, so that it does no harm to call this on any release. NumPy 2 has no
-remedy: Theano's C code needs NumPy 1.
+Existing names stay unchanged, so you can call this with any release. It does not help with NumPy 2:
+Theano's C code needs NumPy 1.
 """
 
 import builtins
@@ -33,12 +33,12 @@ _DOWNSAMPLE: Final = "theano.tensor.signal.downsample"
 
 
 def supply() -> None:
-    """Put the missing names where Theano and Lasagne look for them. Imports Theano.
+    """Add the missing names to NumPy and Theano. Imports Theano.
 
     Raises
     ------
     ImportError
-        Theano is not installed.
+        If Theano is not installed.
 
     """
     for name in _ALIASES:
@@ -52,13 +52,13 @@ def supply() -> None:
 
 def _has(name: str) -> bool:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy 1.20 to 1.23 warn of what 1.24 took away
+        warnings.simplefilter("ignore")  # NumPy 1.20 to 1.23 warn about these names
         return hasattr(np, name)
 
 
 def _downsample(pool: ModuleType) -> ModuleType:
     def max_pool_2d(
-        input: Any,  # the names of old
+        input: Any,  # the parameter names that Lasagne 0.1 passes
         ds: Any,
         ignore_border: Any = None,
         st: Any = None,

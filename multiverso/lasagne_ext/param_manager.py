@@ -1,12 +1,12 @@
-"""Keep the parameters of a Lasagne network in step with those of all workers."""
+"""Synchronizes the parameters of a Lasagne network between all workers."""
 
 import warnings
 from typing import Any
 
-from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
+from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor, grouped
+from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import taking_part
 from multiverso.theano_ext._tensors import SharedGroup, SharedTensor, name_of
 
@@ -14,22 +14,23 @@ __all__ = ["LasagneParamManager", "MVNetParamManager"]
 
 
 class LasagneParamManager(ParamManager):
-    """A network that each worker trains, and that is synchronised through tables.
+    """Synchronizes a network that each worker trains, through tables.
 
-    Making one is collective: all ranks make it of the same architecture. When it returns, the
-    networks of all workers have the master's values.
+    Creating one is collective: all ranks pass networks of the same architecture. When it returns,
+    the networks of all workers have the master's values.
 
     Parameters
     ----------
     network : lasagne.layers.Layer or list of them
-        The output layer, or several. All parameters of the layers below are kept in step, which
-        are shared variables of float32 or float64, worked on in place, or of float16, summed up in
-        float32. The network is not changed otherwise, so saving and pickling it work as before.
+        The output layer, or several. All parameters of these layers and of the layers below are
+        synchronized. They are shared variables: float32 and float64 are updated in place, float16
+        is summed in float32. Nothing else in the network changes, so saving and pickling it work
+        as before.
     sync_non_trainable : {"average", "master", False}, optional
-        What becomes of parameters without the tag ``trainable``, such as the statistics of batch
-        normalisation. "average", the default: all have the mean of what the workers have gathered;
-        integers are the master's. "master": all have the master's. False: each worker keeps its
-        own, from the start. Those of other dtypes are always each worker's own.
+        How parameters without the tag ``trainable``, such as batch-normalization statistics, are
+        synchronized. "average", the default, averages the workers' deltas; integers are taken from
+        the master. "master" takes all of them from the master. With False, each worker keeps its
+        own from the start, as it always does for other dtypes.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -41,14 +42,14 @@ class LasagneParamManager(ParamManager):
     Raises
     ------
     ImportError
-        Lasagne cannot be imported; see `multiverso.lasagne_ext.old_names`.
+        If Lasagne cannot be imported; see `multiverso.lasagne_ext.old_names`.
     TypeError
-        `network` is no layer, or a trainable parameter is of a dtype that no table can hold.
+        If `network` is not a layer, or no table can hold the dtype of a trainable parameter.
     ValueError
-        The network has no parameters, or one of them syncs by itself, see
-        `multiverso.theano_ext.sharedvar`; or `sync_non_trainable` is something else.
+        If the network has no parameters, or one of them has its own table, see
+        `multiverso.theano_ext.sharedvar`; if `sync_non_trainable` is invalid.
     MismatchError
-        Another rank's network differs in number, shape or dtype of its parameters.
+        If the parameters of another rank's network differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTableHandler`.
 
@@ -65,7 +66,7 @@ class LasagneParamManager(ParamManager):
         self.network = network
 
     def update_all_param(self) -> None:
-        """Do what `sync_all_param` does, under its former name.
+        """Call `sync_all_param`, of which this is the former name.
 
         .. deprecated:: 0.2
             Use `sync_all_param`.
@@ -89,13 +90,13 @@ class MVNetParamManager(LasagneParamManager):
     network : lasagne.layers.Layer or list of them
         As for `LasagneParamManager`.
     is_master_worker : bool, optional
-        Whether this worker's values are the ones to start from. That is always so for the worker
-        for which `multiverso.is_master_worker` says it.
+        Whether all workers start from this worker's values. It must equal the result of
+        `multiverso.is_master_worker`.
 
     Raises
     ------
     ValueError
-        `is_master_worker` says something else.
+        If `is_master_worker` differs from that result.
 
     """
 
@@ -109,8 +110,8 @@ class MVNetParamManager(LasagneParamManager):
         with taking_part():
             if is_master_worker is not None and bool(is_master_worker) != expected:
                 msg = (
-                    f"is_master_worker: expected what mv.is_master_worker() returns, {expected},"
-                    f" received {is_master_worker!r}"
+                    f"is_master_worker: expected {expected}, the result of"
+                    f" mv.is_master_worker(), received {is_master_worker!r}"
                 )
                 raise ValueError(msg)
         super().__init__(network)
@@ -118,7 +119,7 @@ class MVNetParamManager(LasagneParamManager):
 
 def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
     shares = Shares(sync_non_trainable, "sync_non_trainable")
-    # Not above: that this module can be imported does not depend on Lasagne.
+    # Imported here, so that importing this module does not need Lasagne.
     import lasagne
 
     layers = list(network) if isinstance(network, list | tuple) else [network]
@@ -134,8 +135,8 @@ def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
         link = getattr(variable, "_mv_link", None)
         if link is not None and link.is_live():
             msg = (
-                f"network: {name_of(variable)} has a table already, mv_sync keeps it in step; its "
-                "gain would be added twice"
+                f"network: expected no variable with a table, received {name_of(variable)}, whose "
+                "delta would be added twice"
             )
             raise ValueError(msg)
     trainable = set(lasagne.layers.get_all_params(layers, trainable=True))
@@ -143,7 +144,6 @@ def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
     for variable in variables:
         if variable in trainable:
             tensors.append(SharedTensor(variable))
-        elif shares.are_synced and variable.dtype in TABLE_DTYPES:
-            share = shares.of(is_float=variable.dtype.startswith("float"))
+        elif (share := shares.of(variable.dtype)) is not None:
             tensors.append(SharedTensor(variable, share))
     return grouped(tensors, SharedGroup)

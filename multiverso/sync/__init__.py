@@ -23,7 +23,7 @@ __all__ = ["ParamSync"]
 
 
 class ParamSync:
-    """Synchronises arrays that each worker trains in place, through tables.
+    """Synchronizes arrays that each worker trains in place, through tables.
 
     Making one is collective: all ranks pass arrays of the same shapes and dtypes. When it returns,
     the arrays of all workers have the master's values.
@@ -43,9 +43,9 @@ class ParamSync:
         applies the result, so that updates of other workers arrive one sync later. Use it where
         waiting takes a visible part of the time. It needs memory for two more copies of the arrays.
     updater : str, optional
-        How the gain of a worker is applied, as for `ArrayTableHandler`. "add", the default, adds
-        it. An optimiser uses the negative gain as the gradient of one step: many local steps
-        become one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
+        How a worker's delta is applied, as for `ArrayTableHandler`. "add", the default, adds it.
+        An optimizer uses the negative delta as the gradient of one step: many local steps become
+        one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
         arXiv:2311.08105). With "easgd" each worker keeps its own values, and a sync moves the
         arrays and the table towards each other (Zhang et al., NIPS 2015, in the order of
         mpi_learn).
@@ -58,7 +58,7 @@ class ParamSync:
         If no array has an element, or one is read-only or shares memory with another.
     TypeError
         If something is not an array or has another dtype, if the updater has no such option, or if
-        it is an optimiser and there are integers.
+        it is an optimizer and there are integers.
     MismatchError
         If the arrays of another rank differ in number, shape or dtype, or if it failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
@@ -103,7 +103,7 @@ class ParamSync:
         return self._sync.tables
 
     def sync(self) -> None:
-        """Add the gain of this worker since the last sync, and fetch the gains of all workers.
+        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
 
         With the updater "add", arrays and table become ``table + (array - last array)``: one add
         and one get, in one pass over the memory. It waits for other workers if the mode requires
@@ -111,7 +111,7 @@ class ParamSync:
         end with bitwise identical arrays.
 
         In the other modes, on one node, a call that Ctrl-C or a deadline interrupts leaves the
-        arrays usable: the next call resumes it, and no gain is lost or added twice.
+        arrays usable: the next call resumes it, and no delta is lost or added twice.
 
         Raises
         ------

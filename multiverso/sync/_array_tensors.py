@@ -1,4 +1,4 @@
-"""NumPy arrays as tensors: synchronised in place if possible, otherwise through a copy."""
+"""NumPy arrays as tensors: synchronized in place if possible, otherwise through a copy."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,15 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native.arrays import address, require_writable, view_of
-from multiverso._native.dtypes import TABLE_DTYPES
-from multiverso.sync._master_copy import MasterCopy
-from multiverso.sync._tensor import Tensor
+from multiverso._native.dtypes import TABLE_DTYPES, require_table_dtype
+from multiverso.sync._movable import MovableTensor
+from multiverso.sync._tensor import Group, Tensor
 
 
 class PlainArray:
     """A C-contiguous array of a table's dtype, on which the native pass works directly."""
 
     is_fixed = True
+    group: Group | None = None
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.dtype = TABLE_DTYPES[array.dtype.name]
@@ -36,70 +37,26 @@ class PlainArray:
         return address(self._flat)
 
     def settle(self) -> None:
-        """Do nothing: the native pass has worked on the array."""
+        """Do nothing: the native pass has changed the array in place."""
 
 
-class CopiedArray:
-    """An array that is not contiguous or not in native byte order: the pass works on a copy."""
-
-    is_fixed = False
+class CopiedArray(MovableTensor):
+    """An array that is not contiguous, not in native byte order or of half precision."""
 
     def __init__(self, array: NDArray[Any]) -> None:
-        self.dtype = TABLE_DTYPES[array.dtype.name]
-        self.shape = array.shape
-        self.size = array.size
+        super().__init__(array.shape, array.dtype.newbyteorder("=").name)
         self._array = array
-        self._copy = np.empty(array.shape, self.dtype)
 
-    def values(self) -> NDArray[Any]:
-        """Return the copy, updated from the array."""
-        np.copyto(self._copy, self._array)
-        return self._copy.reshape(-1)
+    def locate(self) -> None:
+        """Return None: the native pass cannot work on the array."""
 
-    def assign(self, values: NDArray[Any]) -> None:
-        """Copy `values` to the array."""
-        np.copyto(self._array, values.reshape(self._array.shape))
+    def read(self) -> NDArray[Any]:
+        """Return the array as the table's dtype."""
+        return self._array.astype(self.dtype, copy=False)
 
-    def address(self) -> int:
-        """Return the address of the copy, updated from the array."""
-        np.copyto(self._copy, self._array)
-        return address(self._copy)
-
-    def settle(self) -> None:
-        """Copy the result of the pass to the array."""
-        np.copyto(self._array, self._copy)
-
-
-class HalfArray:
-    """An array of half precision: the pass works on a master copy of it in float32."""
-
-    is_fixed = False
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self.dtype = TABLE_DTYPES[array.dtype.newbyteorder("=").name]
-        self.shape = array.shape
-        self.size = array.size
-        self._array = array
-        self._master = MasterCopy(np.empty(array.shape, self.dtype))
-
-    def values(self) -> NDArray[Any]:
-        """Return a copy in float32."""
-        return self._array.astype(self.dtype).reshape(-1)
-
-    def assign(self, values: NDArray[Any]) -> None:
-        """Keep `values` in the master copy, and set the array to them, rounded."""
-        np.copyto(self._master.values, values.reshape(self._array.shape))
-        self.settle()
-
-    def address(self) -> int:
-        """Return the address of the master copy, with the array's delta added to it."""
-        self._master.add_delta(self._array.astype(self.dtype))
-        return address(self._master.values)
-
-    def settle(self) -> None:
-        """Set the array to the master copy, rounded."""
-        np.copyto(self._array, self._master.values, casting="same_kind")
-        self._master.record(self._array.astype(self.dtype))
+    def write(self, values: NDArray[Any]) -> None:
+        """Copy `values` to the array, rounded."""
+        np.copyto(self._array, values, casting="same_kind")
 
 
 def tensor_of(array: NDArray[Any], what: str) -> Tensor:
@@ -114,14 +71,9 @@ def tensor_of(array: NDArray[Any], what: str) -> Tensor:
 
     """
     native = array.dtype.newbyteorder("=")
-    if native.name not in TABLE_DTYPES:
-        known = ", ".join(TABLE_DTYPES)
-        msg = f"{what}: expected one of the dtypes {known}, received {array.dtype}"
-        raise TypeError(msg)
+    require_table_dtype(native.name, what)
     require_writable(array, what)
-    if native != TABLE_DTYPES[native.name]:
-        return HalfArray(array)
-    if array.flags.carray and array.dtype.isnative:
+    if array.flags.carray and array.dtype == TABLE_DTYPES[native.name]:
         return PlainArray(array)
     return CopiedArray(array)
 
@@ -146,9 +98,9 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
 
 
 def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
-    """Raise ValueError if two of the arrays share memory, whose gain would be added twice."""
+    """Raise ValueError if two of the arrays share memory, whose delta would be added twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
-    # The array among those so far that reaches furthest, and its end.
+    # The end and the index of the array that reaches furthest so far.
     reach, holder = 0, -1
     for begin, end, index in bounds:
         if begin < reach and np.shares_memory(arrays[index], arrays[holder]):

@@ -2,9 +2,9 @@
 
 A parameter of half precision cannot hold the sums of its table, and one whose deltas are averaged
 over the workers does not end where the table does. A `MasterCopy` holds the table's values as this
-worker knows them, in the table's dtype. Rounding and averaging change the parameter, but are not
-something that the worker has learned. So the delta is what the parameter has gained since it was
-last written, not the difference between the parameter and the table.
+worker knows them, in the table's dtype. Rounding and averaging change the parameter too, but not by
+training. So the delta is the change of the parameter since it was last written, not the difference
+between the parameter and the table.
 """
 
 from typing import Any
@@ -36,12 +36,12 @@ class MasterCopy:
         self._written: NDArray[Any] | None = None
 
     def start(self, now: NDArray[Any]) -> None:
-        """Set the values to the parameters, which are `now`, and count deltas from there."""
+        """Set the values to the current parameters `now`; the next delta starts there."""
         np.copyto(self.values, now)
         self.record(now)
 
     def add_delta(self, now: NDArray[Any]) -> None:
-        """Add what the parameters, which are `now`, have gained since they were last written."""
+        """Add the change of the parameters, which are `now`, since they were last written."""
         if not self._share:
             return
         if self._written is not None:
@@ -52,7 +52,7 @@ class MasterCopy:
         self.record(now)
 
     def record(self, now: NDArray[Any]) -> None:
-        """Take note that the parameters have been written, and are `now`."""
+        """Record that the parameters have been written, and are `now`."""
         if not self._share:
             return
         if self._written is None:

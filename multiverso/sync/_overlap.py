@@ -1,12 +1,12 @@
 """Exchanges with the tables in a background thread, while the model trains.
 
 The thread works on a copy of the parameters. Let M be the parameters, S their values when the last
-exchange began, and T its result: the values of the table, which include this worker's gain up to S.
+exchange began, and T its result: the table's values, which include this worker's delta up to S.
 A sync waits for the exchange, sets
 
     M = T + (M - S)
 
-which keeps the gain of this worker since then, and begins the next exchange with S = M. So updates
+which keeps this worker's delta since then, and begins the next exchange with S = M. So updates
 of other workers arrive one sync later. Where M equals S, M becomes bitwise identical to T.
 """
 
@@ -133,6 +133,6 @@ class Snapshot:
                 high = min(low + _BLOCK, size)
                 mine, sent = parameters[low:high], self._sent[begin + low : begin + high]
                 received = self.received[begin + low : begin + high]
-                gain = np.subtract(mine, sent, out=buffer[: high - low])
-                np.add(gain, received, out=mine)
+                delta = np.subtract(mine, sent, out=buffer[: high - low])
+                np.add(delta, received, out=mine)
                 np.copyto(sent, mine if is_sent else received)

@@ -1,12 +1,14 @@
-"""The base of the parameter managers of Keras, Lasagne and PyTorch.
+"""The base of the parameter managers of all adapters but JAX.
 
 A manager provides the tensors of a model. This module makes the syncs, and decides how statistics,
 which no gradient changes, are added to the table.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
+from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.api import current_session
 from multiverso.sync._tensor import Tensor
 from multiverso.sync._tensor_sync import TensorSync
@@ -18,12 +20,12 @@ _CHOICES: Final = ("average", "master", False)
 
 
 class Shares:
-    """The share of the gain of this worker's statistics that is added to the table.
+    """The share of the delta of this worker's statistics that is added to the table.
 
     Parameters
     ----------
     choice : {"average", "master", False}
-        Whether statistics are averaged, taken from the master, or not synchronised.
+        Whether statistics are averaged, taken from the master, or not synchronized.
     argument : str
         The name of this choice in messages.
 
@@ -41,15 +43,33 @@ class Shares:
         session = current_session()
         self._mean = 1.0 / session.num_workers if choice == "average" else None
         self._only_master = 1.0 if session.worker_id == 0 else 0.0
-        self.are_synced = choice is not False
+        self._are_synced = choice is not False
 
-    def of(self, *, is_float: bool) -> float:
-        """Return the share, 0 to 1. Integers are not averaged but taken from the master."""
+    def of(self, dtype: str) -> float | None:
+        """Return the share of statistics of this dtype, or None if they are not synchronized.
+
+        It is 0 to 1. Integers are not averaged but taken from the master.
+        """
+        if not self._are_synced or dtype not in TABLE_DTYPES:
+            return None
+        is_float = TABLE_DTYPES[dtype].kind == "f"
         return self._mean if self._mean is not None and is_float else self._only_master
 
 
+def checked_freq(freq: object) -> int:
+    """Return the number of steps between two syncs; ValueError unless it is an int >= 1."""
+    try:
+        number = 0 if isinstance(freq, bool) else operator.index(freq)  # type: ignore[arg-type]
+    except TypeError:
+        number = 0
+    if number < 1:
+        msg = f"freq: expected an int >= 1, received {freq!r}"
+        raise ValueError(msg)
+    return number
+
+
 class ParamManager:
-    """Synchronises a model that each worker trains, through tables.
+    """Synchronizes a model that each worker trains, through tables.
 
     Parameters
     ----------
@@ -73,7 +93,7 @@ class ParamManager:
         return self._sync.tables
 
     def sync_all_param(self) -> None:
-        """Add the gain of this worker since the last sync, and fetch the gains of all workers.
+        """Add this worker's delta since the last sync, and fetch the deltas of all workers.
 
         Raises
         ------

@@ -84,7 +84,7 @@ class Store(Protocol):
     def expose(self) -> list[int] | None:
         """Return addresses at which the native pass may work on the values, or None to stage them.
 
-        Called only for parameters of the table's dtype whose whole gain is added.
+        Called only for parameters of the table's dtype whose whole delta is added.
         """
 
     def accept(self) -> None:
@@ -92,7 +92,7 @@ class Store(Protocol):
 
 
 class StagedGroup:
-    """Parameters of one store whose gains are added to a table with the same factor.
+    """Parameters of one store whose deltas are added to a table with the same share.
 
     Parameters
     ----------
@@ -119,30 +119,32 @@ class StagedGroup:
         of_table = TABLE_DTYPES[dtype]
         self._staging = Staging(shapes, of_table, store.is_dense)
         self._is_exact = of_table == dtype
-        self._is_whole = self._is_exact and share == 1
+        self._needs_master = not self._is_exact or share != 1
         self.addresses: list[int] | None = None
-        # Parameters that are not whole are read elsewhere: the staging is their master copy.
+        # The staging itself is the master copy, so such parameters are read elsewhere.
         self._master = MasterCopy(self._staging.flat, share)
-        self._now = self._staging if self._is_whole else Staging(shapes, of_table, store.is_dense)
+        self._now = (
+            Staging(shapes, of_table, store.is_dense) if self._needs_master else self._staging
+        )
         self.tensors = [
             StagedTensor(self, view, address)
             for view, address in zip(self._staging.views, self._staging.addresses, strict=True)
         ]
 
     def values(self) -> list[NDArray[Any]]:
-        """Return the current values of the parameters, without side effects on the gains."""
+        """Return the current values of the parameters; the next delta stays as it is."""
         self._store.read(self._now)
         return self._now.views
 
     def load(self) -> None:
-        """Copy the values to the tensors' memory, and measure gains from there."""
+        """Copy the values to the tensors' memory; the next delta starts there."""
         self._store.read(self._now)
-        if not self._is_whole:
+        if self._needs_master:
             self._master.start(self._now.flat)
 
     def gather(self) -> None:
-        """Copy the gains to the tensors' memory, or let the store expose its own memory."""
-        if self._is_whole:
+        """Copy the values or deltas to the tensors' memory, or let the store expose its own."""
+        if not self._needs_master:
             self.addresses = self._store.expose()
             if self.addresses is None:
                 self._store.read(self._staging)
@@ -157,7 +159,7 @@ class StagedGroup:
             self._store.accept()
             return
         self._store.write(self._staging)
-        if not self._is_whole and self._share:
+        if self._needs_master and self._share:
             if not self._is_exact:
                 self._store.read(self._now)
             self._master.record((self._staging if self._is_exact else self._now).flat)

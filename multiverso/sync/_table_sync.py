@@ -57,7 +57,7 @@ class TableSync:
         self._located: list[list[int]] = [[] for _ in self._movable]
 
     def _create(self, values: NDArray[Any]) -> None:
-        """Create the native object, which measures the gains of the tensors from `values`."""
+        """Create the native object, which measures the deltas of the tensors from `values`."""
         self._snapshot = Snapshot(values) if self._overlap else None
         self._resumes = False
         sizes = [values.size] if self._overlap else self._sizes
@@ -76,7 +76,7 @@ class TableSync:
         self._free.atexit = False
 
     def restart(self) -> None:
-        """Measure the gains from the current values of the tensors."""
+        """Measure the deltas from the current values of the tensors."""
         values = joined(self._tensors)
         for _, _, tensors in self._movable:
             for tensor in tensors:
@@ -85,7 +85,7 @@ class TableSync:
         self._create(values)
 
     def sync(self) -> None:
-        """Add the gains to the table and set the tensors to its values, in one native pass."""
+        """Add the deltas to the table and set the tensors to its values, in one native pass."""
         self._locate()
         try:
             call(_run, self._handle, self._addresses, self._count)
@@ -127,7 +127,7 @@ class TableSync:
         call_until(stop, _run, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
-        """Set the tensors to the result of the last exchange plus their gain since it began."""
+        """Set the tensors to the result of the last exchange plus their delta since it began."""
         assert self._snapshot is not None
         self._locate()
         addresses = [int(address or 0) for address in self._addresses]
@@ -142,8 +142,7 @@ def _movable_by_group(
     groups: dict[int, tuple[Group | None, list[int], list[Tensor]]] = {}
     for index, tensor in enumerate(tensors):
         if not tensor.is_fixed:
-            group = getattr(tensor, "group", None)
-            _, indices, members = groups.setdefault(id(group), (group, [], []))
+            _, indices, members = groups.setdefault(id(tensor.group), (tensor.group, [], []))
             indices.append(index)
             members.append(tensor)
     return list(groups.values())

@@ -1,6 +1,6 @@
 """The interfaces through which `TensorSync` accesses the parameters of a model."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,8 +19,9 @@ class Tensor(Protocol):
     size : int
         The number of elements.
     is_fixed : bool
-        Whether the native pass works on the parameters themselves, at an address that never
-        changes.
+        Whether the native pass works on the tensor's memory, at an address that never changes.
+    group : Group or None
+        The group through which the framework is accessed.
 
     """
 
@@ -28,24 +29,23 @@ class Tensor(Protocol):
     shape: tuple[int, ...]
     size: int
     is_fixed: bool
+    group: Any
 
     def values(self) -> NDArray[Any]:
         """Return the parameters in one dimension, as `dtype`; a view or a copy."""
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Set the parameters to `values` (one dimension, `dtype`) and measure gains from there."""
+        """Set the parameters to `values` (one dimension, `dtype`); the next delta starts there."""
 
     def address(self) -> int:
         """Return the address of the values for the native pass, C-contiguous and of `dtype`."""
 
     def settle(self) -> None:
-        """Copy the result of the native pass to the parameters, unless it worked on them."""
+        """Copy the result of the native pass to the parameters, unless it changed them in place."""
 
 
 class Group(Protocol):
     """Tensors that are read from and written to a framework together.
-
-    A tensor refers to its group by an attribute `group`.
 
     Attributes
     ----------
@@ -64,24 +64,10 @@ class Group(Protocol):
         """Return the current values of its tensors in the framework, without side effects."""
 
     def load(self) -> None:
-        """Copy the values to the tensors' memory, and measure gains from there."""
+        """Copy the values to the tensors' memory; the next delta starts there."""
 
     def gather(self) -> None:
-        """Copy the gains to the tensors' memory, for the native pass."""
+        """Copy the values or deltas to the tensors' memory, for the native pass."""
 
     def scatter(self) -> None:
         """Return the tensors' memory to the framework."""
-
-
-def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], Group]) -> list[Tensor]:
-    """Return `tensors` after putting those that are whole into one group for each dtype."""
-    members = list(tensors)
-    by_dtype: dict[np.dtype[Any], list[Any]] = {}
-    for tensor in members:
-        if tensor.is_whole:
-            by_dtype.setdefault(tensor.dtype, []).append(tensor)
-    for whole in by_dtype.values():
-        group = make_group(whole)
-        for tensor in whole:
-            tensor.group = group
-    return members

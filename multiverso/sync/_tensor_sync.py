@@ -106,7 +106,7 @@ class TensorSync:
             self._exchange = Exchange(_passes(self._table_syncs), name)
 
     def sync(self) -> None:
-        """Add the gains of the tensors to the tables, and set the tensors to the new values."""
+        """Add the deltas of the tensors to the tables, and set the tensors to the new values."""
         syncs = self._of_worker()
         if self._session.options.requires_finite:
             self._require_finite()
@@ -152,7 +152,7 @@ class TensorSync:
             group.scatter()
 
     def restart(self) -> None:
-        """Measure the gains from the current values, so that past changes are not added."""
+        """Measure the deltas from the current values, so that past changes are not added."""
         self.wait()
         syncs = self._of_worker()
         for group in self._groups:
@@ -219,8 +219,7 @@ def _by_dtype(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
     """Return the groups of the tensors, without duplicates."""
-    groups = [group for tensor in tensors if (group := getattr(tensor, "group", None)) is not None]
-    return list({id(group): group for group in groups}.values())
+    return list({id(tensor.group): tensor.group for tensor in tensors if tensor.group}.values())
 
 
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:

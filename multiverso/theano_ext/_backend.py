@@ -1,6 +1,6 @@
-"""Which of PyTensor, Aesara and Theano the program uses.
+"""Finds out which of PyTensor, Aesara and Theano the program uses.
 
-The three descend from one another and agree on all that Multiverso needs: `shared()` and
+All three descend from Theano and have what Multiverso needs: `shared()` and
 `compile.sharedvalue.SharedVariable` with its container.
 """
 
@@ -9,32 +9,32 @@ import sys
 from types import ModuleType
 from typing import Any
 
-# Import name, and what to install. The order decides where the program does not: the maintained
-# one first.
+#: The distribution to install for each module, in order of preference: the maintained one first.
 BACKENDS = {"pytensor": "pytensor", "aesara": "aesara", "theano": "Theano"}
 
 
 def _imported() -> list[ModuleType]:
     """Return the backends that the process has imported, in the order of `BACKENDS`."""
     modules = (sys.modules.get(name) for name in BACKENDS)
-    return [module for module in modules if module is not None and _is_whole(module)]
+    return [module for module in modules if module is not None and _is_framework(module)]
 
 
-def _is_whole(module: ModuleType) -> bool:
-    """Tell whether it is the framework: not half imported, nor a mere folder of that name."""
+def _is_framework(module: ModuleType) -> bool:
+    """Tell whether `module` is the framework: neither half imported nor a folder of its name."""
     return hasattr(module, "shared")
 
 
 def choose_backend() -> ModuleType:
-    """Return the backend in which new shared variables are made.
+    """Return the backend for new shared variables.
 
-    The one that the program has imported; of several imported ones the first of PyTensor, Aesara,
-    Theano; if none is imported, the first of them that can be.
+    This is the first of PyTensor, Aesara and Theano that the program has imported or, if it has
+    imported none, the first that can be imported.
 
     Raises
     ------
     ImportError
-        No backend is imported and none can be.
+        If no backend can be imported.
+
     """
     imported = _imported()
     if imported:
@@ -43,16 +43,16 @@ def choose_backend() -> ModuleType:
     for name, distribution in BACKENDS.items():
         try:
             module = importlib.import_module(name)
-            if _is_whole(module):
+            if _is_framework(module):
                 return module
             reasons.append(f"{module!r} is not {distribution}")
         except ModuleNotFoundError as error:
             missing = error.name == name
             reasons.append(f"{distribution} is not installed" if missing else f"{name}: {error}")
-        except Exception as error:  # an old Theano beside a new NumPy raises AttributeError
+        except Exception as error:  # an old Theano with a new NumPy raises AttributeError
             reasons.append(f"importing {name} failed with {type(error).__name__}: {error}")
     raise ImportError(
-        "expected PyTensor, Aesara or Theano, found none that works; pip install pytensor"
+        "expected PyTensor, Aesara or Theano, found none that works; run pip install pytensor"
         f" ({'; '.join(reasons)})"
     )
 

@@ -1,34 +1,32 @@
-"""A base for whatever has all parameters of a model at hand: two methods make a manager of it.
+"""Base class for managers of models whose parameters are read and set as lists of arrays.
 
-Make the manager, and all workers have the master's values; train a batch, call
-`sync_all_param`, and what it has learned is everybody's.
+Implement two methods and create the manager, which sets all workers to the master's values. Then
+call `sync_all_param` after each batch to exchange deltas with all workers.
 """
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from multiverso.api import current_session
-from multiverso.sync import ParamSync
-from multiverso.sync._tensor_sync import taking_part
-from multiverso.tables import ArrayTableHandler
+from multiverso.sync._array_tensors import tensors_of
+from multiverso.sync._param_manager import ParamManager
 
 __all__ = ["MVModelParamManager"]
 
 
-class MVModelParamManager(abc.ABC):
-    """Keeps a model's parameters in step with those of all workers.
+class MVModelParamManager(ParamManager, abc.ABC):
+    """Synchronizes the parameters of a model between all workers.
 
-    Making one is collective: all ranks make it of models with parameters of the same number, shapes
-    and dtypes. The master's values are set on all workers.
+    Creating one is collective: all ranks pass models whose parameters have the same number, shapes
+    and dtypes. When it returns, the models of all workers have the master's values.
 
     Parameters
     ----------
     model : object
-        What the two methods read and write; kept as `model`.
+        The model that the two methods read and write; kept as `model`.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -37,9 +35,10 @@ class MVModelParamManager(abc.ABC):
     StateError
         Before `multiverso.init` or after `multiverso.shutdown`.
     TypeError, ValueError
-        There are no parameters, or of dtypes that no table can hold; see `multiverso.sync`.
+        If there are no parameters, or no table can hold their dtypes, as for
+        `multiverso.sync.ParamSync`.
     MismatchError
-        The ranks' parameters differ in number, shape or dtype.
+        If the parameters of another rank differ in number, shape or dtype.
 
     Examples
     --------
@@ -59,64 +58,52 @@ class MVModelParamManager(abc.ABC):
     ...     manager.sync_all_param()
     ...     model[0]
     array([1., 1.])
+
     """
 
     def __init__(self, model: Any, *, overlap: bool = False) -> None:
-        current_session()
         self.model = model
-        with taking_part():
-            # Copies: what the model gives may be its own memory, a constant, or nobody's.
-            self._values = [np.array(value, order="C") for value in self.get_all_param_values()]
-        self._sync = ParamSync(self._values, name=type(model).__name__, overlap=overlap)
-        self.set_all_param_values(self._values)
-
-    @property
-    def tables(self) -> tuple[ArrayTableHandler, ...]:
-        """The tables: one for each dtype, in the order in which these come in the model."""
-        return self._sync.tables
+        super().__init__(lambda: _ListGroup(self).tensors, type(model).__name__, overlap)
 
     @abc.abstractmethod
     def get_all_param_values(self) -> Sequence[NDArray[Any]]:
-        """Return the parameters' values, in an order that never changes."""
+        """Return the values of the parameters, always in the same order."""
 
     @abc.abstractmethod
     def set_all_param_values(self, params: Sequence[NDArray[Any]]) -> None:
         """Set the parameters to `params`, in that order.
 
-        The arrays are overwritten at the next sync, so a model that keeps them shares them.
+        The next sync overwrites these arrays, so copy them unless the model may share them.
         """
 
-    def sync_all_param(self) -> None:
-        """Add what this worker has learned since the last time, fetch what all have learned.
 
-        Raises
-        ------
-        ValueError
-            The number of parameters or the shape of one has changed.
-        StateError, OperationTimeout, PeerLostError, AbortedError
-            As for `multiverso.sync.ParamSync.sync`.
-        """
-        self._pass(self._sync.sync)
+class _ListGroup:
+    """All parameters of a manager; the native pass works on copies of them."""
 
-    def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result.
+    def __init__(self, manager: MVModelParamManager) -> None:
+        self._manager = manager
+        self.addresses: list[int] | None = None
+        self._copies = [np.array(value, order="C") for value in manager.get_all_param_values()]
+        self.tensors = tensors_of(self._copies)
+        for tensor in self.tensors:
+            tensor.group = self
 
-        Raises
-        ------
-        ValueError, StateError, OperationTimeout, PeerLostError, AbortedError
-            As `sync_all_param`.
-        """
-        self._pass(self._sync.wait)
-
-    def _pass(self, make: Callable[[], None]) -> None:
-        values = self.get_all_param_values()
-        shapes = [np.shape(value) for value in values]
-        expected = [value.shape for value in self._values]
+    def values(self) -> list[NDArray[Any]]:
+        """Return the current values of the parameters."""
+        values = [np.asarray(value) for value in self._manager.get_all_param_values()]
+        shapes = [value.shape for value in values]
+        expected = [copy.shape for copy in self._copies]
         if shapes != expected:
             raise ValueError(f"expected parameters of the shapes {expected}, received {shapes}")
-        for mine, value in zip(self._values, values, strict=True):
-            np.copyto(mine, value)
-        try:
-            make()
-        finally:  # what an interrupted call has done is in the values
-            self.set_all_param_values(self._values)
+        return values
+
+    def gather(self) -> None:
+        """Copy the current values for the native pass."""
+        for copy, value in zip(self._copies, self.values(), strict=True):
+            np.copyto(copy, value)
+
+    load = gather
+
+    def scatter(self) -> None:
+        """Set the parameters to the copies."""
+        self._manager.set_all_param_values(self._copies)

@@ -10,7 +10,7 @@
             loss(model(x), y).backward()
             optimizer.step()  # trains, and syncs
 
-`TorchParamManager` is the same without an optimiser.
+`TorchParamManager` does the same without an optimizer.
 """
 
 from multiverso.torch_ext.optimizer import DistributedOptimizer

@@ -1,4 +1,4 @@
-"""An optimiser that keeps its module in step with those of all workers as it goes."""
+"""An optimizer that synchronizes its module between the workers."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn, SupportsIndex
@@ -6,7 +6,7 @@ from typing import Any, NoReturn, SupportsIndex
 import torch
 
 from multiverso.api import current_session
-from multiverso.sync._param_manager import SyncStatistics
+from multiverso.sync._param_manager import SyncStatistics, checked_freq
 from multiverso.sync._tensor_sync import taking_part
 from multiverso.torch_ext.param_manager import TorchParamManager
 
@@ -14,20 +14,20 @@ __all__ = ["DistributedOptimizer"]
 
 
 class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
-    """Any optimiser of PyTorch, and a sync of the module after every `freq` of its steps.
+    """Wraps any PyTorch optimizer and syncs the module after every `freq` of its steps.
 
-    Making one is collective, see `TorchParamManager`. It can be used wherever the optimiser can:
-    schedulers of the learning rate, hooks and gradient scalers see the optimiser's own groups and
-    state. These are each worker's own, and so is what `state_dict` returns.
+    Creating one is collective, see `TorchParamManager`. You can use it wherever you can use the
+    optimizer: learning-rate schedulers, hooks and gradient scalers see the optimizer's own groups
+    and state. Each worker has its own, also in `state_dict`.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        What makes the steps; kept as `optimizer`.
+        The optimizer that makes the steps; kept as `optimizer`.
     module : torch.nn.Module
-        Whose parameters it trains.
+        The module whose parameters it trains.
     freq : int, optional
-        How many steps make a sync, 1 or more.
+        The number of steps from one sync to the next, 1 or more.
     sync_buffers : {"average", "master", False}, optional
         As for `TorchParamManager`.
     overlap : bool, optional
@@ -36,15 +36,15 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     Raises
     ------
     ValueError
-        If `freq` is no positive integer.
+        If `freq` is not a positive integer.
     TypeError
-        If `optimizer` is no optimiser.
+        If `optimizer` is not an optimizer.
     ValueError, TypeError, MismatchError, StateError
         As for `TorchParamManager`.
 
     """
 
-    # Without Optimizer.__init__: groups, state and hooks are those of the optimiser.
+    # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimizer's.
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -56,30 +56,33 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     ) -> None:
         current_session()
         with taking_part():
-            _check(optimizer, freq)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                kind = type(optimizer).__name__
+                msg = f"optimizer: expected a torch.optim.Optimizer, received {kind}"
+                raise TypeError(msg)
+            self.freq = checked_freq(freq)
         self.optimizer = optimizer
-        self.freq = freq
         self.manager = TorchParamManager(module, sync_buffers, overlap=overlap)
         self._steps = 0
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the optimiser."""
-        if name == "optimizer":  # not there yet
+        """Return an attribute of the optimizer."""
+        if name == "optimizer":  # not set yet
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Let the optimiser make a step, and sync if it is the last of `freq`.
+        """Let the optimizer make a step, and sync after every `freq` steps.
 
         Parameters
         ----------
         closure : callable, optional
-            As for the optimiser: computes the loss anew.
+            As for the optimizer: computes the loss again.
 
         Returns
         -------
         float or None
-            What the optimiser returns.
+            The optimizer's result.
 
         Raises
         ------
@@ -98,7 +101,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self.manager.sync_all_param()
 
     def wait(self) -> None:
-        """With ``overlap=True``: wait for the last sync's exchange and take its result."""
+        """Wait for the exchange of the last sync and apply its result, with ``overlap=True``."""
         self.manager.wait()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -106,36 +109,26 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         self.optimizer.zero_grad(set_to_none=set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state on this worker."""
+        """Return this worker's state of the optimizer."""
         state: dict[str, Any] = self.optimizer.state_dict()
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Set the optimiser's state on this worker."""
+        """Set this worker's state of the optimizer."""
         self.optimizer.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Let the optimiser train further parameters. They are synced if they were the module's."""
+        """Let the optimizer train more parameters, which are synced if the module had them."""
         self.optimizer.add_param_group(param_group)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        """Refuse to be copied or pickled."""
+        """Raise TypeError: the optimizer cannot be copied or pickled."""
         msg = (
-            "DistributedOptimizer cannot be copied or pickled: it holds tables that the ranks of "
-            "one session share. Copy or pickle what state_dict() returns"
+            "DistributedOptimizer cannot be copied or pickled, because it holds tables of the "
+            "session. Copy or pickle the result of state_dict() instead"
         )
         raise TypeError(msg)
 
     def __repr__(self) -> str:
-        """Return what it wraps."""
+        """Return the frequency and the wrapped optimizer."""
         return f"DistributedOptimizer(freq={self.freq}, {self.optimizer!r})"
-
-
-def _check(optimizer: object, freq: object) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        kind = type(optimizer).__name__
-        msg = f"optimizer: expected a torch.optim.Optimizer, received {kind}"
-        raise TypeError(msg)
-    if isinstance(freq, bool) or not isinstance(freq, int) or freq < 1:
-        msg = f"freq: expected an int of 1 or more, received {freq!r}"
-        raise ValueError(msg)

@@ -1,48 +1,50 @@
-"""Keep the parameters and buffers of a module in step with those of all workers."""
+"""Synchronizes the parameters and buffers of a module between all workers."""
 
 from collections.abc import Iterator
 
 import torch
 
+from multiverso._native.dtypes import require_table_dtype
 from multiverso.sync import _array_tensors
+from multiverso.sync._movable import grouped
 from multiverso.sync._param_manager import ParamManager, Shares, SyncStatistics
-from multiverso.sync._tensor import Tensor, grouped
-from multiverso.torch_ext._tensors import DTYPES, TorchGroup, TorchTensor
+from multiverso.sync._tensor import Tensor
+from multiverso.torch_ext._tensors import TorchGroup, TorchTensor, dtype_of
 
 __all__ = ["TorchParamManager"]
 
 
 class TorchParamManager(ParamManager):
-    """A module that each worker trains, and that is synchronised through tables.
+    """Synchronizes a module that each worker trains, through tables.
 
-    Making one is collective: all ranks make it of the same architecture. When it returns, the
-    modules of all workers have the master's values. Do not sync between a forward pass and its
-    backward pass, which needs the parameters as they were.
+    Creating one is collective: all ranks pass modules of the same architecture. When it returns,
+    the modules of all workers have the master's values. Do not sync between a forward pass and its
+    backward pass, which needs the same parameters.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Its parameters of float32 and float64 on the CPU are worked on in place; those of float16
-        and bfloat16 are summed up in float32; those on a GPU go through pinned memory. What
-        belongs to it now is kept in step; what is registered later is not. It is not changed
-        otherwise, so saving, copying and pickling it work as before.
+        Contiguous parameters of float32 and float64 on the CPU are updated in place; those on a
+        GPU are copied through pinned memory. float16 and bfloat16 are summed in float32.
+        Parameters that you register later are not synchronized. Nothing else in the module
+        changes, so saving, copying and pickling it work as before.
     sync_buffers : {"average", "master", False}, optional
-        What becomes of buffers such as running means. "average", the default: all have the mean
-        of what the workers have gathered; integers, such as counts of batches, are the master's.
-        "master": all have the master's. False: each worker keeps its own, from the start. Buffers
-        of other dtypes, such as masks, are always each worker's own.
+        How buffers such as running means are synchronized. "average", the default, averages the
+        workers' deltas; integers, such as counts of batches, are taken from the master. "master"
+        takes all buffers from the master. With False, each worker keeps its own from the start, as
+        it always does for buffers of other dtypes, such as masks.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
     Raises
     ------
     ValueError
-        If the module has no parameters, or lazy ones that have no shape yet, or two that share
-        memory without being one; if `sync_buffers` is something else.
+        If the module has no parameters, lazy ones without a shape, or two different ones that
+        share memory; if `sync_buffers` is invalid.
     TypeError
-        If it is no module, or a parameter is of another dtype, such as complex.
+        If `module` is not a module, or a parameter has another dtype, such as complex.
     MismatchError
-        If another rank's module differs in number, shape or dtype of its parameters.
+        If the parameters of another rank's module differ in number, shape or dtype.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `multiverso.ArrayTableHandler`.
 
@@ -81,12 +83,10 @@ def _tensors_of(module: object, sync_buffers: object) -> list[Tensor]:
     if not parameters:
         msg = f"module: expected parameters, received a {type(module).__name__} without any"
         raise ValueError(msg)
-    if not shares.are_synced:
-        return grouped(parameters, TorchGroup)
     buffers = [
-        TorchTensor(buffer, f"buffer {name}", shares.of(is_float=buffer.is_floating_point()))
+        TorchTensor(buffer, f"buffer {name}", share)
         for name, buffer in module.named_buffers()
-        if buffer.dtype in DTYPES
+        if (share := shares.of(dtype_of(buffer))) is not None
     ]
     return grouped([*parameters, *buffers], TorchGroup)
 
@@ -95,12 +95,9 @@ def _parameters_of(module: torch.nn.Module) -> Iterator[TorchTensor]:
     views = []
     for name, parameter in module.named_parameters():
         if torch.nn.parameter.is_lazy(parameter):
-            msg = f"parameter {name}: expected a shape, received a lazy one: run a batch first"
+            msg = f"parameter {name}: expected a shape, received a lazy one; run a batch first"
             raise ValueError(msg)
-        if parameter.dtype not in DTYPES:
-            known = ", ".join(str(dtype) for dtype in DTYPES)
-            msg = f"parameter {name}: expected one of {known}, received {parameter.dtype}"
-            raise TypeError(msg)
+        require_table_dtype(dtype_of(parameter), f"parameter {name}")
         if parameter.device.type == "cpu" and parameter.dtype != torch.bfloat16:
             views.append(parameter.detach().numpy())
         yield TorchTensor(parameter, f"parameter {name}")

@@ -1,1 +1,1 @@
-"""The former place of `multiverso.keras_ext`."""
+"""The former location of `multiverso.keras_ext`."""

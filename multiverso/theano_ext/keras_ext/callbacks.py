@@ -1,4 +1,4 @@
-"""The former place of `multiverso.keras_ext.callbacks`."""
+"""The former location of `multiverso.keras_ext.callbacks`."""
 
 from multiverso.keras_ext.callbacks import MVCallback
 

@@ -1,4 +1,4 @@
-"""The former place of `multiverso.keras_ext.param_manager`."""
+"""The former location of `multiverso.keras_ext.param_manager`."""
 
 from multiverso.keras_ext.param_manager import KerasParamManager
 

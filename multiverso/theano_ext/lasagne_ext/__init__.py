@@ -1,1 +1,1 @@
-"""The former place of `multiverso.lasagne_ext`."""
+"""The former location of `multiverso.lasagne_ext`."""

@@ -1,4 +1,4 @@
-"""The former place of `multiverso.lasagne_ext.param_manager`."""
+"""The former location of `multiverso.lasagne_ext.param_manager`."""
 
 from multiverso.lasagne_ext.param_manager import LasagneParamManager, MVNetParamManager
 

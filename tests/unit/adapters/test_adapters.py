@@ -1,4 +1,4 @@
-"""Each adapter imports the framework it is for at most, and no other; former places still work."""
+"""Each adapter imports only its own framework, and the former module names still work."""
 
 import importlib.util
 import os
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.frameworks
 PACKAGE = Path(multiverso.__file__).parent
 
 FRAMEWORKS = ("aesara", "jax", "keras", "lasagne", "pytensor", "tensorflow", "theano", "torch")
-BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")  # is Keras's own default
+BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")  # the default of Keras
 
-# What importing a folder's modules may import. Those of Theano wait for what the program imports.
+# The frameworks that each adapter imports. The adapter of Theano uses the program's choice.
 OWN = {
     "jax_ext": {"jax"},
     "keras_ext": {"keras", BACKEND},
@@ -26,7 +26,7 @@ OWN = {
     "torch_ext": {"torch"},
 }
 
-# Where programs of old find what now lives elsewhere, or still lives there.
+# The names that old programs import, by module.
 FORMER = {
     "multiverso.theano_ext.sharedvar": (
         "MVSharedVariable",
@@ -44,19 +44,19 @@ FORMER = {
 
 
 def adapters():
-    """Return the folders of adapters, relative to the package."""
+    """Return the folders of all adapters, relative to the package."""
     return sorted(path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*_ext/__init__.py"))
 
 
 def modules_in(folder):
-    """Return the dotted names of the public modules right in an adapter's folder."""
+    """Return the names of the public modules in an adapter's folder, without subfolders."""
     base = ".".join((PACKAGE.name, *folder.parts))
     names = sorted(path.stem for path in (PACKAGE / folder).glob("[a-z]*.py"))
     return [base, *(f"{base}.{name}" for name in names)]
 
 
 class TestAdapters(unittest.TestCase):
-    def test_importing_one_imports_no_other_framework(self):
+    def test_adapters_import_no_other_framework(self):
         folders = adapters()
         self.assertGreater(len(folders), 3)
         for folder in folders:
@@ -74,11 +74,11 @@ class TestAdapters(unittest.TestCase):
                 self.assertEqual(status, 0, errors)
                 self.assertLessEqual(set(printed.split()), own)
 
-    def test_importing_the_package_imports_no_framework(self):
+    def test_package_imports_no_framework(self):
         code = f"import sys, multiverso; print(*set({FRAMEWORKS}) & set(sys.modules))"
         self.assertEqual(run_program(code), (0, "\n", ""))
 
-    def test_former_places(self):
+    def test_former_module_names_still_work(self):
         for module, names in FORMER.items():
             with self.subTest(module):
                 if "keras" in module and importlib.util.find_spec("keras") is None:

@@ -1,4 +1,4 @@
-"""Pytrees of JAX that are kept in step, with one worker."""
+"""PytreeSync of JAX with one worker."""
 
 import gc
 import importlib.util
@@ -7,8 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-
-import multiverso as mv
+import sessions
 
 pytestmark = pytest.mark.frameworks
 
@@ -20,17 +19,14 @@ if HAS_JAX:
     from multiverso.jax_ext import PytreeSync, _arrays
 
 
-def held(params):
+def copied(params):
     """Return copies of the values, which nothing can change."""
     return [np.array(leaf, copy=True) for leaf in jax.tree.leaves(params)]
 
 
 @unittest.skipUnless(HAS_JAX, "needs JAX")
-class InSession(unittest.TestCase):
-    def setUp(self):
-        session = mv.session()
-        session.__enter__()
-        self.addCleanup(session.__exit__, None, None, None)
+class InSession(sessions.InSession):
+    """Skips the tests without JAX."""
 
 
 def tree(value=1.0):
@@ -44,7 +40,7 @@ def leaves(params):
 
 
 class TestPytreeSync(InSession):
-    def test_it_returns_what_all_have_learned(self):
+    def test_sync_returns_the_sum_of_all_deltas(self):
         sync = PytreeSync(tree())
         params = sync.params
         for turn in range(1, 4):
@@ -54,7 +50,7 @@ class TestPytreeSync(InSession):
             self.assertEqual(set(leaves(params)), {1.0 + 3 * turn})
             self.assertEqual(jax.tree.structure(params), jax.tree.structure(tree()))
 
-    def test_what_was_given_and_returned_never_changes(self):
+    def test_passed_and_returned_arrays_never_change(self):
         given = {"w": jnp.ones(3)}
         mine = np.ones(3, np.float32)
         sync = PytreeSync(given)
@@ -66,14 +62,14 @@ class TestPytreeSync(InSession):
         mine += 5
         np.testing.assert_array_equal(other.params["w"], 1)
 
-    def test_a_program_that_trains_on_what_it_gave(self):
+    def test_first_delta_may_start_from_the_passed_parameters(self):
         params = tree()
         sync = PytreeSync(params)
         params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
         self.assertEqual(set(leaves(params)), {2.0})
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
-    def test_dtypes_stay_and_half_precision_is_summed_in_single(self):
+    def test_keeps_dtypes_and_sums_half_precision_in_float32(self):
         params = {name: jnp.ones(3, name) for name in ("float32", "float16", "bfloat16", "int32")}
         sync = PytreeSync(params)
         self.assertEqual({table.dtype.name for table in sync.tables}, {"float32", "int32"})
@@ -82,22 +78,22 @@ class TestPytreeSync(InSession):
             self.assertEqual(leaf.dtype.name, name)
             np.testing.assert_array_equal(np.asarray(leaf, np.float32), 2)
 
-    def test_small_gains_of_half_precision_are_not_lost(self):
-        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)})  # whose neighbours are 0.5 apart
+    def test_accumulates_deltas_below_half_precision(self):
+        sync = PytreeSync({"w": jnp.full(4, 1000, jnp.float16)})  # adjacent values are 0.5 apart
         params = sync.params
         for _ in range(8):
             sync.tables[0].add(np.full(4, 0.125))
             params = sync.sync(params)
         np.testing.assert_array_equal(np.asarray(params["w"], np.float32), 1001)
 
-    def test_exchanges_in_the_background(self):
+    def test_overlapped_exchanges_lose_no_delta(self):
         sync = PytreeSync(tree(), overlap=True)
         params = sync.params
         for _ in range(3):
             params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
         self.assertEqual(set(leaves(sync.wait(params))), {4.0})
 
-    def test_within_compiled_steps_that_give_their_arguments_away(self):
+    def test_works_with_compiled_steps_that_donate_their_arguments(self):
         step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf * 2, params), donate_argnums=0)
         sync = PytreeSync(tree())
         params = sync.params
@@ -106,7 +102,7 @@ class TestPytreeSync(InSession):
         self.assertEqual(set(leaves(params)), {8.0})
 
     @unittest.skipUnless(importlib.util.find_spec("optax"), "needs Optax")
-    def test_with_optax(self):
+    def test_works_with_optax(self):
         import optax
 
         optimizer = optax.adam(0.1)
@@ -121,7 +117,7 @@ class TestPytreeSync(InSession):
         np.testing.assert_allclose(leaves(params), leaves(alone), rtol=1e-5)
 
     @unittest.skipUnless(importlib.util.find_spec("flax"), "needs Flax")
-    def test_with_flax(self):
+    def test_works_with_flax(self):
         import flax.linen
 
         module = flax.linen.Dense(2)
@@ -133,7 +129,7 @@ class TestPytreeSync(InSession):
 
 
 class TestMemory(InSession):
-    """Arrays never change once somebody has them, and memory that nobody has is given back."""
+    """Arrays that the program holds never change, and memory without references is freed."""
 
     def step(self, params):
         return jax.tree.map(lambda leaf: leaf + 1, params)
@@ -143,27 +139,27 @@ class TestMemory(InSession):
             for leaf, value in zip(jax.tree.leaves(params), values, strict=True):
                 np.testing.assert_array_equal(np.asarray(leaf), value)
 
-    def test_what_is_kept_over_many_syncs(self):
-        # Of sizes that memory would be shared for, if it were.
+    def test_arrays_kept_over_many_syncs_do_not_change(self):
+        # JAX would adopt memory of these sizes without a copy.
         params = {"w": jnp.ones((64, 32)), "b": jnp.ones(16), "c": jnp.ones(())}
         for overlap in (False, True):
             with self.subTest(overlap=overlap):
                 sync = PytreeSync(params, overlap=overlap)
-                kept = [(sync.params, held(sync.params))]
+                kept = [(sync.params, copied(sync.params))]
                 for _ in range(50):
                     given = self.step(kept[-1][0])
-                    kept.append((given, held(given)))
+                    kept.append((given, copied(given)))
                     sync.tables[0].add(np.ones(sync.tables[0].size))
                     got = sync.sync(given)
-                    kept += [(got, held(got)), (sync.params, held(got))]
+                    kept += [(got, copied(got)), (sync.params, copied(got))]
                 self.check_kept(kept)
                 self.assertEqual(len({float(one["c"]) for one, _ in kept[2::3]}), 50)
-                kept.append((sync.wait(got), held(sync.params)))
+                kept.append((sync.wait(got), copied(sync.params)))
                 del sync
                 gc.collect()
                 self.check_kept(kept)
 
-    def test_what_others_see_of_it(self):
+    def test_views_of_returned_arrays_do_not_change(self):
         sync = PytreeSync({"w": jnp.ones((64, 16))})
         params = sync.sync(self.step(sync.params))
         views = [np.asarray(params["w"]), np.from_dlpack(params["w"]), params["w"].reshape(-1)]
@@ -173,7 +169,7 @@ class TestMemory(InSession):
         for view in views:
             np.testing.assert_array_equal(np.asarray(view), 2)
 
-    def test_what_is_given_away_while_it_is_computed(self):
+    def test_syncs_arrays_that_are_donated_while_being_computed(self):
         slow = jax.jit(
             lambda params: jax.tree.map(
                 lambda leaf: jax.lax.fori_loop(0, 300, lambda _, x: x + 1, leaf), params
@@ -189,7 +185,7 @@ class TestMemory(InSession):
             sync.sync(params)
             self.assertEqual(set(leaves(later)), {300.0 * (turn + 1)})
 
-    def test_one_array_in_two_places(self):
+    def test_one_array_may_be_two_leaves(self):
         sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
         one = jnp.ones(16)
         first, second = sync.sync([one, one])
@@ -199,7 +195,7 @@ class TestMemory(InSession):
         for array in (one, first, second):
             np.testing.assert_array_equal(array, 1)
 
-    def test_dtypes_that_take_turns_in_one_table(self):
+    def test_dtypes_may_alternate_in_one_table(self):
         kinds = ("float32", "float16", "float32", "bfloat16", "float32", "int32", "float16")
         given = [jnp.full(index + 1, index, kind) for index, kind in enumerate(kinds)]
         given.append(jnp.zeros((0, 3)))
@@ -213,20 +209,20 @@ class TestMemory(InSession):
             self.assertEqual(params[index].dtype.name, kind)
             np.testing.assert_array_equal(np.asarray(params[index], np.float32), index + 6)
 
-    def test_a_compiler_that_would_save_a_copy(self):
+    def test_detects_copies_that_the_compiler_optimized_away(self):
         for shares in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
-            with mock.patch.object(_arrays, "_copies", shares):
+            with mock.patch.object(_arrays, "_copy_all", shares):
                 sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
                 given = self.step(sync.params)
                 sync.tables[0].add(np.repeat([1.0, 5.0], 16))
                 got = sync.sync(given)
             self.check_kept([(given, [np.ones(16)] * 2), (got, [np.full(16, 2), np.full(16, 6)])])
 
-    def test_what_is_made_once_is_not_compiled(self):
-        compiled = "multiverso.jax_ext._arrays._compiled"
+    def test_arrays_made_once_are_not_compiled(self):
+        compiled = "multiverso.jax_ext._arrays._compiled_split"
         for dtype, times in (("float32", 0), ("float16", 1)):
             given = [jnp.ones(3, dtype), jnp.ones((), dtype)]
-            with mock.patch(compiled, side_effect=_arrays._compiled) as it:
+            with mock.patch(compiled, side_effect=_arrays._compiled_split) as it:
                 sync = PytreeSync(given)
                 self.assertEqual(it.call_count, 0)
                 params = sync.params
@@ -236,7 +232,7 @@ class TestMemory(InSession):
                 self.assertEqual(it.call_count, times)
             self.assertEqual([leaf.dtype for leaf in params], [dtype, dtype])
 
-    def test_no_array_stays_behind(self):
+    def test_sync_leaks_no_array(self):
         sync = PytreeSync(tree())
         params = sync.params
         counts = set()
@@ -246,10 +242,10 @@ class TestMemory(InSession):
             counts.add(len(jax.live_arrays()))
         self.assertEqual(len(counts), 1, counts)
 
-    def test_an_interrupted_pass(self):
+    def test_interrupted_sync_changes_no_array_and_is_resumed(self):
         sync = PytreeSync(tree())
         given = self.step(sync.params)
-        values = held(given)
+        values = copied(given)
         with (
             mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
             self.assertRaises(KeyboardInterrupt),
@@ -260,19 +256,19 @@ class TestMemory(InSession):
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
 
-class TestRefusals(InSession):
+class TestRejectedArguments(InSession):
     def check(self, error, text, call):
         with self.assertRaisesRegex(error, text):
             call()
 
-    def test_what_is_no_parameter(self):
+    def test_rejects_invalid_parameters(self):
         self.check(ValueError, "expected parameters", lambda: PytreeSync({}))
         self.check(ValueError, "expected parameters", lambda: PytreeSync(jnp.zeros(0)))
         self.check(TypeError, r"params\['a'\]: expected an array", lambda: PytreeSync({"a": "b"}))
         self.check(TypeError, "received bool", lambda: PytreeSync([jnp.zeros(2, bool)]))
         self.check(TypeError, "overlap: expected", lambda: PytreeSync(tree(), overlap=1))
 
-    def test_what_has_changed(self):
+    def test_rejects_changed_structure_shape_and_dtype(self):
         sync = PytreeSync(tree())
         self.check(ValueError, "expected the structure", lambda: sync.sync({"w": jnp.ones(3)}))
         wider = tree() | {"w": jnp.ones((3, 3))}
@@ -281,7 +277,7 @@ class TestRefusals(InSession):
         self.check(ValueError, "and dtype float32 as at first", lambda: sync.sync(half))
         self.assertEqual(set(leaves(sync.sync(sync.params))), {1.0})
 
-    def test_what_has_changed_after_many_syncs_without(self):
+    def test_rejects_a_changed_shape_after_compiled_steps(self):
         sync = PytreeSync(tree())
         step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf + 1, params))
         params = sync.params
@@ -289,6 +285,6 @@ class TestRefusals(InSession):
             params = sync.sync(step(params))
         wider = params | {"w": jnp.ones((3, 2))}
         self.check(ValueError, r"params\['w'\]: expected shape \(2, 3\)", lambda: sync.sync(wider))
-        ones = params | {"w": np.full((2, 3), 5, np.float32)}  # of NumPy, and with weak types
+        ones = params | {"w": np.full((2, 3), 5, np.float32)}  # NumPy arrays and weak types
         ones["rest"] = [jnp.full(4, 5.0), (5.0,)]
         self.assertEqual(set(leaves(sync.sync(ones))), {5.0})

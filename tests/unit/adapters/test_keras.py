@@ -1,4 +1,4 @@
-"""Models of Keras are kept in step while they are trained, on the backend that Keras has here."""
+"""MVCallback synchronizes Keras models during training, on the backend of this environment."""
 
 import tempfile
 import threading
@@ -16,12 +16,12 @@ if HAS_KERAS:
 
     from multiverso.keras_ext import MVCallback
 
-    # More steps than one per execution are not offered on PyTorch.
+    # Keras on PyTorch does not support several steps per execution.
     HAS_EXECUTIONS = keras.backend.backend() != "torch"
 
 
 class TestCallback(InSession):
-    def test_it_trains_as_without(self):
+    def test_one_worker_trains_as_without_the_callback(self):
         for freq in (1, 4):
             for options in ({}, {"steps_per_execution": 3})[: 1 + HAS_EXECUTIONS]:
                 with self.subTest(freq=freq, **options):
@@ -33,8 +33,8 @@ class TestCallback(InSession):
                     np.testing.assert_allclose(flat(together), flat(alone), rtol=1e-4, atol=1e-5)
                     self.check_equal(together, callback.manager)
 
-    def gains(self, freq=1, epochs=1, **options):
-        """Return by how much the weights have grown, where they only do by what others add."""
+    def increases(self, freq=1, epochs=1, **options):
+        """Return the increases of the weights, which only another worker changes."""
         model = model_of(*layers()[::2], learning_rate=0.0, **options)
         start = flat(model)
         callback = MVCallback(model, freq)
@@ -42,13 +42,13 @@ class TestCallback(InSession):
         self.check_equal(model, callback.manager)
         return set((flat(model) - start).round(5).tolist())
 
-    def test_what_others_add_arrives_while_it_trains(self):
-        self.assertEqual(self.gains(), {6.0})
-        self.assertEqual(self.gains(freq=4, epochs=2), {12.0})
+    def test_deltas_of_others_arrive_during_training(self):
+        self.assertEqual(self.increases(), {6.0})
+        self.assertEqual(self.increases(freq=4, epochs=2), {12.0})
         if HAS_EXECUTIONS:
-            self.assertEqual(self.gains(steps_per_execution=2), {3.0})
+            self.assertEqual(self.increases(steps_per_execution=2), {3.0})
 
-    def test_it_syncs_every_freq_batches_and_at_the_end(self):
+    def test_syncs_every_freq_batches_and_at_the_end(self):
         for freq, options, times in (
             (1, {}, 6),
             (4, {}, 1),
@@ -67,8 +67,8 @@ class TestCallback(InSession):
                     fit(model, callback)
                 self.assertEqual(it.call_count, times + 1)
 
-    def test_it_need_not_be_in_a_list(self):
-        class Within(MVCallback):
+    def test_accepts_a_callback_without_a_list(self):
+        class Recording(MVCallback):
             def on_train_begin(self, logs=None):
                 super().on_train_begin(logs)
 
@@ -76,7 +76,7 @@ class TestCallback(InSession):
                 threads.append(threading.current_thread())
                 super().on_train_batch_end(batch, logs)
 
-        for kind in (MVCallback, Within):
+        for kind in (MVCallback, Recording):
             threads = []
             alone, together = model_of(*layers()), model_of(*layers())
             callback = kind(together)
@@ -88,7 +88,7 @@ class TestCallback(InSession):
             np.testing.assert_allclose(flat(together), flat(alone), rtol=1e-4, atol=1e-5)
             self.check_equal(together, callback.manager)
 
-    def test_batches_are_counted_over_epochs(self):
+    def test_counts_batches_across_epochs(self):
         model = model_of(*layers())
         callback = MVCallback(model, np.int64(4))
         sync = callback.manager.sync_all_param
@@ -96,7 +96,7 @@ class TestCallback(InSession):
             fit(model, callback, epochs=2)
         self.assertEqual(it.call_count, 3 + 1)
 
-    def test_mixed_and_other_precision(self):
+    def test_sums_half_precision_in_float32(self):
         for policy in ("mixed_float16", "mixed_bfloat16", "bfloat16", "float16"):
             with self.subTest(policy):
                 before = keras.config.dtype_policy()
@@ -114,7 +114,7 @@ class TestCallback(InSession):
                     np.sort(held(callback.manager)), np.sort(flat(model)), rtol=1e-2, atol=1e-6
                 )
 
-    def test_a_part_of_what_is_trained(self):
+    def test_syncs_a_part_of_the_trained_model(self):
         inner = keras.Sequential([keras.layers.Input((3,)), *layers()[::2]])
         outer = model_of(inner, keras.layers.Dense(1))
         start = flat(inner)
@@ -123,12 +123,12 @@ class TestCallback(InSession):
         self.check_equal(inner, callback.manager)
         self.assertFalse(np.array_equal(flat(inner), start))
 
-    def test_a_model_that_is_not_trained(self):
+    def test_rejects_a_model_that_is_not_in_fit(self):
         callback = MVCallback(model_of(*layers()))
         with self.assertRaisesRegex(ValueError, "which has none of its parameters"):
             fit(model_of(*layers()), callback)
 
-    def test_overlapped_exchanges(self):
+    def test_overlapped_exchanges_lose_no_delta(self):
         alone, together = model_of(*layers()), model_of(*layers())
         callback = MVCallback(together, overlap=True)
         for _ in range(2):
@@ -137,7 +137,7 @@ class TestCallback(InSession):
         np.testing.assert_allclose(flat(together), flat(alone), rtol=1e-4, atol=1e-5)
         self.check_equal(together, callback.manager)
 
-    def test_metrics(self):
+    def test_averages_metrics(self):
         model = model_of(*layers(), metrics=["mae"])
         alone = fit(model_of(*layers(), metrics=["mae"]), validation_data=data()).history
         callback = MVCallback(model, average_metrics=True)
@@ -146,7 +146,7 @@ class TestCallback(InSession):
         for name, values in history.items():
             np.testing.assert_allclose(values, alone[name], rtol=1e-4)
 
-    def test_weights_restored_from_a_file(self):
+    def test_continues_from_weights_restored_from_a_file(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "some.weights.h5")
             trained = keras.Sequential([keras.layers.Input((3,)), *layers()])
@@ -169,7 +169,7 @@ class TestCallback(InSession):
                 kernel = trained.layers[0].kernel
                 np.testing.assert_allclose(model.layers[0].kernel, kernel, rtol=1e-6)
 
-    def test_saving_works_as_before(self):
+    def test_saved_model_can_be_loaded_and_synced(self):
         model = model_of(*layers())
         fit(model, MVCallback(model))
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The state of a Keras trainer on JAX is worked on in place, unless somebody has looked at it."""
+"""Keras on JAX: a sync changes the trainer's state in place, unless a callback has read it."""
 
 import unittest
 from unittest import mock
@@ -15,70 +15,68 @@ if HAS_KERAS:
     from multiverso.keras_ext import MVCallback
 
 
-class Looker(keras.callbacks.Callback if HAS_KERAS else object):
-    """Looks at the weights after each batch, and keeps what the backend showed it."""
+class Reader(keras.callbacks.Callback if HAS_KERAS else object):
+    """Reads the weights after each batch, and keeps views and copies of them."""
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 0:
-            self.shown, self.copies = [], []
+            self.views, self.copies = [], []
 
     def on_train_batch_end(self, batch, logs=None):
-        shown = [np.asarray(keras.ops.convert_to_tensor(v)) for v in self.model.weights]
-        self.shown += shown
-        self.copies += [array.copy() for array in shown]
+        views = [np.asarray(keras.ops.convert_to_tensor(v)) for v in self.model.weights]
+        self.views += views
+        self.copies += [view.copy() for view in views]
 
 
 @unittest.skipUnless(HAS_KERAS and keras.backend.backend() == "jax", "needs Keras on JAX")
-class TestStateOfJax(InSession):
-    """The trainer's state is worked on in place, unless somebody has looked at the weights."""
-
-    def trained(self, model, *callbacks, **options):
-        """Return how often the state was put back into the variables."""
+class TestTrainerState(InSession):
+    def copies_back(self, model, *callbacks, **options):
+        """Return how often training copied the state back to the variables."""
         sync = model.jax_state_sync
         with mock.patch.object(model, "jax_state_sync", side_effect=sync) as it:
             fit(model, *callbacks, **options)
         return it.call_count
 
-    def test_it_is_not_put_back_for_a_sync(self):
-        alone = self.trained(model_of(*layers()), epochs=4)
+    def test_sync_does_not_copy_the_state_back(self):
+        alone = self.copies_back(model_of(*layers()), epochs=4)
         for options in ({}, {"overlap": True}):
             model = model_of(*layers())
             callback = MVCallback(model, **options)
             for _ in range(2):
-                # 24 batches; but the end of it all syncs what is in the variables again.
-                self.assertLess(self.trained(model, callback, epochs=4), alone + 8)
+                # Fewer than the 24 batches: only the sync at the end reads the variables.
+                self.assertLess(self.copies_back(model, callback, epochs=4), alone + 8)
             self.check_equal(model, callback.manager)
 
-    def test_it_is_put_back_where_steps_are_not_compiled(self):
+    def test_copies_the_state_back_if_steps_are_not_compiled(self):
         for options in ({"run_eagerly": True}, {"jit_compile": False}):
             model = model_of(*layers(), **options)
             callback = MVCallback(model)
-            self.assertGreaterEqual(self.trained(model, callback), 6)
+            self.assertGreaterEqual(self.copies_back(model, callback), 6)
             self.check_equal(model, callback.manager)
 
-    def test_statistics_of_several_workers(self):
+    def test_averages_statistics_over_workers(self):
         for dtype in ("float32", "float16"):
             model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
             with mock.patch("multiverso.sync._param_manager.Shares.of", return_value=0.5):
-                callback = MVCallback(model)  # as one of two
+                callback = MVCallback(model)  # one of two workers
             others = [Adder(callback), Adder(callback)]
-            self.assertLess(self.trained(model, *others, callback, epochs=2), 12)
-            # In each of 12 batches half of two, and one from each of the others.
+            self.assertLess(self.copies_back(model, *others, callback, epochs=2), 12)
+            # Each of 12 batches adds half of two, and one from each of the other workers.
             np.testing.assert_array_equal(model.layers[-1].count, np.full(5, 36))
             self.check_equal(model, callback.manager)
 
-    def test_what_a_callback_was_shown_does_not_change(self):
+    def test_views_that_a_callback_reads_do_not_change(self):
         for is_first in (True, False):
             model = model_of(*layers())
-            callback, looker = MVCallback(model), Looker()
-            others = [looker, callback] if is_first else [callback, looker]
+            callback, reader = MVCallback(model), Reader()
+            others = [reader, callback] if is_first else [callback, reader]
             fit(model, Adder(callback), *others)
-            for shown, copy in zip(looker.shown, looker.copies, strict=True):
-                np.testing.assert_array_equal(shown, copy)
-            self.assertEqual(len(looker.shown), 6 * len(model.weights))
+            for view, copy in zip(reader.views, reader.copies, strict=True):
+                np.testing.assert_array_equal(view, copy)
+            self.assertEqual(len(reader.views), 6 * len(model.weights))
             self.check_equal(model, callback.manager)
 
-    def test_what_variables_held_does_not_change(self):
+    def test_arrays_of_variables_do_not_change(self):
         model = model_of(keras.layers.Dense(16), keras.layers.Dense(16))
         callback = MVCallback(model)
         kept = []
@@ -92,23 +90,23 @@ class TestStateOfJax(InSession):
             callback.manager.tables[0].add(np.ones(callback.manager.tables[0].size))
             callback.sync()
             keep()
-            fit(model, callback)  # gives away what the variables hold
+            fit(model, callback)  # donates the arrays of the variables
         kept = [(array, values) for array, values in kept if not array.is_deleted()]
         self.assertGreater(len(kept), 6)
         for array, values in kept:
             np.testing.assert_array_equal(np.asarray(array), values)
 
-    def test_a_callback_after_it_sees_what_others_have_added(self):
+    def test_later_callbacks_see_the_deltas_of_others(self):
         model = model_of(*layers()[::2], learning_rate=0.0)
         start = model.get_weights()
-        callback, looker = MVCallback(model), Looker()
-        fit(model, Adder(callback), callback, looker)
-        for at, weight in enumerate(looker.copies):
+        callback, reader = MVCallback(model), Reader()
+        fit(model, Adder(callback), callback, reader)
+        for at, weight in enumerate(reader.copies):
             batch, number = divmod(at, len(start))
             np.testing.assert_allclose(weight, start[number] + batch + 1, rtol=1e-6)
 
-    def test_layers_that_are_frozen_and_trained_again(self):
-        # Of equal shapes: only their places in the state tell them apart.
+    def test_finds_weights_of_layers_that_are_frozen_and_unfrozen(self):
+        # Equal shapes: only the places in the state distinguish the weights.
         model = model_of(
             *(keras.layers.Dense(3, name=name, use_bias=False) for name in "ab"), learning_rate=0.0
         )
@@ -117,7 +115,7 @@ class TestStateOfJax(InSession):
         start = flat(model)
         callback = MVCallback(model)
 
-        def turn(epoch, logs=None):
+        def toggle(epoch, logs=None):
             for layer in model.layers:
                 layer.trainable = not layer.trainable
             model.layers[epoch % 2].kernel.assign(model.layers[epoch % 2].kernel + 10)
@@ -126,7 +124,7 @@ class TestStateOfJax(InSession):
             model.jax_state_sync()
             np.testing.assert_array_equal(flat(model), held(callback.manager))
 
-        turns = keras.callbacks.LambdaCallback(on_epoch_begin=turn, on_train_batch_end=check)
-        fit(model, Adder(callback), callback, turns, epochs=2)
+        toggling = keras.callbacks.LambdaCallback(on_epoch_begin=toggle, on_train_batch_end=check)
+        fit(model, Adder(callback), callback, toggling, epochs=2)
         np.testing.assert_allclose(flat(model), start + 10 + 12, rtol=1e-5)
         self.check_equal(model, callback.manager)

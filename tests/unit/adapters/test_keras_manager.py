@@ -1,4 +1,4 @@
-"""Managers of Keras models: which weights they keep in step, and what they refuse; and `shard`."""
+"""KerasParamManager: synchronized weights and rejected arguments; and `shard`."""
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ if HAS_KERAS:
 
 
 class TestManager(InSession):
-    def test_weights_share_no_memory_with_what_the_next_sync_works_on(self):
-        # Sizes that are multiples of 64 bytes: views of them would be as good as copies.
+    def test_weights_share_no_memory_with_the_staging(self):
+        # Sizes that are multiples of 64 bytes, of which a backend might adopt views.
         for sizes in ((16, 32), (16, 8), (16,)):
             model = model_of(*(keras.layers.Dense(size, use_bias=False) for size in sizes))
             manager = KerasParamManager(model)
             manager.sync_all_param()
             before = flat(model)
             for group in manager._sync._groups:
-                if hasattr(group, "_staging"):  # not where the weights are changed in place
+                if hasattr(group, "_staging"):  # if the weights are not changed in place
                     group._staging.flat += 1
             np.testing.assert_array_equal(flat(model), before)
 
-    def test_statistics(self):
+    def test_syncs_the_chosen_statistics(self):
         for choice, size in (("average", 37), ("master", 37), (False, 29)):
             with self.subTest(choice):
                 model = model_of(*layers())
@@ -38,7 +38,7 @@ class TestManager(InSession):
                 manager.sync_all_param()
                 np.testing.assert_allclose(flat(model), before, rtol=1e-4, atol=1e-6)
 
-    def test_frozen_layers_are_parameters_and_seeds_are_not(self):
+    def test_syncs_frozen_layers_but_not_seeds(self):
         model = model_of(*layers(), keras.layers.Dropout(0.5))
         model.layers[0].trainable = False
         manager = KerasParamManager(model, False)
@@ -49,7 +49,7 @@ class TestManager(InSession):
         fit(model, callback)
         self.check_equal(model, callback.manager)
 
-    def test_gains_of_the_program(self):
+    def test_syncs_weights_that_the_program_sets(self):
         model = model_of(*layers())
         manager = KerasParamManager(model)
         start = flat(model)
@@ -60,7 +60,7 @@ class TestManager(InSession):
         np.testing.assert_allclose(flat(model), start + 2, rtol=1e-6)
         self.check_equal(model, manager)
 
-    def test_what_is_wrong(self):
+    def test_rejects_invalid_arguments(self):
         model = model_of(*layers())
         for error, text, make in (
             (TypeError, "expected a Keras model, received list", lambda: KerasParamManager([])),
@@ -83,7 +83,7 @@ class TestManager(InSession):
 
 
 class TestShard(InSession):
-    def test_one_worker_has_all(self):
+    def test_one_worker_gets_all_samples(self):
         x, y = data()
         mine = shard(x, y, None)
         np.testing.assert_array_equal(mine[0], x)
@@ -92,7 +92,7 @@ class TestShard(InSession):
         self.assertEqual(shard({"a": [1, 2], "b": ("x", "y")}), {"a": [1, 2], "b": ("x", "y")})
         self.assertEqual(len(shard([x, y])), 2)
 
-    def test_what_is_wrong(self):
+    def test_rejects_different_lengths_and_too_few_samples(self):
         for arrays in ([], [np.zeros(3), np.zeros(4)], [[np.zeros(3), np.zeros(4)]], [np.zeros(0)]):
             with self.subTest(arrays), self.assertRaisesRegex(ValueError, "shard: expected"):
                 shard(*arrays)

@@ -1,4 +1,4 @@
-"""Variables of TensorFlow share memory with what was read from them, or assigned to them."""
+"""Keras on TensorFlow, whose variables share memory with tensors read from or assigned to them."""
 
 import unittest
 from unittest import mock
@@ -20,12 +20,12 @@ if IS_TENSORFLOW:
 
     from multiverso.keras_ext import KerasParamManager, MVCallback, _tensorflow
 
-#: Steps as TensorFlow compiles them, as it does not, and without a graph.
+#: Compiled steps, steps as a graph, and eager steps.
 MODES = ({"jit_compile": True}, {"jit_compile": False}, {"run_eagerly": True})
 
 
 class Keeper(keras.callbacks.Callback if HAS_KERAS else object):
-    """Keeps the tensors that it reads after each batch, and other variables that have them."""
+    """Keeps the weights that it reads after each batch, and variables assigned from them."""
 
     def __init__(self):
         super().__init__()
@@ -41,27 +41,27 @@ class Keeper(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 @unittest.skipUnless(IS_TENSORFLOW, "needs Keras on TensorFlow")
-class TestVariablesOfTensorFlow(InSession):
+class TestVariables(InSession):
     def check_kept(self, keeper):
         for kept, values in zip(keeper.kept, keeper.values, strict=True):
             np.testing.assert_array_equal(kept.numpy(), values)
 
     def store_of(self, model):
-        """Return what keeps the weights of a model, all of single precision, in step."""
+        """Return the store of the weights of a model, which are all of float32."""
         return _tensorflow._store_of([v.value for v in model.weights])
 
-    def test_where_weights_are_worked_on(self):
+    def test_changes_weights_in_place_if_they_can_have_own_memory(self):
         self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)
-        # Also a single number, which has no parts.
+        # A scalar has no elements to update, which is a special case.
         number = tf.Variable(1.0)
         store = _tensorflow._store_of([number], "float32")
         self.assertIsInstance(store, _tensorflow._HostStore)
-        with mock.patch.object(_tensorflow, "_made_own", lambda v: v.read_value()):
+        with mock.patch.object(_tensorflow, "_with_own_memory", lambda v: v.read_value()):
             self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
-        with mock.patch.object(_tensorflow, "_made_own", lambda v: tf.raw_ops.DeepCopy(x=v)):
+        with mock.patch.object(_tensorflow, "_with_own_memory", lambda v: tf.raw_ops.DeepCopy(x=v)):
             self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
 
-    def test_what_others_have_read_does_not_change(self):
+    def test_tensors_that_a_callback_reads_do_not_change(self):
         for options in MODES:
             for is_first in (True, False):
                 model = model_of(*layers(), **options)
@@ -72,7 +72,7 @@ class TestVariablesOfTensorFlow(InSession):
                 self.assertEqual(len(keeper.kept), 2 * 6 * len(model.weights))
                 self.check_equal(model, callback.manager)
 
-    def test_weights_that_share_memory(self):
+    def test_separates_weights_that_share_memory(self):
         model = model_of(*(keras.layers.Dense(3, use_bias=False) for _ in "ab"))
         one, other = (layer.kernel.value for layer in model.layers)
         manager = KerasParamManager(model)
@@ -85,8 +85,8 @@ class TestVariablesOfTensorFlow(InSession):
         self.assertFalse(np.array_equal(one.numpy(), before))
         self.check_equal(model, manager)
 
-    def test_weights_of_which_parts_are_changed(self):
-        # From then on such a variable copies what it is assigned, and what is read from it.
+    def test_syncs_variables_after_scatter_updates(self):
+        # A scatter update makes a variable copy on each later read and assignment.
         model = model_of(keras.layers.Dense(4), learning_rate=0.0)
         manager = KerasParamManager(model)
         kernel = model.layers[0].kernel.value
@@ -99,7 +99,7 @@ class TestVariablesOfTensorFlow(InSession):
             self.assertEqual(read.numpy()[1, 2], value)
             self.check_equal(model, manager)
 
-    def test_an_embedding_whose_rows_are_changed(self):
+    def test_syncs_embeddings_with_sparse_updates(self):
         for options in MODES:
             model = keras.Sequential([keras.layers.Embedding(50, 4), keras.layers.Flatten()])
             model.build((None, 3))
@@ -112,20 +112,20 @@ class TestVariablesOfTensorFlow(InSession):
             changed = (flat(model) != before).reshape(50, 4).any(axis=1)
             np.testing.assert_array_equal(changed, np.arange(50) < 12)
 
-    def test_statistics_of_several_workers(self):
+    def test_averages_statistics_over_workers(self):
         for dtype in ("float32", "float16"):
             model = model_of(keras.layers.Dense(2), Counter(dtype=dtype))
             with mock.patch("multiverso.sync._param_manager.Shares.of", return_value=0.5):
-                callback = MVCallback(model)  # as one of two
+                callback = MVCallback(model)  # one of two workers
             keeper = Keeper()
             fit(model, Adder(callback), Adder(callback), callback, keeper, epochs=2)
-            # In each of 12 batches half of two, and one from each of the others.
+            # Each of 12 batches adds half of two, and one from each of the other workers.
             np.testing.assert_array_equal(model.layers[-1].count, np.full(5, 36))
             self.check_kept(keeper)
             self.check_equal(model, callback.manager)
 
-    def test_wherever_the_variables_are(self):
-        # As on a GPU, which has none of the CPU's memory.
+    def test_syncs_variables_outside_cpu_memory(self):
+        # Simulates a GPU, whose memory the CPU cannot access.
         for dtype in ("float32", "float64", "float16", "bfloat16"):
             for options in ({}, {"overlap": True}):
                 model = model_of(
@@ -141,7 +141,7 @@ class TestVariablesOfTensorFlow(InSession):
                     np.sort(flat(model)), np.sort(held(callback.manager)), rtol=0.01
                 )
 
-    def test_variables_of_a_strategy(self):
+    def test_syncs_variables_of_a_distribution_strategy(self):
         with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():
             model = model_of(*layers())
         self.assertIsInstance(model.weights[0].value, tf.distribute.DistributedValues)

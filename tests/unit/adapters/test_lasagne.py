@@ -1,4 +1,4 @@
-"""LasagneParamManager on one rank: networks, what is refused, the names of old."""
+"""LasagneParamManager on one rank: networks, rejected arguments, deprecated names."""
 
 import importlib
 import os
@@ -11,15 +11,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import sessions
 from programs import run_program
 
 import multiverso as mv
 from multiverso.lasagne_ext.param_manager import LasagneParamManager, MVNetParamManager
+from multiverso.theano_ext.sharedvar import MVSharedVariable
 
 pytestmark = pytest.mark.frameworks
 
 COMMON = Path(__file__).parents[3] / "examples" / "common"
-# Without a compiler: the functions here run once.
+# Compiling takes longer than it saves: the functions here run once.
 FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(COMMON))
 try:
@@ -42,36 +44,31 @@ def dense(value=1.0, dtype="float32", units=2):
 
 
 class Scale(layers.Layer):
-    """Multiplies by a statistic that is not trained, and counts in another."""
+    """Has three parameters that are not trained, and multiplies by the first."""
 
     def __init__(self, incoming):
         super().__init__(incoming)
-        self.mean = self.add_param(
-            theano.shared(np.float32([10, 20])), (2,), name="mean", trainable=False
-        )
-        self.count = self.add_param(
-            theano.shared(np.int64([5])), (1,), name="count", trainable=False
-        )
-        self.mask = self.add_param(
-            theano.shared(np.int8([1, 1])), (2,), name="mask", trainable=False
+        self.mean, self.count, self.mask = (
+            self.add_param(theano.shared(value), value.shape, name=name, trainable=False)
+            for name, value in (
+                ("mean", np.float32([10, 20])),
+                ("count", np.int64([5])),
+                ("mask", np.int8([1, 1])),
+            )
         )
 
     def get_output_for(self, input, **kwargs):
         return input * self.mean
 
 
-class OpensSession(unittest.TestCase):
-    def setUp(self):
-        mv.init()
-        self.addCleanup(lambda: mv.is_initialized() and mv.shutdown())
-
+class InSession(sessions.InSession):
     def assert_equals_tables(self, manager, variables):
         held = np.concatenate([table.get() for table in manager.tables])
         values = np.concatenate([np.ravel(v.get_value()).astype(held.dtype) for v in variables])
         np.testing.assert_array_equal(values, held)
 
 
-class TestNetworks(OpensSession):
+class TestNetworks(InSession):
     def test_parameters_equal_the_table_after_each_sync(self):
         for dtype in ("float16", "float32", "float64"):
             with self.subTest(dtype):
@@ -79,7 +76,7 @@ class TestNetworks(OpensSession):
                 manager = LasagneParamManager(network)
                 others = 0
                 for turn in range(1, 4):
-                    manager.tables[0].add(np.full(8, 2))  # another worker's gain
+                    manager.tables[0].add(np.full(8, 2))  # another worker's delta
                     others += 2
                     for variable in layers.get_all_params(network):
                         variable.set_value(variable.get_value() + np.dtype(dtype).type(1))
@@ -89,7 +86,7 @@ class TestNetworks(OpensSession):
                         self.assertEqual(variable.get_value().dtype, dtype)
                     self.assert_equals_tables(manager, layers.get_all_params(network))
 
-    def test_a_training_function_sees_the_sync(self):
+    def test_training_functions_see_the_synced_values(self):
         network = dense(0.5)
         x = T.matrix("x")
         cost = T.sum(layers.get_output(network, x) ** 2)
@@ -102,12 +99,12 @@ class TestNetworks(OpensSession):
         manager.sync_all_param()
         for variable, value in zip(parameters, before, strict=True):
             np.testing.assert_array_equal(variable.get_value(), value)
-        manager.tables[0].add(-manager.tables[0].get())  # others have set all to zero
+        manager.tables[0].add(-manager.tables[0].get())  # other workers set all to zero
         manager.sync_all_param()
         self.assertGreater(first, 0)
         self.assertEqual(train(batch), 0)
 
-    def test_one_tensor_and_a_thousand(self):
+    def test_syncs_one_parameter_or_a_thousand(self):
         for count in (1, 1000):
             stack = layers.InputLayer((None, 2))
             for index in range(count):
@@ -121,17 +118,17 @@ class TestNetworks(OpensSession):
             self.assert_equals_tables(manager, variables)
             np.testing.assert_array_equal(variables[-1].get_value(), np.full((2, 2), count))
 
-    def test_several_output_layers(self):
+    def test_accepts_several_output_layers(self):
         shared, other = dense(), dense()
         manager = LasagneParamManager([shared, layers.NonlinearityLayer(shared), other])
         self.assertEqual([table.size for table in manager.tables], [16])
 
-    def test_dtypes_may_be_mixed(self):
+    def test_syncs_mixed_dtypes(self):
         network = layers.ConcatLayer([dense(1, "float64"), dense(2, "float32")])
         manager = LasagneParamManager(network)
         self.assertEqual([str(table.dtype) for table in manager.tables], ["float64", "float32"])
 
-    def test_a_network_is_pickled_as_before(self):
+    def test_network_can_be_pickled_and_restored(self):
         network = dense(3)
         manager = LasagneParamManager(network)
         manager.sync_all_param()
@@ -143,7 +140,7 @@ class TestNetworks(OpensSession):
         manager.sync_all_param()
         np.testing.assert_array_equal(manager.tables[0].get(), np.full(8, 6))
 
-    def test_an_interrupted_sync_is_made_up_for_by_the_next(self):
+    def test_next_sync_resumes_an_interrupted_one(self):
         network = dense(0)
         manager = LasagneParamManager(network)
         network.b.set_value(np.ones(2, np.float32))
@@ -155,7 +152,7 @@ class TestNetworks(OpensSession):
         manager.sync_all_param()
         np.testing.assert_array_equal(manager.tables[0].get(), [0] * 6 + [1] * 2)
 
-    def test_arrays_are_found_again_that_were_exchanged(self):
+    def test_finds_arrays_that_the_program_has_replaced(self):
         network = dense(0)
         manager = LasagneParamManager(network)
         manager.sync_all_param()
@@ -164,22 +161,22 @@ class TestNetworks(OpensSession):
         for array in (second, np.asfortranarray(second + 1), first + 7, np.repeat(second, 2, 1)):
             network.W.set_value(array[:, :2], borrow=True)
             for _ in range(2):
-                manager.tables[0].add(np.ones(8))  # another worker's gain
+                manager.tables[0].add(np.ones(8))  # another worker's delta
                 manager.sync_all_param()
                 self.assert_equals_tables(manager, [network.W, network.b])
             np.testing.assert_array_equal(network.W.get_value(), array[:, :2])
             np.testing.assert_array_equal(first, 0)
 
-    def test_arrays_that_come_and_go(self):
+    def test_finds_new_arrays_at_the_addresses_of_freed_ones(self):
         network = dense(0)
         manager = LasagneParamManager(network)
-        for turn in range(1, 50):  # so that one lies where another was
+        for turn in range(1, 50):  # often enough that addresses are reused
             for variable in (network.b, network.W):
                 variable.set_value(variable.get_value() + np.float32(1), borrow=True)
             manager.sync_all_param()
             np.testing.assert_array_equal(manager.tables[0].get(), np.full(8, turn))
 
-    def test_an_array_that_has_become_read_only_is_not_written_to(self):
+    def test_does_not_write_to_an_array_that_has_become_read_only(self):
         network = dense(1)
         manager = LasagneParamManager(network)
         manager.sync_all_param()
@@ -190,7 +187,7 @@ class TestNetworks(OpensSession):
         np.testing.assert_array_equal(array, 1)
         np.testing.assert_array_equal(network.b.get_value(), 2)
 
-    def test_an_array_with_another_shape_or_dtype_than_before(self):
+    def test_rejects_a_changed_shape_and_handles_a_changed_byte_order(self):
         network = dense(1)
         manager = LasagneParamManager(network)
         manager.sync_all_param()
@@ -206,17 +203,17 @@ class TestNetworks(OpensSession):
         np.testing.assert_array_equal(network.W.get_value(), 4)
         np.testing.assert_array_equal(manager.tables[0].get(), [4] * 6 + [1] * 2)
 
-    def test_the_memory_of_an_array_stays_where_it_is(self):
+    def test_arrays_in_use_cannot_be_resized(self):
         network = dense(1)
         manager = LasagneParamManager(network)
         manager.sync_all_param()
         array = network.W.get_value(borrow=True)
-        with self.assertRaises(ValueError):  # of NumPy, since the manager has a weak reference
+        with self.assertRaises(ValueError):  # because of the manager's weak reference
             array.resize((10_000, 2), refcheck=False)
         manager.sync_all_param()
         self.assert_equals_tables(manager, [network.W, network.b])
 
-    def test_statistics_are_synced_or_left_alone(self):
+    def test_syncs_the_chosen_statistics(self):
         for choice, sizes in (("average", [10, 1]), ("master", [10, 1]), (False, [8])):
             with self.subTest(choice):
                 network = Scale(dense())
@@ -232,41 +229,34 @@ class TestNetworks(OpensSession):
                     np.testing.assert_array_equal(manager.tables[1].get(), [6])
 
 
-class TestWhatIsRefused(OpensSession):
-    def refused(self, error, text, *arguments, **options):
-        with self.assertRaisesRegex(error, text):
-            LasagneParamManager(*arguments, **options)
-        mv.barrier()
+class TestRejectedArguments(InSession):
+    def test_rejects_unsuitable_networks_and_options(self):
+        attached = dense()
+        MVSharedVariable(attached.W)
+        for error, text, network, *options in (
+            (ValueError, "expected parameters", layers.InputLayer((None, 3))),
+            (ValueError, "expected parameters", []),
+            *(
+                (TypeError, "expected a layer of Lasagne, received", wrong)
+                for wrong in (3, None, [dense(), 3], theano.shared(1.0))
+            ),
+            (TypeError, "'W'.*received int8", dense(1, "int8")),
+            (ValueError, "'average'.*received True", dense(), {"sync_non_trainable": True}),
+            (ValueError, "received shared variable 'W', whose delta", attached),
+        ):
+            with self.subTest(text, network=network):
+                with self.assertRaisesRegex(error, text):
+                    LasagneParamManager(network, **dict(*options))
+                mv.barrier()
 
-    def test_no_parameters(self):
-        self.refused(ValueError, "expected parameters", layers.InputLayer((None, 3)))
-        self.refused(ValueError, "expected parameters", [])
-
-    def test_no_layers(self):
-        for wrong in (3, None, [dense(), 3], theano.shared(1.0)):
-            self.refused(TypeError, "expected a layer of Lasagne, received", wrong)
-
-    def test_dtypes_without_tables(self):
-        self.refused(TypeError, "'W'.*received int8", dense(1, "int8"))
-
-    def test_another_choice(self):
-        self.refused(ValueError, "'average'.*received True", dense(), sync_non_trainable=True)
-
-    def test_variables_that_sync_themselves(self):
-        from multiverso.theano_ext.sharedvar import MVSharedVariable
-
-        network = dense()
-        MVSharedVariable(network.W)
-        self.refused(ValueError, "'W' has a table already", network)
-
-    def test_another_shape(self):
+    def test_rejects_a_changed_shape(self):
         network = dense()
         manager = LasagneParamManager(network)
         network.W.set_value(np.ones((2, 3), np.float32))
         with self.assertRaisesRegex(ValueError, r"'W'.*\(3, 2\), received \(2, 3\)"):
             manager.sync_all_param()
 
-    def test_without_a_session(self):
+    def test_requires_a_session(self):
         manager = LasagneParamManager(dense())
         mv.shutdown()
         for call in (lambda: LasagneParamManager(dense()), manager.sync_all_param):
@@ -274,8 +264,8 @@ class TestWhatIsRefused(OpensSession):
                 call()
 
 
-class TestNamesOfOld(OpensSession):
-    def test_former_names_work_and_say_so(self):
+class TestDeprecatedNames(InSession):
+    def test_deprecated_names_work_and_warn(self):
         network = dense(1)
         with self.assertWarnsRegex(DeprecationWarning, "LasagneParamManager") as caught:
             manager = MVNetParamManager(network, mv.is_master_worker())
@@ -287,27 +277,27 @@ class TestNamesOfOld(OpensSession):
         self.assertEqual(caught.filename, __file__)
         self.assert_equals_tables(manager, layers.get_all_params(network))
 
-    def test_the_present_names_do_not_warn(self):
+    def test_current_names_do_not_warn(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             LasagneParamManager(dense()).sync_all_param()
 
-    def test_another_master_is_refused(self):
+    def test_rejects_another_master(self):
         with (
             self.assertWarns(DeprecationWarning),
-            self.assertRaisesRegex(ValueError, "is_master_worker: expected.*True, received False"),
+            self.assertRaisesRegex(ValueError, "is_master_worker: expected True, .*received False"),
         ):
             MVNetParamManager(dense(), is_master_worker=False)
         mv.barrier()
 
-    def test_the_former_place_has_the_same(self):
+    def test_former_module_has_the_same_names(self):
         former = importlib.import_module("multiverso.theano_ext.lasagne_ext.param_manager")
         self.assertIs(former.LasagneParamManager, LasagneParamManager)
         self.assertIs(former.MVNetParamManager, MVNetParamManager)
 
 
-class TestSupply(unittest.TestCase):
-    def test_a_convolutional_network_trains(self):
+class TestOldNames(unittest.TestCase):
+    def test_convolutional_network_trains(self):
         code = """
             import sys
             sys.path.append(sys.argv[-1])
@@ -333,13 +323,13 @@ class TestSupply(unittest.TestCase):
             costs = [train(images.astype(np.float32), labels) for _ in range(20)]
             print(bool(costs[-1] < costs[0] / 10))
         """
-        # Compiled: what Theano does without a compiler, NumPy's releases have left behind.
+        # Compiled, because Theano without a compiler does not work with this release of NumPy.
         status, printed, errors = run_program(
             code.replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
         )
         self.assertEqual((status, printed), (0, "[ 5.  7. 13. 15.]\nTrue\n"), errors)
 
-    def test_what_is_there_is_left_alone(self):
+    def test_supply_changes_no_existing_name(self):
         code = """
             import numpy, sys, types
             numpy.bool, numpy.float = "mine", "mine"

@@ -1,17 +1,16 @@
-"""MVModelParamManager on one rank: two methods make a manager of any model."""
+"""MVModelParamManager on one rank, with two models of lists of arrays."""
 
-import unittest
 from unittest import mock
 
 import numpy as np
+from sessions import InSession
 
 import multiverso as mv
-from multiverso.sync import ParamSync
 from multiverso.theano_ext.param_manager import MVModelParamManager
 
 
 class Manager(MVModelParamManager):
-    """Of a list of arrays, which it gives as they are."""
+    """Manages a list of arrays, which it returns and changes in place."""
 
     def get_all_param_values(self):
         return self.model
@@ -22,18 +21,14 @@ class Manager(MVModelParamManager):
 
 
 class Replacing(Manager):
-    """Of a list of arrays, which it replaces by those it is given."""
+    """Manages a list of arrays, which it replaces by the arrays that it receives."""
 
     def set_all_param_values(self, params):
         self.model[:] = params
 
 
-class TestManagers(unittest.TestCase):
-    def setUp(self):
-        mv.init()
-        self.addCleanup(mv.shutdown)
-
-    def test_models_that_copy_and_models_that_keep_what_they_are_given(self):
+class TestManagers(InSession):
+    def test_model_may_copy_or_keep_the_arrays_that_it_receives(self):
         for kind in (Manager, Replacing):
             with self.subTest(kind.__name__):
                 model = [np.ones((2, 3), np.float32), np.ones(4, np.float16), np.ones(())]
@@ -47,7 +42,7 @@ class TestManagers(unittest.TestCase):
                     for value in model:
                         np.testing.assert_array_equal(value, 1 + 3 * turn)
 
-    def test_constants_are_left_alone(self):
+    def test_does_not_change_the_arrays_that_a_model_returns(self):
         start = np.ones(3)
         start.flags.writeable = False
         manager = Replacing([start])
@@ -56,28 +51,28 @@ class TestManagers(unittest.TestCase):
         np.testing.assert_array_equal(manager.model[0], [2, 2, 2])
         np.testing.assert_array_equal(start, [1, 1, 1])
 
-    def test_no_parameters(self):
+    def test_rejects_a_model_without_parameters(self):
         with self.assertRaisesRegex(ValueError, "list: expected parameters"):
             Manager([])
         mv.barrier()
 
-    def test_another_shape(self):
+    def test_rejects_a_changed_shape(self):
         manager = Manager([np.ones(3)])
         manager.model[0] = np.ones(4)
         with self.assertRaisesRegex(ValueError, r"shapes \[\(3,\)\], received \[\(4,\)\]"):
             manager.sync_all_param()
 
-    def test_an_interrupted_sync_is_made_up_for_by_the_next(self):
+    def test_next_sync_resumes_an_interrupted_one(self):
         manager = Manager([np.zeros(3)])
         manager.model[0] += 1
         with (
-            mock.patch.object(ParamSync, "sync", side_effect=KeyboardInterrupt),
+            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
             self.assertRaises(KeyboardInterrupt),
         ):
             manager.sync_all_param()
         manager.sync_all_param()
         np.testing.assert_array_equal(manager._sync.tables[0].get(), [1, 1, 1])
 
-    def test_both_methods_are_the_users(self):
+    def test_both_methods_must_be_implemented(self):
         with self.assertRaisesRegex(TypeError, "abstract"):
             MVModelParamManager([])

@@ -1,4 +1,4 @@
-"""Shared variables with a table: what they are to the framework, and their life on one rank."""
+"""Shared variables with a table on one rank: use in graphs, syncs, copies and sessions."""
 
 import copy
 import gc
@@ -14,8 +14,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import sessions
 from programs import run_program
-from sessions import ClosesSession
 
 import multiverso as mv
 from multiverso.theano_ext.sharedvar import MVSharedVariable, mv_shared, sync_all_mv_shared_vars
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.frameworks
 COMMON = Path(__file__).parents[3] / "examples" / "common"
 sys.path.append(str(COMMON))
 try:
-    # Without a compiler: these functions run once. Programs that other tests start have one.
+    # Without a compiler, since these functions run once. Other tests keep their environment.
     with mock.patch.dict(os.environ):
         from theano_backend import T, theano
 except ImportError as error:
@@ -33,23 +33,20 @@ except ImportError as error:
 
 SharedVariable = theano.compile.sharedvalue.SharedVariable
 NEEDS_INIT = "call mv.init\\(\\) first"
-NO_TABLE = "has no table.*MVSharedVariable\\(variable\\), called by all ranks"
+NO_TABLE = "has no table.*call MVSharedVariable\\(variable\\) on all ranks"
 
 
 def float_matrix(value=1.0):
     return np.full((2, 3), value, np.float32)
 
 
-class OpensSession(ClosesSession):
-    def setUp(self):
-        mv.init()
-
+class InSession(sessions.InSession):
     def assert_value(self, variable, expected):
         np.testing.assert_array_equal(variable.get_value(), expected)
 
 
-class TestInGraphs(OpensSession):
-    def test_it_is_a_shared_variable_of_the_framework(self):
+class TestInGraphs(InSession):
+    def test_is_a_shared_variable_of_the_framework(self):
         plain = theano.shared(float_matrix(), name="W")
         variable = mv_shared(float_matrix(), name="W", borrow=True)
         self.assertIsInstance(variable, SharedVariable)
@@ -59,7 +56,7 @@ class TestInGraphs(OpensSession):
         self.assertEqual((variable.name, str(variable)), ("W", str(plain)))
         self.assertIn(type(plain).__name__, type(variable).__name__)
 
-    def test_all_arguments_of_shared_are_understood(self):
+    def test_accepts_all_arguments_of_shared(self):
         positional = mv_shared(float_matrix(), "W", True, False)
         self.assertIs(positional.container.strict, True)
         named = mv_shared(value=float_matrix(), name="V", strict=True, allow_downcast=True)
@@ -67,7 +64,7 @@ class TestInGraphs(OpensSession):
         with self.assertRaises(TypeError):
             mv_shared(float_matrix(), no_such_argument=1)
 
-    def test_update_with_a_gradient(self):
+    def test_trains_like_a_plain_variable(self):
         def train(shared):
             weights = shared(float_matrix(0.5), name="W")
             x = T.matrix("x", dtype="float32")
@@ -84,21 +81,21 @@ class TestInGraphs(OpensSession):
         variable.mv_sync()
         self.assert_value(variable, plain.get_value())
 
-    def test_givens_on_either_side(self):
+    def test_works_on_both_sides_of_givens(self):
         variable = mv_shared(float_matrix(2))
         x = T.matrix("x", dtype="float32")
         self.assertEqual(theano.function([], T.sum(x), givens={x: variable})(), 12)
         doubled = theano.function([], T.sum(variable), givens={variable: variable * 2})
         self.assertEqual(doubled(), 24)
 
-    def test_a_function_sees_a_synchronisation_at_once(self):
+    def test_functions_see_a_sync_at_once(self):
         variable = mv_shared(float_matrix(1))
         total = theano.function([], T.sum(variable))
         variable.set_value(float_matrix(3))
         variable.mv_sync()
         self.assertEqual(total(), 18)
 
-    def test_get_and_set_value_with_and_without_borrow(self):
+    def test_get_and_set_value_respect_borrow(self):
         variable = mv_shared(float_matrix())
         mine = float_matrix(5)
         variable.set_value(mine, borrow=True)
@@ -120,8 +117,8 @@ class TestInGraphs(OpensSession):
         self.assert_value(variable, float_matrix(1))
 
 
-class TestSync(OpensSession):
-    def test_values_of_each_dtype_survive(self):
+class TestSync(InSession):
+    def test_sync_keeps_values_of_each_dtype_and_shape(self):
         for dtype in ("float16", "float32", "float64", "int32", "int64"):
             for shape in ((), (1,), (5,), (2, 3), (2, 1, 3)):
                 with self.subTest(dtype=dtype, shape=shape):
@@ -135,7 +132,7 @@ class TestSync(OpensSession):
                         self.assertEqual(variable.get_value(borrow=True).dtype, dtype)
                         self.assertEqual(variable.get_value(borrow=True).shape, shape)
 
-    def test_python_numbers(self):
+    def test_syncs_python_numbers(self):
         number, count = mv_shared(2.5, borrow=False), mv_shared(7)
         step = theano.function([], updates=[(number, number * 2), (count, count + 1)])
         for expected in ((5, 8), (10, 9)):
@@ -143,14 +140,21 @@ class TestSync(OpensSession):
             sync_all_mv_shared_vars()
             self.assertEqual((number.get_value(), count.get_value()), expected)
 
-    def test_half_precision_does_not_drift(self):
+    def test_syncs_a_numpy_scalar_that_an_update_has_left(self):
+        variable = mv_shared(np.float64(1))
+        variable.container.storage[0] = np.float64(2)
+        variable._mv_link._sync.tables[0].add([5])
+        variable.mv_sync()
+        self.assert_value(variable, 7)
+
+    def test_repeated_syncs_do_not_change_half_precision(self):
         variable = mv_shared(np.float16([0.1, 2049.0, 60000.0]))
         variable.set_value(-variable.get_value())
         for _ in range(3):
             variable.mv_sync()
             self.assert_value(variable, -np.float16([0.1, 2049.0, 60000.0]))
 
-    def test_the_array_it_was_made_from_is_not_written_to(self):
+    def test_does_not_write_to_the_array_that_was_passed(self):
         start = float_matrix(1)
         first, second = mv_shared(start, borrow=True), mv_shared(start, borrow=True)
         first.set_value(float_matrix(2))
@@ -158,7 +162,7 @@ class TestSync(OpensSession):
         np.testing.assert_array_equal(start, float_matrix(1))
         self.assert_value(second, float_matrix(1))
 
-    def test_values_in_any_layout(self):
+    def test_syncs_values_in_any_layout(self):
         expected = np.arange(6, dtype=np.float32).reshape(2, 3)
         fixed = expected.copy()
         fixed.flags.writeable = False
@@ -168,7 +172,7 @@ class TestSync(OpensSession):
             variable.mv_sync()
             self.assert_value(variable, expected)
 
-    def test_another_shape_is_refused_and_changes_nothing(self):
+    def test_rejecting_a_changed_shape_changes_nothing(self):
         variable = mv_shared(float_matrix(1), name="W")
         variable.set_value(np.ones((3, 2), np.float32))
         with self.assertRaisesRegex(ValueError, r"'W'.*\(2, 3\), received \(3, 2\)"):
@@ -177,7 +181,7 @@ class TestSync(OpensSession):
         variable.mv_sync()
         self.assert_value(variable, float_matrix(4))
 
-    def test_nothing_of_its_size_is_allocated(self):
+    def test_sync_allocates_nothing_of_its_size(self):
         variable = mv_shared(np.zeros(1_000_000, np.float32))
         variable.mv_sync()
         tracemalloc.start()
@@ -188,7 +192,7 @@ class TestSync(OpensSession):
             tracemalloc.stop()
         self.assertLess(peak, 100_000)
 
-    def test_an_interrupted_one_is_made_up_for_by_the_next(self):
+    def test_next_sync_resumes_an_interrupted_one(self):
         for dtype in (np.float32, np.float16):
             variable = mv_shared(np.ones(3, dtype), name="W")
             variable.set_value(np.full(3, 5, dtype))
@@ -205,39 +209,30 @@ class TestSync(OpensSession):
             self.assert_value(variable, np.full(3, 2))
 
 
-class TestWhatHasNoTable(OpensSession):
-    def refused(self, error, text, value):
-        with self.assertRaisesRegex(error, text):
+class TestRejectedArguments(InSession):
+    def check(self, error, text, value):
+        with self.subTest(text), self.assertRaisesRegex(error, text):
             mv_shared(value, name="W")
 
-    def test_other_dtypes(self):
+    def test_rejects_values_without_a_table(self):
         for value in (np.zeros(2, complex), np.int8(1), np.zeros(2, bool), np.zeros(2, np.uint32)):
-            self.refused(TypeError, f"'W'.*float32.*received {value.dtype}", value)
+            self.check(TypeError, f"'W'.*float32.*received {value.dtype}", value)
+        self.check(ValueError, r"one element, received shape \(0, 3\)", np.zeros((0, 3)))
+        self.check(TypeError, "dense array or a scalar, received list", [1, 2])
+        self.check(TypeError, "", T.matrix())
 
-    def test_no_elements(self):
-        self.refused(ValueError, r"one element, received shape \(0, 3\)", np.zeros((0, 3)))
+    def test_rejects_sparse_matrices(self):
+        sparse = pytest.importorskip("scipy.sparse")
+        self.check(TypeError, "received csr_matrix", sparse.csr_matrix(np.eye(2)))
 
-    def test_no_arrays(self):
-        self.refused(TypeError, "dense array or a scalar, received list", [1, 2])
-
-    def test_sparse_matrices(self):
-        try:
-            import scipy.sparse
-        except ImportError as error:
-            raise unittest.SkipTest("needs SciPy") from error
-        self.refused(TypeError, "received csr_matrix", scipy.sparse.csr_matrix(np.eye(2)))
-
-    def test_symbolic_values(self):
-        self.refused(TypeError, "", T.matrix())
-
-    def test_no_shared_variables(self):
+    def test_rejects_objects_that_are_not_shared_variables(self):
         for wrong in (3, np.zeros(3), T.matrix(), None):
             with self.assertRaisesRegex(TypeError, "expected a shared variable of PyTensor"):
                 MVSharedVariable(wrong)
 
 
-class TestAttachAndCopy(OpensSession):
-    def test_an_existing_variable_stays_the_same_object(self):
+class TestAttachAndCopy(InSession):
+    def test_attaching_keeps_the_same_object(self):
         plain = theano.shared(float_matrix(1), name="W")
         step = theano.function([], updates=[(plain, plain + np.float32(1))])
         variable = MVSharedVariable(plain)
@@ -263,7 +258,7 @@ class TestAttachAndCopy(OpensSession):
             variable.mv_sync()
             self.assert_value(twin, float_matrix(2))
 
-    def test_copies_with_a_value_of_their_own_have_no_table(self):
+    def test_pickles_and_deep_copies_have_no_table(self):
         variable = mv_shared(float_matrix(1), name="W")
         copies = [pickle.loads(pickle.dumps(variable, p)) for p in range(6)]
         for other in (*copies, copy.deepcopy(variable)):
@@ -279,7 +274,7 @@ class TestAttachAndCopy(OpensSession):
             other.mv_sync()
             self.assert_value(other, float_matrix(3))
 
-    def test_a_model_keeps_its_structure(self):
+    def test_copies_of_a_model_keep_its_structure(self):
         weights = mv_shared(float_matrix(1), name="W")
         model = {"W": weights, "again": weights, "sum": T.sum(weights)}
         for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -287,7 +282,7 @@ class TestAttachAndCopy(OpensSession):
             twin["W"].set_value(float_matrix(2))
             self.assertEqual(theano.function([], twin["sum"])(), 12)
 
-    def test_a_pickle_can_be_used_without_a_session(self):
+    def test_pickle_can_be_used_without_a_session(self):
         file = io.BytesIO()
         pickle.dump(mv_shared(float_matrix(7), name="W"), file)
         code = f"""
@@ -306,8 +301,8 @@ class TestAttachAndCopy(OpensSession):
         self.assertRegex(printed, NEEDS_INIT)
 
 
-class TestSessions(OpensSession):
-    def test_without_a_session(self):
+class TestSessions(InSession):
+    def test_requires_a_session(self):
         variable, plain = mv_shared(float_matrix()), theano.shared(1.0)
         mv.shutdown()
         calls = (
@@ -321,7 +316,7 @@ class TestSessions(OpensSession):
                 call()
         self.assertNotIsInstance(plain, MVSharedVariable)
 
-    def test_variables_of_an_earlier_session(self):
+    def test_variables_of_an_earlier_session_are_not_synced(self):
         old = mv_shared(float_matrix(1), name="old")
         mv.shutdown()
         old.set_value(float_matrix(2))
@@ -337,7 +332,7 @@ class TestSessions(OpensSession):
         self.assert_value(old, float_matrix(2))
         self.assert_value(new, float_matrix(4))
 
-    def test_a_variable_is_kept_as_long_as_its_session(self):
+    def test_session_keeps_its_variables_alive(self):
         observer = weakref.ref(mv_shared(float_matrix()))
         gc.collect()
         self.assertIsNotNone(observer())
@@ -346,7 +341,7 @@ class TestSessions(OpensSession):
         gc.collect()
         self.assertIsNone(observer())
 
-    def test_all_are_synchronised_in_the_order_they_were_attached(self):
+    def test_syncs_all_variables_in_the_order_of_attachment(self):
         names = ["c", "a", "b"]
         variables = [mv_shared(float_matrix(), name=name) for name in names]
         variables.append(MVSharedVariable(theano.shared(1.0, name="0")))

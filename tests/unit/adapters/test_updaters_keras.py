@@ -1,4 +1,4 @@
-"""The updaters make the steps of Keras' optimisers, given the same gradients."""
+"""The updaters make the same steps as the optimizers of Keras."""
 
 import unittest
 from importlib.util import find_spec
@@ -11,10 +11,10 @@ import multiverso as mv
 
 pytestmark = pytest.mark.frameworks
 
-#: Exact in float32, in which Keras keeps it.
+#: A learning rate that is exact in float32, the dtype in which Keras keeps it.
 RATE = 2.0**-6
 
-#: Updater: the optimiser of Keras, options of both, options of Keras alone.
+#: For each updater: the optimizer of Keras, the options of both, the other options of Keras.
 OPTIMIZERS = {
     "sgd": ("SGD", {}, {}),
     "momentum": ("SGD", {"momentum": 0.9}, {}),
@@ -24,7 +24,7 @@ OPTIMIZERS = {
     "adadelta": ("Adadelta", {"rho": 0.9, "epsilon": 1e-6}, {}),
     "adam": ("Adam", {"beta_1": 0.8, "beta_2": 0.99, "epsilon": 1e-6}, {}),
 }
-#: Relative to the largest parameter, after all steps.
+#: The largest error after all steps, relative to the largest parameter.
 TOLERANCES = {"float32": 1e-5, "float64": 1e-12}
 STEPS = 30
 
@@ -33,20 +33,20 @@ STEPS = 30
 class TestAgainstKeras(unittest.TestCase):
     def setUp(self):
         self.keras = import_keras()
-        # Without a switch of its own JAX makes float32 of float64.
+        # JAX replaces float64 by float32 by default.
         self.dtypes = ["float32"] if self.keras.backend.backend() == "jax" else list(TOLERANCES)
         mv.init()
 
     def tearDown(self):
         mv.shutdown()
 
-    def test_same_gradients_lead_to_the_same_parameters(self):
+    def test_same_gradients_result_in_the_same_parameters(self):
         for name, (_, options, _) in OPTIMIZERS.items():
             for dtype in self.dtypes:
                 with self.subTest(updater=name, dtype=dtype):
                     self._compare(name, dtype, {"learning_rate": RATE} | options)
 
-    def test_same_defaults(self):
+    def test_defaults_are_those_of_keras(self):
         for name in OPTIMIZERS:
             given = {"momentum": 0.9} if name in ("momentum", "nesterov") else {}
             with self.subTest(updater=name):

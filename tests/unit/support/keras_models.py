@@ -4,8 +4,7 @@ import importlib.util
 import unittest
 
 import numpy as np
-
-import multiverso as mv
+import sessions
 
 HAS_KERAS = importlib.util.find_spec("keras") is not None
 if HAS_KERAS:
@@ -60,11 +59,9 @@ def fit(model, *callbacks, epochs=1, **options):
 
 
 @unittest.skipUnless(HAS_KERAS, "needs Keras")
-class InSession(unittest.TestCase):
+class InSession(sessions.InSession):
     def setUp(self):
-        session = mv.session()
-        session.__enter__()
-        self.addCleanup(session.__exit__, None, None, None)
+        super().setUp()
         keras.utils.set_random_seed(1)
 
     def check_equal(self, model, manager):

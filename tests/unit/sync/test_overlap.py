@@ -1,4 +1,4 @@
-"""ParamSync with overlap=True: when updates arrive, that no gain is lost, how errors surface."""
+"""ParamSync with overlap=True: when updates arrive, that no delta is lost, how errors surface."""
 
 import threading
 import unittest
@@ -31,7 +31,7 @@ class TestOverlap(InSession):
         np.testing.assert_array_equal(weights, 13)
         np.testing.assert_array_equal(sync.tables[0].get(), weights)
 
-    def test_keeps_gains_made_during_the_exchange(self):
+    def test_keeps_changes_made_during_the_exchange(self):
         weights = np.zeros(5)
         sync = ParamSync([weights], overlap=True)
         weights += 1
@@ -45,7 +45,7 @@ class TestOverlap(InSession):
         np.testing.assert_array_equal(weights, 103)
         np.testing.assert_array_equal(sync.tables[0].get(), 103)
 
-    def test_syncs_arrays_of_every_kind(self):
+    def test_syncs_arrays_of_every_dtype_and_layout(self):
         whole = np.zeros((6, 50), np.float32)
         arrays = [
             np.zeros((300, 70), np.float32),
@@ -101,7 +101,7 @@ class TestOverlap(InSession):
         with self.assertRaisesRegex(mv.StateError, "has been shut down"):
             sync.sync()
 
-    def test_works_with_an_optimiser_as_updater(self):
+    def test_works_with_an_optimizer_as_updater(self):
         weights = np.zeros(4)
         sync = ParamSync([weights], overlap=True, updater="sgd", learning_rate=0.5)
         weights += 2
@@ -128,7 +128,7 @@ class TestErrors(InSession):
 
         return mock.patch("multiverso.sync._table_sync.call_until", run)
 
-    def test_error_surfaces_in_the_next_call_and_no_gain_is_lost(self):
+    def test_error_surfaces_in_the_next_call_and_no_delta_is_lost(self):
         for again in ("sync", "wait"):
             with self.subTest(again):
                 weights = np.zeros(3)

@@ -37,7 +37,7 @@ class Model:
         self.params = self.manager.wait(self.params)
 
     def saved_and_loaded(self, folder):
-        return values_of(pickle.loads(pickle.dumps(self.params)))  # data of this test
+        return values_of(pickle.loads(pickle.dumps(self.params)))  # bytes of this test
 
 
 def values_of(params):

@@ -33,5 +33,5 @@ class Model:
         self.manager.wait()
 
     def saved_and_loaded(self, folder):
-        twins = pickle.loads(pickle.dumps(self.arrays))  # data of this test
+        twins = pickle.loads(pickle.dumps(self.arrays))  # bytes of this test
         return np.concatenate([array.ravel() for array in twins])

@@ -1,4 +1,4 @@
-"""Shared variables of PyTensor, Theano or Aesara, which sync themselves."""
+"""Shared variables of PyTensor, Theano or Aesara under MVModelParamManager."""
 
 import pickle
 import sys
@@ -47,7 +47,7 @@ class Model:
         self.manager.wait()
 
     def saved_and_loaded(self, folder):
-        return values_of(pickle.loads(pickle.dumps(self.variables)))  # our own bytes
+        return values_of(pickle.loads(pickle.dumps(self.variables)))  # bytes of this test
 
 
 def values_of(variables):

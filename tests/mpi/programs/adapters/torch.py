@@ -36,7 +36,7 @@ class Model:
 
     def saved_and_loaded(self, folder):
         torch.save(self.module, folder / "module.pt")
-        return values_of(torch.load(folder / "module.pt", weights_only=False))  # our own file
+        return values_of(torch.load(folder / "module.pt", weights_only=False))  # file of this test
 
 
 def values_of(module):

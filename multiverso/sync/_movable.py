@@ -1,0 +1,176 @@
+"""Parameters that the native pass changes in place where possible, otherwise through a copy.
+
+Their memory may move between syncs: a framework may replace an array or move it to another device.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from multiverso._native import arrays
+from multiverso._native.dtypes import TABLE_DTYPES
+from multiverso.sync._master_copy import MasterCopy
+from multiverso.sync._tensor import Group, Tensor
+
+
+class MovableTensor:
+    """Base of tensors whose memory may move; a subclass accesses the parameters of a framework.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        The shape of the parameters.
+    dtype : str
+        Their dtype, a key of `TABLE_DTYPES`.
+    share : float, optional
+        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
+
+    Attributes
+    ----------
+    needs_master : bool
+        Whether the parameters cannot hold the values of the table, see `MasterCopy`.
+    group : Group or None
+        The group through which the tensor is accessed.
+
+    """
+
+    is_fixed = False
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, share: float = 1.0) -> None:
+        self.dtype = TABLE_DTYPES[dtype]
+        self.shape = shape
+        self.size = math.prod(shape)
+        self.needs_master = share != 1 or self.dtype.name != dtype
+        self.group: Group | None = None
+        self._share = share
+        self._copy: NDArray[Any] | None = None
+        self._master: MasterCopy | None = None
+        self._in_place = False
+
+    def locate(self) -> int | None:
+        """Return the address at which the native pass may change the parameters, or None.
+
+        Raises
+        ------
+        ValueError
+            If their shape or dtype has changed.
+
+        """
+        raise NotImplementedError
+
+    def read(self) -> NDArray[Any]:
+        """Return the parameters as the table's dtype, in their shape; a view or a copy."""
+        raise NotImplementedError
+
+    def read_into(self, copy: NDArray[Any]) -> None:
+        """Copy the parameters to `copy`."""
+        np.copyto(copy, self.read())
+
+    def write(self, values: NDArray[Any]) -> None:
+        """Set the parameters to `values`, rounded to their dtype."""
+        raise NotImplementedError
+
+    def replace(self, values: NDArray[Any]) -> None:
+        """Set the parameters to `values`, in new memory if the program may use the current one."""
+        self.write(values)
+
+    def mark_changed(self) -> None:
+        """Tell the framework that the native pass has changed the parameters in place."""
+
+    def allocate(self) -> NDArray[Any]:
+        """Return memory for a copy, of the table's dtype."""
+        return np.empty(self.shape, self.dtype)
+
+    def values(self) -> NDArray[Any]:
+        """Return the parameters in one dimension; a view or a copy."""
+        return np.ascontiguousarray(self.read()).reshape(-1)
+
+    def assign(self, values: NDArray[Any]) -> None:
+        """Set the parameters, and the master copy, to `values`."""
+        shaped = values.reshape(self.shape)
+        if self.needs_master:
+            np.copyto(self._make_copy(), shaped)
+        self.replace(shaped)
+        self._record()
+
+    def address(self) -> int:
+        """Return the parameters' own address, or that of a copy with their delta added."""
+        address = self.locate()
+        self._in_place = address is not None
+        if address is not None:
+            return address
+        copy = self._make_copy()
+        if self._master is None:
+            self.read_into(copy)
+        else:
+            self._master.add_delta(self.read())
+        return arrays.address(copy)
+
+    def settle(self) -> None:
+        """Set the parameters to the copy, unless the native pass has changed them in place."""
+        if self._in_place:
+            self.mark_changed()
+            return
+        self.write(self._make_copy())
+        self._record()
+
+    def _make_copy(self) -> NDArray[Any]:
+        if self._copy is None:
+            self._copy = self.allocate()
+            if self.needs_master:
+                self.read_into(self._copy)
+                self._master = MasterCopy(self._copy, self._share)
+        return self._copy
+
+    def _record(self) -> None:
+        if self._master is not None:
+            self._master.record(self.read())
+
+
+class MovableGroup:
+    """Base of groups whose tensors the native pass changes in place, if it can change all of them.
+
+    Otherwise each tensor is accessed alone.
+
+    Parameters
+    ----------
+    tensors : list of MovableTensor
+        Tensors of one dtype that need no master copy.
+
+    """
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self.tensors: Sequence[Any] = tensors
+        self.addresses: list[int] | None = None
+
+    def values(self) -> list[NDArray[Any]]:
+        """Return the values of each tensor."""
+        return [tensor.values() for tensor in self.tensors]
+
+    def load(self) -> None:
+        """Do nothing: the native pass measures the deltas."""
+
+    def gather(self) -> None:
+        """Set `addresses` to the current addresses of the tensors, or to None."""
+        raise NotImplementedError
+
+    def scatter(self) -> None:
+        """Forget the addresses, which may change until the next sync."""
+        self.addresses = None
+
+
+def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], Group]) -> list[Tensor]:
+    """Return `tensors` after putting those without a master copy into one group for each dtype."""
+    members = list(tensors)
+    by_dtype: dict[np.dtype[Any], list[Any]] = {}
+    for tensor in members:
+        if not tensor.needs_master:
+            by_dtype.setdefault(tensor.dtype, []).append(tensor)
+    for group_members in by_dtype.values():
+        group = make_group(group_members)
+        for tensor in group_members:
+            tensor.group = group
+    return members
