@@ -46,62 +46,6 @@ def test_released_tables_are_freed_on_all_nodes():
         assert reports[rank]["shared"] < 200 * 2**20
 
 
-@pytest.mark.parametrize("np", [2, 4])
-def test_late_rank_of_another_node_is_named(np):
-    calls = ("create", "barrier", "get")
-    result = run("faults.py", "late", *calls, np=np, per_node=1).check()
-    for call in calls:
-        for rank in range(np - 1):
-            kind, message = result.reports[rank][call]
-            assert kind == "OperationTimeout", f"{call}: {message}"
-            assert f"rank {np - 1}" in message
-
-
-# The end of a script concerns its own process only, so each way is tested at one place of the job.
-@pytest.mark.parametrize(
-    ("per_node", "how", "texts"),
-    [
-        (1, "exception", ["ValueError: bad batch 17", "faults.py:"]),
-        (2, "block", ["KeyError", "lost in the block", "faults.py:"]),
-        (1, "silently", ["without mv.shutdown()"]),
-        (2, "silently", ["without mv.shutdown()"]),
-    ],
-)
-def test_rank_of_another_node_whose_script_ends_is_named_with_the_reason(per_node, how, texts):
-    result = run("faults.py", "ends", how, np=3, per_node=per_node).check_clean()
-    for rank in (0, 1):
-        kind, message = result.reports[rank]["error"]
-        assert kind == "PeerLostError"
-        for text in ["rank 2", *texts]:
-            assert text in message
-
-
-def test_ctrl_c_aborts_the_session_on_the_other_node():
-    calls = ("barrier", "create", "get", "shutdown")
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
-    with launch.Job("faults.py", "interrupted", *calls, np=2, **nodes) as running:
-        for call in calls:
-            running.wait_for(f"waiting-{call}", 0)
-            running.signal(0, signal.SIGINT)
-        result = running.finish().check()
-    for call in calls:
-        assert result.reports[0][call][0] == "KeyboardInterrupt"
-        kind, message = result.reports[1][call]
-        assert kind == "AbortedError", f"{call}: {message}"
-        assert "rank 0" in message
-        assert "KeyboardInterrupt" in message
-
-
-@pytest.mark.parametrize("when", ["init", "work"])
-def test_killed_rank_of_a_node_leaves_nothing_behind(when):
-    nodes = {"MULTIVERSO_RANKS_PER_NODE": "2"}
-    with launch.Job("faults.py", "killed", when, np=3, **nodes) as running:
-        running.wait_for("busy")
-        running.signal(1, signal.SIGKILL)
-        result = running.finish().check_clean()
-    assert result.returncode != 0
-
-
 def test_ctrl_c_ends_a_wait_for_a_hanging_server():
     nodes = {"MULTIVERSO_RANKS_PER_NODE": "1"}
     with launch.Job("nodes.py", "interrupted", np=2, **nodes) as running:

@@ -1,4 +1,7 @@
-"""Ranks that experience faults; ``faults.py NAME ...`` runs one of the functions below."""
+"""Ranks that experience faults; ``faults.py NAME ...`` runs one of the functions below.
+
+Every rank reports the first error of each call.
+"""
 
 import os
 import sys
@@ -7,42 +10,94 @@ import time
 
 import numpy as np
 import worker
+from cases import TIMEOUT
 
 import multiverso as mv
+from multiverso import api
 
 #: Seconds of timeout in sessions whose deadline passes.
 SHORT = 1.0
 
 LAST = worker.SIZE - 1
 
+#: Whether the ranks are on several nodes.
+NODES = "MULTIVERSO_RANKS_PER_NODE" in os.environ
 
-#: Calls that all ranks make together.
-CALLS = {
+#: Rounds of a table in sync mode before the fault.
+ROUNDS = 5
+
+SIZE = 40_000
+
+#: Calls that all ranks make together, in any mode.
+COLLECTIVE_CALLS = {
     "barrier": lambda table: mv.barrier(),
     "create": lambda table: mv.ArrayTableHandler(3, name="later"),
-    "get": lambda table: table.get(sync=True),
+    "collective_get": lambda table: table.get(sync=True),
     "shutdown": lambda table: mv.shutdown(),
 }
 
+#: Calls of sync mode, in which a round waits for every worker.
+ROUND_CALLS = {
+    "add": lambda table: table.add(_ones()),
+    "add_rows": lambda table: table.add([[1, 1, 1, 1]], [3]),
+    "get": lambda table: table.get(),
+    "get_rows": lambda table: table.get([3, 3]),
+    "add_get": lambda table: table.add_get(_ones()),
+    "aggregate": lambda table: mv.aggregate(np.ones(10**6)),
+}
+
+CALLS = COLLECTIVE_CALLS | ROUND_CALLS
+
+
+def _ones():
+    return np.ones((SIZE // 4, 4), np.float32)
+
+
+def _open(call, **options):
+    """Open the session of a call and return its table, after some rounds if the call has rounds."""
+    if call not in ROUND_CALLS:
+        mv.init(**options)
+        return mv.ArrayTableHandler(3, name="weights")
+    mv.init(**{"sync": True, "timeout": TIMEOUT, **options})
+    table = mv.MatrixTableHandler(SIZE // 4, 4, name="weights")
+    for _ in range(ROUNDS):
+        table.add(_ones())
+        table.get()
+    return table
+
 
 def _sessions(*calls, **options):
-    """Open a session with a table for each call; wait for all ranks before and after it."""
+    """Open a session for each call; wait for all ranks before it, and leave it afterwards."""
     for call in calls:
         worker.meet(f"opens-{call}")
-        session = mv.init(**options)
-        yield call, mv.ArrayTableHandler(3, name="weights")
+        yield call, _open(call, **options)
         if mv.is_initialized():
-            session.leave(f"{call} is over")
+            api.current_session().leave(f"{call} is over")
 
 
 def late(*calls):
-    """All ranks but the last make a call; the last one arrives after the others have timed out."""
+    """All ranks but the last make each call; the last arrives after the others have timed out."""
     for call, table in _sessions(*calls, timeout=SHORT):
         if worker.RANK == LAST:
             for rank in range(LAST):
-                worker.wait_for(f"gave-up-{call}", rank)
+                worker.wait_for(f"timed-out-{call}", rank)
+        elif call == "get":  # of a round to which the last rank has not added
+            table.add(_ones())
         worker.report_call(CALLS[call], table, name=call)
-        worker.announce(f"gave-up-{call}")
+        if worker.RANK == LAST and NODES and worker.reported(call) is None:
+            # Its part of the round reached the other node before the message about the timeout.
+            worker.report_call(CALLS[call], table, name=call)
+        worker.announce(f"timed-out-{call}")
+
+
+def crossed():
+    """Each of two ranks waits in one table for the other rank, which waits in the next table."""
+    first = _open("add_get", timeout=SHORT)
+    second = mv.ArrayTableHandler(3, name="biases")
+    for table in (first, second) if worker.RANK == LAST else (second, first):
+        worker.report_call(table.add_get, np.ones(table.shape))
+        if worker.reported("error"):
+            return
 
 
 def late_init():
@@ -62,11 +117,18 @@ def interrupted(*calls):
     """Rank 0 waits in each call until the test interrupts it; the others arrive afterwards."""
     for call, table in _sessions(*calls):
         if worker.RANK == 0:
+            if call in ("get", "get_rows"):
+                table.add(_ones())
             threading.Thread(target=_announce_when_waiting, args=(call,), daemon=True).start()
+            worker.report_call(CALLS[call], table, name=call)
+            if call in ROUND_CALLS:
+                # A program that continues after the error must not see part of a round.
+                worker.report_call(table.get, name=f"after {call}")
+            worker.announce(f"interrupted-{call}")
         else:
             worker.wait_for(f"interrupted-{call}", 0)
-        worker.report_call(CALLS[call], table, name=call)
-        worker.announce(f"interrupted-{call}")
+            joined = "add_get" if call in ("get", "get_rows") else call
+            worker.report_call(CALLS[joined], table, name=call)
 
 
 def _announce_when_waiting(call):
@@ -109,9 +171,25 @@ def _idle():
         time.sleep(1)
 
 
-def ends(how):
-    """End the script of the last rank in some way while the others wait for it."""
-    mv.init()
+def killed_in_calls(calls, mode="sync"):
+    """Ranks repeat some calls until the test kills one of them."""
+    names = calls.split(",")
+    table = _open(names[0], **({"staleness": 2, "sync": False} if mode == "stale" else {}))
+    for name in names:
+        CALLS[name](table)
+    worker.announce("busy")
+    try:
+        while True:
+            for name in names:
+                CALLS[name](table)
+    except mv.MultiversoError as error:
+        worker.report(error=[type(error).__name__, str(error)])
+    os._exit(0)  # MPI can no longer be shut down cleanly
+
+
+def ends(how, call="barrier"):
+    """End the script of the last rank in some way while the others wait for it in a call."""
+    table = _open(call)
     if worker.RANK == LAST:
         if how == "exception":
             raise ValueError("bad batch 17")
@@ -121,7 +199,7 @@ def ends(how):
             with mv.init():
                 raise KeyError("lost in the block")
         return
-    worker.report_call(mv.barrier)
+    worker.report_call(CALLS[call], table)
 
 
 def forks(how):
@@ -213,5 +291,7 @@ def mpi4py_finalized_before_shutdown():
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "killed_in_calls":
+        worker.shield()
     worker.begin()
     globals()[sys.argv[1]](*sys.argv[2:])
