@@ -1,18 +1,18 @@
-"""Builds libmultiverso with CMake and puts it into the package; all else is in pyproject.toml.
+"""Builds libmultiverso with CMake and adds it to the package; pyproject.toml has everything else.
 
 One library serves every Python version, so the wheel is tagged py3-none-<platform>. CMake runs in
-a temporary folder: a cache left by another compiler or another place can never be picked up.
+a temporary folder, so that it never uses the cache of another compiler or another path.
 
 Environment variables
 ---------------------
 CXX, CXXFLAGS
     The C++ compiler and its flags, as CMake reads them.
 CMAKE_ARGS
-    More arguments for CMake, such as ``-DMULTIVERSO_SANITIZE=address``.
+    Additional arguments for CMake, such as ``-DMULTIVERSO_SANITIZE=address``.
 CMAKE_BUILD_PARALLEL_LEVEL
-    How many files to compile at once; by default one per core this process may use.
+    The number of files compiled at the same time; by default one per available core.
 MULTIVERSO_PREBUILT_LIBRARY
-    Path of a libmultiverso.so to package as it is instead of compiling one.
+    Path of a libmultiverso.so to package instead of compiling one.
 """
 
 import os
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent
 LIBRARY = Path("multiverso", "_lib", "libmultiverso.so")
 if sys.platform == "win32":
     LIBRARY = LIBRARY.with_name("Multiverso.dll")
-# Where things lie in the package: it is a prefix like /usr, for CMake and pkg-config.
+# The folders inside the package, which is an install prefix for CMake and pkg-config.
 LAYOUT = [
     f"-DCMAKE_INSTALL_LIBDIR={LIBRARY.parent.name}",
     f"-DCMAKE_INSTALL_BINDIR={LIBRARY.parent.name}",  # of a DLL
@@ -50,7 +50,7 @@ NEEDS = (
 
 
 def find_cmake() -> str:
-    """Return the cmake of this Python's environment, else the first one on the PATH."""
+    """Return the cmake of this Python environment, else the first one on the PATH."""
     beside = Path(sys.executable).parent
     for path in (str(beside), None):
         if cmake := shutil.which("cmake", path=path):
@@ -59,18 +59,18 @@ def find_cmake() -> str:
 
 
 def check_tools() -> None:
-    """Raise CompileError, naming what to install, if there is no compiler or no make."""
+    """Raise CompileError, which names the packages to install, without a compiler or make."""
     chosen = shlex.split(os.environ.get("CXX", ""))[:1]
     if not any(shutil.which(name) for name in chosen or COMPILERS):
         looked = f"CXX={chosen[0]}" if chosen else ", ".join(COMPILERS)
-        raise CompileError(f"no C++ compiler found (looked for {looked}). {NEEDS}")
+        raise CompileError(f"expected a C++ compiler ({looked}), found none. {NEEDS}")
     if not os.environ.get("CMAKE_GENERATOR") and not shutil.which("make"):
-        raise CompileError(f"make not found. {NEEDS}")
+        raise CompileError(f"expected make on the PATH, found none. {NEEDS}")
 
 
 def run(command: list[str], step: str) -> None:
-    """Run a CMake command; raise CompileError saying which step failed."""
-    # Who builds packages with this set means pip's files, not those of this step.
+    """Run a CMake command; raise CompileError, which names the step, if it fails."""
+    # DESTDIR is meant for the files that pip installs, not for those of this step.
     environment = {name: value for name, value in os.environ.items() if name != "DESTDIR"}
     try:
         subprocess.run(command, check=True, env=environment)
@@ -83,7 +83,7 @@ def run(command: list[str], step: str) -> None:
 def build_library(destination: Path, jobs: int | None) -> None:
     """Compile libmultiverso in a temporary folder and install it as `destination`.
 
-    Into the package around it go the header and the files for CMake and pkg-config.
+    The header and the files for CMake and pkg-config are installed into the same package.
     """
     check_tools()
     cmake = find_cmake()
@@ -101,7 +101,6 @@ def build_library(destination: Path, jobs: int | None) -> None:
             + ["--parallel", str(jobs)],
             "compiling libmultiverso",
         )
-        # The library, the header, and what CMake and pkg-config find them by.
         prefix = destination.parents[1]
         run(
             [cmake, "--install", folder, "--config", "Release", "--prefix", str(prefix)],
@@ -110,24 +109,24 @@ def build_library(destination: Path, jobs: int | None) -> None:
 
 
 class Build(build):
-    """Collects the package in a temporary folder, so that nothing stale gets into a wheel."""
+    """Collects the package in a temporary folder, so that no stale file gets into a wheel."""
 
     def initialize_options(self) -> None:
-        """Choose the folder; --build-base still overrides it."""
+        """Set the folder, which --build-base overrides."""
         super().initialize_options()
         self.scratch = tempfile.TemporaryDirectory(prefix="multiverso-package-")
         self.build_base = self.scratch.name
 
 
 class BuildLibrary(build_ext):
-    """Stands in for a compiler of Python extensions: the library knows no Python."""
+    """Builds the library as if it were a Python extension."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Return where the library goes: no suffix naming a Python version."""
+        """Return the path of the library, whose suffix names no Python version."""
         return str(Path(*fullname.split("."))) + LIBRARY.suffix
 
     def build_extension(self, ext: Extension) -> None:
-        """Compile the library, or take the one MULTIVERSO_PREBUILT_LIBRARY names."""
+        """Compile the library, or copy the one that MULTIVERSO_PREBUILT_LIBRARY names."""
         destination = Path(self.get_ext_fullpath(ext.name))
         destination.parent.mkdir(parents=True, exist_ok=True)
         if prebuilt := os.environ.get("MULTIVERSO_PREBUILT_LIBRARY"):
@@ -136,9 +135,9 @@ class BuildLibrary(build_ext):
             build_library(destination, self.parallel)
 
     def copy_extensions_to_source(self) -> None:
-        """Put the library of an editable install into multiverso/_lib/, made here if absent."""
+        """Copy the library of an editable install to multiverso/_lib/."""
         (ROOT / LIBRARY.parent).mkdir(exist_ok=True)
-        # A process that uses the old one keeps it; overwritten in place, it would crash.
+        # A process that has mapped the library would crash if it were overwritten in place.
         (ROOT / LIBRARY).unlink(missing_ok=True)
         super().copy_extensions_to_source()
 

@@ -57,10 +57,15 @@ def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
     return {name: {**whole, "place": place} for name, place in places.items()}
 
 
-def _is_core(options: Options) -> bool:
-    np = options["np"]
-    per_node = int(options.get("MULTIVERSO_RANKS_PER_NODE", np))
-    return (np, per_node) in CORE_LAYOUTS and options.keys() <= {"np", "MULTIVERSO_RANKS_PER_NODE"}
+def marks(np: int, per_node: int) -> tuple[pytest.MarkDecorator, ...]:
+    """Return the marks of a test with this layout: `make test` runs the core layouts only."""
+    return () if (np, per_node) in CORE_LAYOUTS else (pytest.mark.slow,)
+
+
+def _marks_of_job(options: Options) -> tuple[pytest.MarkDecorator, ...]:
+    others = options.keys() - {"np", "MULTIVERSO_RANKS_PER_NODE"}
+    per_node = options.get("MULTIVERSO_RANKS_PER_NODE", options["np"])
+    return (pytest.mark.slow,) if others else marks(options["np"], int(per_node))
 
 
 class CaseJobs:
@@ -105,13 +110,13 @@ class CaseJobs:
         """Return a class with a test per case and job, and a test of the end of each job."""
         runs = self
         jobs = [
-            pytest.param(name, marks=() if _is_core(options) else pytest.mark.slow)
-            for name, options in self.jobs.items()
+            pytest.param(name, marks=_marks_of_job(options)) for name, options in self.jobs.items()
         ]
 
         class Tests:
             @pytest.fixture(autouse=True, scope="class")
-            def select(self, request: pytest.FixtureRequest) -> None:
+            @classmethod
+            def select(cls, request: pytest.FixtureRequest) -> None:
                 """Let the jobs run the cases whose tests pytest has selected."""
                 tests = [item for item in request.session.items if item.parent is request.node]
                 if all(item.originalname == "test_case" for item in tests):

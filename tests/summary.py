@@ -19,32 +19,35 @@ NOT_IN_TEST = (
 
 
 def read(folder):
-    """Return a Counter of passed, failed and skipped tests and seconds per row, and the reasons.
+    """Return the numbers of tests and seconds per row, and of skipped tests per reason.
 
-    A row is the run and the folder of the tests. The reasons are those of the tests that were
-    skipped in one run and passed in no other.
+    A row is the run and the folder of the tests. The reasons are those of tests that no run has
+    run. A test may skip some of its cases in each run, for other reasons in another run.
     """
-    rows, passed, skipped = defaultdict(Counter), set(), {}
+    rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
     for path in sorted(folder.rglob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
             words = case.get("classname", "").split(".")
             is_cpp = path.parent.name == "cpp"
             place = "tests/cpp" if is_cpp else "/".join(words[:2])
             test = (place, *words, case.get("name"))
-            outcome = "passed"
-            for child in case:
-                if child.tag in ("failure", "error"):
-                    outcome = "failed"
-                elif child.tag == "skipped":
-                    outcome = "skipped"
-                    skipped[test] = re.sub(r"\s+", " ", child.get("message") or "no reason given")
-            if outcome == "passed":
+            reasons = [child.get("message", "").strip() for child in case.iter("skipped")]
+            outcome = "skipped" if reasons else "passed"
+            if case.find("failure") is not None or case.find("error") is not None:
+                outcome = "failed"
+            elif reasons:
+                skipped[test].append(reasons)
+            else:
                 passed.add(test)
             row = rows["" if is_cpp else path.stem, place]
             row[outcome] += 1
             row["seconds"] += float(case.get("time") or 0)
-    reasons = Counter(reason for test, reason in skipped.items() if test not in passed)
-    return rows, reasons
+    missed = Counter()
+    for test in skipped.keys() - passed:
+        common = set.intersection(*map(set, skipped[test]))
+        if common or all(len(reasons) == 1 for reasons in skipped[test]):
+            missed[min(common or skipped[test][-1])] += 1
+    return rows, missed
 
 
 def count_cpp_tests():
@@ -64,7 +67,7 @@ def main(target, folder):
         counts = "".join(f"{row[name]:>9.0f}" for name in columns)
         print(f"{place:<18}{run:<16}{counts}")
     if reasons:
-        print("\nskipped in every run, and why:")
+        print("\nskipped, and how to enable:")
         for reason, number in reasons.most_common():
             print(f"{number:>5}  {reason}")
     if target == "test":

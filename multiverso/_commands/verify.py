@@ -29,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
             with Checkpoint(path) as checkpoint:
                 sys.stdout.write(_describe(checkpoint))
                 checkpoint.verify()
-            sys.stdout.write("  whole\n")
+            sys.stdout.write("  intact\n")
         except (CheckpointCorruptError, CheckpointIOError) as error:
             sys.stdout.flush()
             sys.stderr.write(f"multiverso: {error}\n")

@@ -4,7 +4,16 @@ No other module contains prototypes. Constants, structs and functions have the n
 and a test compares each of them with it.
 """
 
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int32,
+    c_int64,
+    c_void_p,
+)
 from typing import Any, Final
 
 MV_ABI_VERSION: Final = 3
@@ -92,6 +101,10 @@ class MV_ParamSync(c_void_p):
 
 class MV_Checkpoint(c_void_p):
     """Handle of a checkpoint that is open for reading."""
+
+
+#: Given a pointer, returns the address of a text or None. As a result, c_char_p would leak.
+MV_InterruptCheck: Final = CFUNCTYPE(c_void_p, c_void_p)
 
 
 class MV_FileError(Structure):
@@ -252,6 +265,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_LastError": (c_char_p, ()),
     "MV_Wait": (c_int32, ()),
     "MV_Cancel": (c_int32, (c_char_p,)),
+    "MV_SetInterrupt": (c_int32, (MV_InterruptCheck, c_void_p)),
     "MV_SessionOptionsInit": (c_int32, (POINTER(MV_SessionOptions),)),
     "MV_SessionOpen": (c_int32, (POINTER(MV_SessionOptions), POINTER(MV_Session))),
     "MV_SessionDescribe": (c_int32, (MV_Session, POINTER(MV_SessionDescription))),

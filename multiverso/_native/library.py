@@ -1,10 +1,11 @@
 """Finds, loads and calls the C library, and converts its statuses to exceptions."""
 
+import contextlib
 import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from ctypes import byref, sizeof
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,6 @@ from multiverso._native.exception_text import describe
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
-
-#: A global of this module, because `call` takes less than a microsecond.
-_PENDING: Final = capi.MV_PENDING
 
 ERRORS: Final[dict[int, type[Exception]]] = {
     capi.MV_ERR_VALUE: ValueError,
@@ -99,8 +97,6 @@ def _declare(library: ctypes.CDLL, name: str, path: Path) -> None:
 
 lib: Final = load(library_path())
 
-_wait = lib.MV_Wait
-
 
 def undeclared(name: str) -> Callable[..., int]:
     """Return a function of the library without the declared types of its arguments.
@@ -113,41 +109,89 @@ def undeclared(name: str) -> Callable[..., int]:
     return function
 
 
-def call(function: Callable[..., int], *arguments: object) -> None:
-    """Call a function of the library until it is complete; raise the exception for its status.
+class _Interrupt(threading.local):
+    """Lets signals reach the calling thread while it waits in the library.
 
-    A call that has to wait returns after every slice, so that Python can run signal handlers and
-    Ctrl-C works. If a handler raises, the call is cancelled for all ranks that take part in it.
+    Attributes
+    ----------
+    error : BaseException or None
+        What a signal's handler raised during the wait.
+
     """
-    try:
-        status = function(*arguments)
-        while status == _PENDING:
-            status = _wait()
-    except BaseException as error:
-        reason = type(error).__name__
+
+    error: BaseException | None = None
+    _check: object = None
+
+    def enable(self) -> None:
+        """Let the library run the handlers of pending signals during waits of this thread."""
+        if self._check is None:
+            look = self._look()
+            next(look)
+            self._check = capi.MV_InterruptCheck(look.send)
+            lib.MV_SetInterrupt(self._check, None)
+
+    def take(self) -> BaseException | None:
+        """Return the error and be ready for the next."""
+        error, self.error = self.error, None
+        if error is not None:
+            self._check = None
+            self.enable()
+        return error
+
+    def _look(self) -> Generator[int | None, None, None]:
+        # A handler runs where Python code begins or resumes. In a function that would be before any
+        # `try`, and ctypes would drop the exception; in a generator it is at the `yield`.
+        text = _GIVEN_UP
         try:
-            reason = describe(error)
-        finally:  # also if Ctrl-C interrupts `describe`
-            lib.MV_Cancel(reason.encode(errors="replace"))
-        raise
+            while True:
+                yield None
+        except BaseException as error:
+            self.error = error
+            with contextlib.suppress(BaseException):  # Ctrl-C may come a second time
+                text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
+        yield ctypes.addressof(text)
+
+
+_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
+_LEFT: Final = ctypes.create_string_buffer(b"the session was left")
+
+_interrupt: Final = _Interrupt()
+enable_interrupts: Final = _interrupt.enable
+
+
+def call(function: Callable[..., int], *arguments: object) -> None:
+    """Call a function of the library to its end and raise the exception for its status.
+
+    If the call has to wait, the handlers of pending signals run about every 20 ms, so that Ctrl-C
+    works. An exception that a handler raises aborts the call, for all ranks that take part in it.
+    """
+    status = function(*arguments)
+    if status:
+        _finish(status)
+
+
+def _finish(status: int) -> None:
+    if status == capi.MV_PENDING:  # the first wait of a thread that has not enabled interrupts
+        enable_interrupts()
+        status = lib.MV_Wait()
+    error = _interrupt.take()
+    if error is not None:
+        raise error
     if status:
         raise exception(status)
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function like `call`, in a thread that receives no signals, until `stop` is set.
+    """Call a function as `call` does, in a thread of its own, and give it up when `stop` is set.
 
-    Setting `stop` cancels the call within a slice and raises AbortedError.
+    AbortedError is raised then.
     """
-    status = function(*arguments)
-    while status == _PENDING:
-        if stop.is_set():
-            msg = "the session was left"
-            lib.MV_Cancel(msg.encode())
-            raise errors.AbortedError(msg)
-        status = _wait()
-    if status:
-        raise exception(status)
+    check = capi.MV_InterruptCheck(lambda _: ctypes.addressof(_LEFT) if stop.is_set() else None)
+    lib.MV_SetInterrupt(check, None)
+    try:
+        call(function, *arguments)
+    finally:
+        lib.MV_SetInterrupt(capi.MV_InterruptCheck(), None)
 
 
 def exception(status: int) -> Exception:

@@ -1,4 +1,4 @@
-// Backoff: how long somebody who polls sleeps between two looks.
+// Backoff: how long a polling thread sleeps between two polls.
 #ifndef MULTIVERSO_BASE_BACKOFF_H_
 #define MULTIVERSO_BASE_BACKOFF_H_
 
@@ -8,22 +8,22 @@
 
 namespace multiverso {
 
-// Not at all for a moment, then an eighth of the time that nothing has happened, up to a limit: so
-// what comes is seen late by at most an eighth of the time it took to come, and an idle poller
-// costs nothing that counts.
+// It does not sleep at first, and then for an eighth of the idle time so far, up to a limit. So an
+// event is noticed late by at most an eighth of the time it took to happen, and an idle poller has
+// negligible overhead.
 class Backoff {
  public:
-  // About a round trip between two machines, so that a sequence of calls does not sleep. Where
-  // ranks outnumber cores, longer spinning takes the core from the one that is waited for.
+  // About a round trip between two machines, so that a sequence of calls does not sleep. If ranks
+  // outnumber cores, longer spinning takes the core from the rank that is waited for.
   static constexpr std::chrono::microseconds kEager{60};
 
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())
       : longest_(longest), since_(since) {}
 
-  // Something has happened.
+  // To be called after an event.
   void Reset() { since_ = Clock::now(); }
 
-  // Zero: let others run, and look again.
+  // Zero means: yield the core and poll again.
   std::chrono::microseconds Next(Instant now, std::chrono::microseconds eager = kEager) const {
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
     if (idle < eager) return std::chrono::microseconds(0);

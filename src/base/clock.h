@@ -6,22 +6,71 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
 
 namespace multiverso {
 
 using Clock = std::chrono::steady_clock;
 using Instant = Clock::time_point;
 
-// Two ends of a wait: the deadline of the whole call, after which it is an error, and the end of
-// this slice of it, after which it is merely pending.
+// Interrupt: lets the caller of a waiting call give it up. Used by the thread that waits.
+class Interrupt {
+ public:
+  // Returns the reason for giving the call up, or nothing to go on waiting.
+  using Ask = std::function<std::optional<std::string>()>;
+  // How often the caller is asked, at most: each time may take a lock of its interpreter.
+  static constexpr std::chrono::milliseconds kEvery{20};
+
+  explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
+
+  // `first` is called with the reason as soon as the call is given up.
+  void OnGivingUp(std::function<void(const Status&)> first) { first_ = std::move(first); }
+
+  // Aborted, with the reason, once the caller has given the call up.
+  const Status& Check(Instant now) {
+    if (!status_.ok() || now < next_) return status_;
+    next_ = now + kEvery;
+    const std::optional<std::string> reason = ask_();
+    if (!reason.has_value()) return status_;
+    status_ = Status(Code::kAborted, *reason);
+    if (first_) first_(status_);
+    return status_;
+  }
+  // The result of the last Check.
+  const Status& status() const { return status_; }
+
+ private:
+  Ask ask_;
+  std::function<void(const Status&)> first_;
+  Instant next_;
+  Status status_;
+};
+
+// How long a call may wait.
 struct WaitLimit {
+  // The call fails with a timeout afterwards.
   Instant deadline;
-  Instant slice_end;
+  // The call returns pending afterwards, for callers that have other work in between.
+  Instant slice_end = Instant::max();
+  Interrupt* interrupt = nullptr;  // may be null
 
   Instant first() const { return std::min(deadline, slice_end); }
+  bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
+  // To be called about every 50 ms during a wait, which ends unless the result is ok: aborted if
+  // the caller gave the call up, pending at the end of the slice.
+  Status Check(Instant now) const {
+    if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
+    return now >= slice_end ? Status::Pending() : Status::Ok();
+  }
 
-  // A wait of the whole call in one slice.
-  static WaitLimit Until(Instant deadline) { return WaitLimit{deadline, Instant::max()}; }
+  static WaitLimit Until(Instant deadline, Interrupt* interrupt = nullptr) {
+    return WaitLimit{deadline, Instant::max(), interrupt};
+  }
   static WaitLimit For(std::chrono::milliseconds timeout) { return Until(Clock::now() + timeout); }
 };
 
@@ -29,14 +78,15 @@ inline double SecondsBetween(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Moments that processes tell each other: nanoseconds of Clock, which all of a machine share.
+// Instants as processes exchange them: nanoseconds of Clock, which all processes of a machine
+// share.
 inline int64_t Nanoseconds(Instant at) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }
 inline int64_t NanosecondsNow() { return Nanoseconds(Clock::now()); }
 
-// The same, but up to some milliseconds ago, where that is cheaper: the system writes this time
-// down at each of its ticks, and to read it takes a fifth of what the exact one takes.
+// The time up to some milliseconds ago. Reading it takes a fifth of the time of NanosecondsNow,
+// since the system stores it at each of its ticks.
 inline int64_t RecentNanoseconds() {
 #if defined(CLOCK_MONOTONIC_COARSE)
   timespec now{};

@@ -1,4 +1,4 @@
-// What compilers spell in different ways.
+// Features that compilers spell differently.
 #ifndef MULTIVERSO_BASE_COMPILER_H_
 #define MULTIVERSO_BASE_COMPILER_H_
 

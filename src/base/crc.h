@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli): the checksum of checkpoints. The one of iSCSI (RFC 3720), ext4 and LevelDB.
+// CRC32C (Castagnoli): the checksum of checkpoints, as in iSCSI (RFC 3720), ext4 and LevelDB.
 #ifndef MULTIVERSO_BASE_CRC_H_
 #define MULTIVERSO_BASE_CRC_H_
 
@@ -6,11 +6,11 @@
 
 namespace multiverso {
 
-// Of `bytes` bytes that follow others whose checksum is `before`; 0 before the first. By the
-// processor's own instruction where there is one.
+// The checksum after `bytes` more bytes, where `before` is the checksum so far, 0 at the start.
+// Uses the processor's instruction if it has one.
 uint32_t Crc32c(const void* data, int64_t bytes, uint32_t before = 0);
 
-// The same by table, whatever the processor can do.
+// Crc32c computed with tables, on any processor.
 uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t before = 0);
 
 }  // namespace multiverso

@@ -1,14 +1,14 @@
-// Failpoints: places that a test can let fail, for moments that no signal from outside can aim at.
+// Failpoints: places at which a test can inject a failure, more precisely than a signal could.
 //
 // They exist only in the library that the tests build for themselves, with MULTIVERSO_FAILPOINTS
-// defined; elsewhere a failpoint is the constant false. There the environment variable
-// MULTIVERSO_FAILPOINTS says what happens when: "file.write@3=kill,shard.write@1=sleep" lets the
-// process be killed when it comes to "file.write" for the third time, and sleep for a second when
-// it first comes to "shard.write".
+// defined; elsewhere a failpoint is the constant false. The environment variable
+// MULTIVERSO_FAILPOINTS defines what happens: with "file.write@3=kill,shard.write@1=sleep" the
+// process is killed when it reaches "file.write" for the third time, and sleeps for a second when
+// it first reaches "shard.write".
 //
 //   kill    SIGKILL to this process
-//   error   the failpoint is true: the operation shall fail
-//   sleep   for a second
+//   error   the failpoint is true: the operation fails
+//   sleep   for one second
 #ifndef MULTIVERSO_BASE_FAILPOINT_H_
 #define MULTIVERSO_BASE_FAILPOINT_H_
 

@@ -1,4 +1,4 @@
-// Warnings that no caller could be handed, such as a lock recovered from a dead rank.
+// Warnings that cannot be returned to a caller, such as a lock recovered from a dead rank.
 #ifndef MULTIVERSO_BASE_LOG_H_
 #define MULTIVERSO_BASE_LOG_H_
 

@@ -30,13 +30,17 @@ class Operation {
   Instant deadline_;
 };
 
-// Steps `operation` to its end in this thread.
-inline Status RunToEnd(Operation* operation) {
-  Status status;
-  do {
-    status = operation->Step(WaitLimit::Until(operation->deadline()));
-  } while (status.pending());
-  return status;
+// Steps `operation` to its end in this thread, or until it is interrupted.
+inline Status RunToEnd(Operation* operation, Interrupt* interrupt = nullptr) {
+  for (;;) {
+    const Instant slice_end =
+        interrupt == nullptr ? Instant::max() : Clock::now() + Interrupt::kEvery;
+    const Status status = operation->Step(WaitLimit{operation->deadline(), slice_end});
+    if (!status.pending()) return status;
+    if (interrupt == nullptr || interrupt->Check(Clock::now()).ok()) continue;
+    operation->Cancel(interrupt->status().text());
+    return interrupt->status();
+  }
 }
 
 }  // namespace multiverso

@@ -1,4 +1,4 @@
-// This process, as its operating system knows it.
+// This process, as the operating system knows it.
 #ifndef MULTIVERSO_BASE_PROCESS_H_
 #define MULTIVERSO_BASE_PROCESS_H_
 
@@ -8,14 +8,14 @@ namespace multiverso {
 
 int64_t ProcessId();
 
-// How many cores the machine has running, at least one.
+// The number of online cores of the machine, at least one.
 int64_t OnlineCores();
 
-// How many of them this process may run on, at least one.
+// The number of cores that this process may run on, at least one.
 int64_t AllowedCores();
 
-// From now on calls `function` in every child that this process forks. False if that cannot be
-// had. Where processes do not fork there is nothing to do.
+// From now on calls `function` in every child that this process forks. False if the system refuses.
+// A no-op on systems without fork.
 bool CallInForkedChildren(void (*function)());
 
 }  // namespace multiverso

@@ -1,5 +1,5 @@
-// RawBytes: values as they lie in memory, one after the other, in messages between ranks of one
-// job, which run on machines of one kind. Files have `checkpoint/bytes.h`.
+// RawBytes: values in their memory representation, for messages between the ranks of one job, which
+// run on machines of one kind. Files use `checkpoint/bytes.h`.
 #ifndef MULTIVERSO_BASE_RAW_BYTES_H_
 #define MULTIVERSO_BASE_RAW_BYTES_H_
 
@@ -15,7 +15,7 @@ void AppendRaw(const T& value, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Reads the value at `at`, which is no more than the size, and moves on. False if it is not whole.
+// Reads the value at `at`, which is at most the size, and advances. False if it is truncated.
 template <class T>
 bool ReadRaw(const std::string& bytes, size_t* at, T* value) {
   static_assert(std::is_trivially_copyable_v<T>);

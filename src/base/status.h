@@ -1,4 +1,4 @@
-// Status: how every function below the C API says that it failed. No exceptions cross a layer.
+// Status: the result of every function below the C API that can fail. No exceptions cross a layer.
 #ifndef MULTIVERSO_BASE_STATUS_H_
 #define MULTIVERSO_BASE_STATUS_H_
 
@@ -11,10 +11,10 @@
 
 namespace multiverso {
 
-// The numbers are those of the C API (MV_OK, MV_PENDING, MV_ERR_...), which checks that they agree.
+// The numbers equal those of the C API (MV_OK, MV_PENDING, MV_ERR_...), which checks it.
 enum class Code : int32_t {
   kOk = 0,
-  kPending = 1,  // not an error: the operation is to be stepped again
+  kPending = 1,  // not an error: more time is needed
   kValue = -1,
   kType = -2,
   kIndex = -3,
@@ -34,22 +34,22 @@ enum class Code : int32_t {
   kCheckpointCorrupt = -17,
 };
 
-// Which file an error is about, for those that are about one.
+// The file that an error is about.
 struct FileFault {
   std::string path;
   int32_t error_number = 0;  // errno, or 0
-  int64_t position = 0;      // bytes written before, or where in the file the fault is
+  int64_t position = 0;      // bytes written before, or the offset of the fault
 };
 
-// Which rank an error is about, and what is known of it, for those that are about one.
+// The rank that an error is about, and what is known of it.
 struct PeerFault {
   int32_t rank = -1;
-  double silent_for = -1;  // seconds since its last sign of life; negative if that is not known
-  // Empty where that is not known or there is none:
+  double silent_for = -1;  // seconds since its last heartbeat; negative if unknown
+  // Empty if unknown:
   std::string host;
   std::string last_call;
-  std::string table;       // of the call that failed here
-  std::string checkpoint;  // that was completed last
+  std::string table;       // the table of the call that failed here
+  std::string checkpoint;  // the last one that was completed
 };
 
 // Cheap when ok: the text is allocated for errors only. Copyable; thread-compatible.
@@ -86,7 +86,7 @@ class [[nodiscard]] Status {
     return content_ && content_->peer.rank >= 0 ? &content_->peer : nullptr;
   }
 
-  // The same error with what was being done in front of its text.
+  // The error with `context` in front of its text.
   Status In(const std::string& context) const {
     if (ok() || pending()) return *this;
     Content content = content_ ? *content_ : Content();
@@ -94,7 +94,7 @@ class [[nodiscard]] Status {
     return Status(code_, std::move(content));
   }
 
-  // The same error, which is about that rank.
+  // The error, marked as being about that rank.
   Status About(PeerFault peer) const {
     if (ok() || pending()) return *this;
     Content content = content_ ? *content_ : Content();
@@ -116,7 +116,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Content> content_;
 };
 
-// A T or the Status that says why there is none.
+// A T, or the error.
 template <class T>
 class [[nodiscard]] Result {
  public:

@@ -1,4 +1,4 @@
-// Building message texts.
+// Functions that build message texts.
 #ifndef MULTIVERSO_BASE_TEXT_H_
 #define MULTIVERSO_BASE_TEXT_H_
 
@@ -9,7 +9,7 @@
 
 namespace multiverso {
 
-// All arguments one after the other, as operator<< prints them.
+// Concatenates all arguments, as operator<< prints them.
 template <class... Parts>
 std::string StrCat(const Parts&... parts) {
   std::ostringstream out;

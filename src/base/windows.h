@@ -1,5 +1,5 @@
-// The interface of Windows, without the names that are in everybody's way, and what its callers
-// here share. Only for files whose names end in _windows.
+// The interface of Windows, without the macros that clash with other names, and helpers for its
+// callers. Only for files whose names end in _windows.
 #ifndef MULTIVERSO_BASE_WINDOWS_H_
 #define MULTIVERSO_BASE_WINDOWS_H_
 
@@ -16,13 +16,13 @@
 
 namespace multiverso::windows {
 
-// Handles have 32 significant bits, in processes of 32 and of 64 bits.
+// Handles have 32 significant bits, in 32-bit and 64-bit processes.
 inline int NumberOf(HANDLE handle) { return static_cast<int>(reinterpret_cast<intptr_t>(handle)); }
 inline HANDLE HandleOf(int number) {
   return reinterpret_cast<HANDLE>(static_cast<intptr_t>(number));
 }
 
-// UTF-8, as paths are everywhere in this library, to what Windows wants, and back.
+// Conversions between UTF-8, which this library uses for paths, and UTF-16 of Windows.
 std::wstring Wide(const std::string& text);
 std::string Narrow(const wchar_t* text);
 

@@ -1,5 +1,5 @@
-// WithoutSignals: keeps signals from the threads that are started in its scope: they are for the
-// program's own.
+// WithoutSignals: threads started in its scope do not receive signals, which belong to the threads
+// of the program.
 #ifndef MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
 #define MULTIVERSO_BASE_WITHOUT_SIGNALS_H_
 
@@ -13,7 +13,7 @@ namespace multiverso {
 #if defined(_WIN32)
 class WithoutSignals {
  public:
-  WithoutSignals() {}  // Windows gives a signal a thread of its own
+  WithoutSignals() {}  // Windows handles signals in a separate thread
 };
 #else
 class WithoutSignals {

@@ -1,7 +1,8 @@
-// CallGuard: what keeps two threads of a rank from calls that only one of them may make at a time.
+// CallGuard: keeps two threads of a rank from making calls that only one thread at a time may make.
 //
-// Collective calls must be made in the same order on every rank, and two threads that make them at
-// once have no order: the second gets an error. The same holds for the rounds of a table.
+// Collective calls must be made in the same order on every rank, but concurrent calls of two
+// threads have no order: the second thread gets an error. The same applies to the rounds of a
+// table.
 #ifndef MULTIVERSO_C_API_CALL_GUARD_H_
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
@@ -13,10 +14,10 @@
 
 namespace multiverso::c_api {
 
-// Holds a flag from its making to its end, unless another thread does.
+// Holds a flag while it lives, unless another thread holds it.
 class CallGuard {
  public:
-  // Null: the call needs no turn.
+  // Null if the call needs no guard.
   explicit CallGuard(std::atomic<bool>* flag)
       : flag_(flag), is_denied_(flag != nullptr && flag->exchange(true)) {}
   ~CallGuard() {
@@ -28,14 +29,14 @@ class CallGuard {
   CallGuard& operator=(const CallGuard&) = delete;
   CallGuard& operator=(CallGuard&&) = delete;
 
-  // StateError if it is another thread's. `on` is "session" or "table".
+  // StateError if another thread holds the flag. `on` is "session" or "table".
   Status Check(const std::string& on) const {
     if (!is_denied_) return Status::Ok();
     return Status(Code::kState, "another thread is in a call on this " + on +
-                                    " that all ranks make together: one thread at a time makes "
-                                    "those");
+                                    " that all ranks make together: expected one thread at a "
+                                    "time");
   }
-  // Nobody gets a turn any more.
+  // Keeps the flag for ever: no further call is possible.
   void Keep() { flag_ = nullptr; }
 
  private:

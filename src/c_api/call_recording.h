@@ -1,36 +1,55 @@
-// Notes that calls of the C API leave in their rank's flight log.
+// Records of C API calls in the rank's flight recorder.
 #ifndef MULTIVERSO_C_API_CALL_RECORDING_H_
 #define MULTIVERSO_C_API_CALL_RECORDING_H_
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "base/status.h"
+#include "c_api/pending.h"
 #include "c_api/registry.h"
 #include "node/flight_recorder.h"
 #include "table/table.h"
 
 namespace multiverso::c_api {
 
-// A call that all ranks make together begins.
+// Begins the record of a collective call.
 inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind call,
                                          int64_t bytes = 0) {
   return session.session->group()->log()->Begin(call, /*table=*/-1, bytes);
 }
 
-// A call begins that moves `count` elements of a table, if it `gets`, `adds` or does both.
-inline FlightRecorder::Entry* RecordCall(const Table& table, CallKind call, int64_t count,
-                                         bool gets, bool adds) {
-  FlightRecorder* const log = table.group()->log();
+// Begins the record of a collective get of `count` elements of a table.
+inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t count) {
   const int64_t bytes = count * SizeOf(table.spec().type());
-  if (gets) log->CountGet(table.id(), bytes);
-  if (adds) log->CountAdd(table.id(), bytes);
-  return log->Begin(call, table.id(), bytes);
+  table.group()->log()->CountGet(table.id(), bytes);
+  return table.group()->log()->Begin(CallKind::kCollectiveGet, table.id(), bytes);
 }
 
-// The call has ended without having waited.
-inline const Status& Ended(FlightRecorder::Entry* record, const Status& status) {
-  record->EndAtOnce(status.code());
-  return status;
+// Begins the record of a call that moves `count` elements of a table.
+inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, int64_t count) {
+  FlightRecorder* const log = table.group()->log();
+  const int64_t bytes = count * SizeOf(table.spec().type());
+  if (ReturnsData(kind)) log->CountGet(table.id(), bytes);
+  if (IsAdd(kind)) log->CountAdd(table.id(), bytes);
+  return log->Begin(CallOf(kind), table.id(), bytes);
+}
+
+// Runs `body`, a collective call of the session, with RunCall and records it.
+inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
+                            std::function<Status(SessionEntry*, Interrupt*)> body) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  auto together = UsingTogether(session);
+  if (!together.ok()) return together.status();
+  SessionEntry* const entry = together.value()->use.get();
+  FlightRecorder::Entry* const record = RecordCall(*entry, call, bytes);
+  return RunCall(entry->slice, [held = together.value(), entry, record,
+                                body = std::move(body)](Interrupt* interrupt) {
+    const Status status = body(entry, interrupt);
+    record->End(status.code());
+    return status;
+  });
 }
 
 }  // namespace multiverso::c_api

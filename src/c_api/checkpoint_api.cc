@@ -47,12 +47,10 @@ Status Save(MV_Session session, const MV_SaveOptions* options, int64_t table) {
   Result<CheckpointRequest> request = WishOf(options);
   if (!request.ok()) return request.status();
   request->table = table;
-  auto together = UsingTogether(session);
-  if (!together.ok()) return together.status();
-  SessionEntry* const entry = together.value()->use.get();
-  return Drive(Call{entry->session->StartSave(request.value()), entry->slice,
-                    [held = together.value()](const Status& status) { return status; },
-                    RecordCall(*entry, CallKind::kSave)});
+  return RunCollective(session, CallKind::kSave, 0,
+                       [wanted = request.value()](SessionEntry* entry, Interrupt* interrupt) {
+                         return entry->session->Save(wanted, interrupt);
+                       });
 }
 
 Status Load(MV_Session session, const char* directory, int32_t flags, int64_t table,
@@ -67,20 +65,15 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   request.folder = folder.value();
   request.flag = (flags & MV_MISSING_OK) != 0;
   request.table = table;
-  auto together = UsingTogether(session);
-  if (!together.ok()) return together.status();
-  SessionEntry* const entry = together.value()->use.get();
-  auto loading = entry->session->StartLoad(request);
-  Loading* const loaded = loading.get();
-  return Drive(Call{std::move(loading), entry->slice,
-                    [held = together.value(), loaded, step](const Status& status) {
-                      if (status.ok()) *step = loaded->step();
-                      return status;
-                    },
-                    RecordCall(*entry, CallKind::kLoad)});
+  return RunCollective(session, CallKind::kLoad, 0,
+                       [request, step](SessionEntry* entry, Interrupt* interrupt) {
+                         const Result<int64_t> loaded = entry->session->Load(request, interrupt);
+                         if (loaded.ok()) *step = loaded.value();
+                         return loaded.status();
+                       });
 }
 
-// The session of a table, and its number there.
+// Finds the session of a table, and its number there.
 Status Find(MV_Table table, MV_Session* session, int64_t* number) {
   const TableUse use = Using(table);
   if (!use) return WhyStale("table");
@@ -115,12 +108,10 @@ int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options) {
 int32_t MV_SessionSaveWait(MV_Session session) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    return Drive(Call{entry->session->StartSaveWait(), entry->slice,
-                      [held = together.value()](const Status& status) { return status; },
-                      RecordCall(*entry, CallKind::kSaveWait)});
+    return RunCollective(session, CallKind::kSaveWait, 0,
+                         [](SessionEntry* entry, Interrupt* interrupt) {
+                           return entry->session->SaveWait(interrupt);
+                         });
   });
 }
 

@@ -24,17 +24,17 @@ namespace {
 static_assert(MV_AREA_STEPS == kStepsArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
-// How long to wait for another thread's call before giving up on freeing what it uses.
+// How long MV_CheckpointClose waits for another thread's call.
 constexpr auto kLongestCall = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
-  std::mutex mutex;  // one thread at a time reads
-  BlockProgress verified;
+  std::mutex mutex;      // held while reading
+  int64_t verified = 0;  // blocks
 };
 
 HandleTable<CheckpointEntry>& Checkpoints() {
-  // Never destroyed: a handle may be used while the process exits.
+  // Never destroyed, since a handle may be used while the process exits.
   static auto* const checkpoints = new HandleTable<CheckpointEntry>;
   return *checkpoints;
 }
@@ -43,7 +43,7 @@ using CheckpointUse = HandleTable<CheckpointEntry>::Use;
 
 uintptr_t Number(MV_Checkpoint handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// Runs body(entry) on an open checkpoint, by one thread at a time.
+// Runs body(entry) on an open checkpoint, for one thread at a time.
 template <class Body>
 Status With(MV_Checkpoint checkpoint, Body body) {
   const CheckpointUse use(&Checkpoints(), Number(checkpoint));
@@ -187,10 +187,11 @@ int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_
     return With(checkpoint, [&](CheckpointEntry* entry) -> Status {
       const int64_t blocks = entry->reader->blocks();
       const int64_t most = most_bytes / kBlockBytes + 1;
-      const int64_t end = std::min(blocks, entry->verified.done + most);
+      const int64_t end = std::min(blocks, entry->verified + most);
       const WaitLimit no_limit = WaitLimit::Until(Instant::max());
-      MV_RETURN_IF_NOT_OK(entry->reader->Verify(end, &entry->verified, no_limit));
-      *left = (blocks - entry->verified.done) * kBlockBytes;
+      MV_RETURN_IF_NOT_OK(entry->reader->Verify(entry->verified, end, no_limit));
+      entry->verified = end;
+      *left = (blocks - end) * kBlockBytes;
       return Status::Ok();
     });
   });
@@ -211,8 +212,7 @@ int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
         return Status(Code::kValue, StrCat("expected ", expected, " bytes, received ", bytes));
       }
       const int64_t element_bytes = number == kStepsArea ? 4 : SizeOf(saved.type());
-      BlockProgress progress;
-      return entry->reader->Read(static_cast<uint32_t>(table), number, 0, saved.num_row, &progress,
+      return entry->reader->Read(static_cast<uint32_t>(table), number, 0, saved.num_row,
                                  WaitLimit::Until(Instant::max()),
                                  [&](int64_t first, int64_t count, const char* data) {
                                    std::memcpy(static_cast<char*>(out) + first * element_bytes,

@@ -38,7 +38,7 @@ int32_t Report(const Status& status) noexcept {
 int32_t Report(Code code, const char* text) noexcept {
   File().path.clear();
   Peer().rank = -1;
-  // A text that cannot be stored is no reason to lose the code.
+  // If the text cannot be stored, the code is still returned.
   try {
     Text() = text;
   } catch (const std::exception&) {

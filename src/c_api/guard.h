@@ -1,4 +1,4 @@
-// Guard: what stands between C++ and the callers of the C API: statuses, messages, exceptions.
+// Guard: converts the statuses and exceptions of C++ for the callers of the C API.
 #ifndef MULTIVERSO_C_API_GUARD_H_
 #define MULTIVERSO_C_API_GUARD_H_
 
@@ -10,17 +10,17 @@
 
 namespace multiverso::c_api {
 
-// Keeps the text for MV_LastError, in this thread; gives the number.
+// Stores the text for this thread's MV_LastError and returns the number.
 int32_t Report(const Status& status) noexcept;
-// The same without making a Status, which takes memory.
+// Report without a Status, which would need memory.
 int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
-// Of the same error; an empty path if it is about no file.
+// The file that the last error is about; its path is empty if there is none.
 const FileFault& LastFile();
-// And a rank below 0 if it is about no rank.
+// The rank that the last error is about; negative if there is none.
 const PeerFault& LastPeer();
 
-// Runs `body`, which returns Status, and reports what came of it. Nothing is thrown past it.
+// Runs `body`, which returns Status, and reports its result. Throws nothing.
 template <class Body>
 int32_t Guard(Body body) noexcept {
   try {

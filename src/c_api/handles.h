@@ -1,11 +1,10 @@
-// HandleTable: the numbers that callers hold instead of pointers, so that a stale one is an error
-// and not a crash, also when another thread closes it at the same moment.
+// HandleTable: callers hold numbers instead of pointers, so that a stale handle is an error and not
+// a crash, even if another thread closes it at the same moment.
 //
-// A handle is a slot's index and the generation of what is in it. Using one costs two atomic
-// additions. The lowest two bits of a generation say what becomes of the slot: free, open, or
-// closing, in which no new use begins and nobody else can have the slot. After a fork the child's
-// slots all get a new generation, which makes every handle stale there without a check on the way
-// of those that are not.
+// A handle consists of a slot's index and the generation of its content. Using one costs two atomic
+// additions. The lowest two bits of a generation are the state of the slot: free, open, or closing
+// (no new use begins, and the slot cannot be reused yet). After a fork all slots of the child get a
+// new generation, which makes every handle stale there without a check on the fast path.
 #ifndef MULTIVERSO_C_API_HANDLES_H_
 #define MULTIVERSO_C_API_HANDLES_H_
 
@@ -19,7 +18,7 @@
 
 namespace multiverso::c_api {
 
-// Thread-safe. Object is what a handle stands for; the table does not own it.
+// Thread-safe. The table does not own the objects.
 template <class Object>
 class HandleTable {
   struct Slot;
@@ -28,7 +27,7 @@ class HandleTable {
   static constexpr uint32_t kChunks = 256;
   static constexpr uint32_t kPerChunk = 256;
 
-  // A handle, never 0; 0 if there are 65 536 already.
+  // A handle, or 0 if 65 536 are open.
   uintptr_t Open(Object* object) {
     const std::lock_guard<std::mutex> guard(mutex_);
     for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
@@ -42,8 +41,8 @@ class HandleTable {
     return 0;
   }
 
-  // Makes the handle stale and waits until nobody uses it any more. Null if it is stale already
-  // or, with the handle still valid, if somebody used it until the deadline.
+  // Makes the handle stale and waits until no thread uses it. Null if it was stale, or if a thread
+  // still used it at the deadline; it stays valid then.
   Object* Close(uintptr_t handle, Instant deadline) {
     Slot* slot = Find(handle);
     const uint32_t free = GenerationOf(handle) - kOpen;
@@ -63,8 +62,8 @@ class HandleTable {
     return object;
   }
 
-  // Makes all handles stale, in a forked child, where no other thread lives. Calls `last` with
-  // each object, which nobody can reach any more.
+  // Makes all handles stale, in a forked child, which has no other threads. Calls `last` with each
+  // object, which is unreachable afterwards.
   template <class Last>
   void Forget(const Last& last) {
     for (auto& entry : chunks_) {
@@ -84,7 +83,7 @@ class HandleTable {
     Forget([](Object*) {});
   }
 
-  // The handles that are open now.
+  // All open handles.
   std::vector<uintptr_t> All() {
     const std::lock_guard<std::mutex> guard(mutex_);
     std::vector<uintptr_t> handles;
@@ -97,7 +96,7 @@ class HandleTable {
     return handles;
   }
 
-  // Holds a handle's object as long as it lives.
+  // Keeps a handle's object open while it lives.
   class Use {
    public:
     Use(HandleTable* table, uintptr_t handle) : slot_(table->Find(handle)) {
@@ -124,7 +123,7 @@ class HandleTable {
   };
 
  private:
-  // Of a slot, in the lowest bits of its generation.
+  // States of a slot, in the lowest bits of its generation.
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kOpen = 1;
   static constexpr uint32_t kClosing = 2;

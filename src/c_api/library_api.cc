@@ -14,7 +14,7 @@ using multiverso::Code;
 using multiverso::Status;
 using multiverso::c_api::Guard;
 
-// The numbers below the C API are the header's.
+// The internal status codes equal those of the header.
 #define MV_SAME(name, code) static_assert(name == static_cast<int32_t>(Code::code))
 MV_SAME(MV_OK, kOk);
 MV_SAME(MV_PENDING, kPending);
@@ -97,7 +97,7 @@ const char* MV_StatusName(int32_t status) {
 }
 
 int32_t MV_LastErrorFile(MV_FileError* error) {
-  // Not under Guard, which would forget the error.
+  // Guard would overwrite the error.
   if (error == nullptr || error->struct_size != sizeof(MV_FileError)) return MV_ERR_VALUE;
   const multiverso::FileFault& file = multiverso::c_api::LastFile();
   error->error_number = file.error_number;
@@ -126,10 +126,17 @@ int32_t MV_LastErrorPeer(MV_PeerError* error) {
 const char* MV_LastError(void) { return multiverso::c_api::LastError(); }
 
 int32_t MV_Wait(void) {
-  return Guard([] { return multiverso::c_api::DrivePending(); });
+  return Guard([] { return multiverso::c_api::WaitForPending(); });
 }
 
 int32_t MV_Cancel(const char* reason) {
   return Guard(
       [&] { return multiverso::c_api::CancelPending(reason == nullptr ? "cancelled" : reason); });
+}
+
+int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument) {
+  return Guard([&] {
+    multiverso::c_api::SetInterrupt(check, argument);
+    return Status::Ok();
+  });
 }

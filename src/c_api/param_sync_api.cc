@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "base/text.h"
-#include "c_api/call_recording.h"
 #include "c_api/guard.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
+#include "c_api/table_call.h"
 #include "multiverso/c_api.h"
 #include "table/param_sync.h"
 
@@ -31,84 +31,31 @@ HandleTable<ParamSyncEntry>& ParamSyncs() {
 
 uintptr_t Number(MV_ParamSync handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// What a sync uses, for as long as it lasts, by itself. The turns end before the uses do.
-struct Held {
-  Held(HandleTable<ParamSyncEntry>::Use with, TableUse on)
-      : entry(std::move(with)),
-        table_use(std::move(on)),
-        guard(&entry->is_running),
-        round_turn(table_use->table->HasRounds() ? &table_use->in_round_call : nullptr) {}
-
-  Status Check() const {
-    if (!guard.Check("").ok()) {
-      return Status(Code::kState, "another thread is at a sync of the same parameters");
-    }
-    return round_turn.Check("table");
-  }
-  ParamSync* sync() const { return entry->sync.get(); }
-  Table* table() const { return table_use->table; }
-  SessionEntry* session() const { return table_use->session; }
-
+// A sync in use by one thread. The guard ends before the use does.
+struct ExclusiveSync {
   HandleTable<ParamSyncEntry>::Use entry;
-  TableUse table_use;
   CallGuard guard;
-  CallGuard round_turn;
 };
 
-// A sync that has to wait: for a lock that is held for long, or for other ranks.
-class ParamSyncCall final : public Operation {
- public:
-  ParamSyncCall(std::shared_ptr<Held> held, Progress progress)
-      : Operation(held->session()->session->NextDeadline()),
-        held_(std::move(held)),
-        progress_(progress) {
-    if (held_->table()->spans_nodes()) {
-      spanning_ = held_->sync()->Start(held_->table(), deadline());
-    }
-  }
-
-  Status Step(const WaitLimit& limit) override {
-    if (spanning_ == nullptr) return held_->sync()->Run(held_->table(), &progress_, limit);
-    MV_RETURN_IF_NOT_OK(spanning_->Step(limit));
-    held_->sync()->Finish(*held_->table());
-    return Status::Ok();
-  }
-  void Cancel(const std::string& reason) override {
-    if (spanning_ != nullptr) spanning_->Cancel(reason);
-    // The round that this call is part of cannot be completed without it.
-    const Table& table = *held_->table();
-    if (table.HasRounds()) table.group()->Abort(Status(Code::kAborted, reason));
-  }
-
- private:
-  std::shared_ptr<Held> held_;
-  Progress progress_;
-  std::unique_ptr<Operation> spanning_;  // if the table spans nodes
-};
-
-Status Run(MV_ParamSync sync, void* const* tensors, int64_t num_tensors) {
+Status Run(MV_ParamSync handle, void* const* tensors, int64_t num_tensors) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
-  HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), Number(sync));
+  HandleTable<ParamSyncEntry>::Use entry(&ParamSyncs(), Number(handle));
   if (!entry) return WhyStale("synchronisation");
-  TableUse table = Using(entry->table);
-  if (!table) return WhyStale("table");
-  auto held = std::make_shared<Held>(std::move(entry), std::move(table));
-  MV_RETURN_IF_NOT_OK(held->Check());
-  MV_RETURN_IF_NOT_OK(held->sync()->Begin(*held->table(), tensors, num_tensors));
-  const auto where = [held](const Status& result) {
-    return result.ok() ? result : result.In(held->table()->Where("sync"));
-  };
-  FlightRecorder::Entry* const record =
-      RecordCall(*held->table(), CallKind::kExchange, held->table()->spec().count(), true, true);
-  Progress progress;
-  if (!held->table()->spans_nodes()) {
-    // At once, if nothing is to be waited for.
-    const WaitLimit no_wait{Instant::max(), Instant::min()};
-    const Status status = held->sync()->Run(held->table(), &progress, no_wait);
-    if (!status.pending()) return where(Ended(record, status));
+  TableUse use = Using(entry->table);
+  if (!use) return WhyStale("table");
+  CallGuard guard(&entry->is_running);
+  if (!guard.Check("").ok()) {
+    return Status(Code::kState, "another thread is at a sync of the same parameters");
   }
-  auto call = std::make_unique<ParamSyncCall>(held, progress);
-  return Drive(Call{std::move(call), held->session()->slice, where, record});
+  ParamSync* const sync = entry->sync.get();
+  Table* const table = use->table;
+  MV_RETURN_IF_NOT_OK(sync->Begin(*table, tensors, num_tensors));
+  const auto held =
+      std::make_shared<ExclusiveSync>(ExclusiveSync{std::move(entry), std::move(guard)});
+  return RunTableCall(std::move(use), RequestKind::kExchange, table->spec().count(),
+                      [held, sync, table](Progress* progress, const WaitLimit& limit) {
+                        return sync->Run(table, progress, limit);
+                      });
 }
 
 }  // namespace

@@ -1,62 +1,141 @@
 #include "c_api/pending.h"
 
+#include <future>
+#include <mutex>
 #include <optional>
-#include <utility>
+#include <thread>
+
+#include "base/without_signals.h"
 
 namespace multiverso::c_api {
 namespace {
 
-std::optional<Call>& ThisThreads() {
-  thread_local std::optional<Call> call;
-  return call;
+// A call that a helper thread makes for the thread that owns this.
+class PendingCall {
+ public:
+  PendingCall(std::chrono::milliseconds slice, Body body) : slice_(slice) {
+    std::packaged_task<Status()> task([this, body = std::move(body)] {
+      Interrupt interrupt([this] {
+        const std::lock_guard<std::mutex> guard(mutex_);
+        return cancelled_;
+      });
+      return body(&interrupt);
+    });
+    result_ = task.get_future();
+    const WithoutSignals without_signals;
+    helper_ = std::thread(std::move(task));
+  }
+  // A thread that ends takes its call with it.
+  ~PendingCall() { Cancel("the thread that made the call has ended"); }
+  PendingCall(const PendingCall&) = delete;
+  PendingCall& operator=(const PendingCall&) = delete;
+
+  std::chrono::milliseconds slice() const { return slice_; }
+
+  bool IsDoneWithin(std::chrono::milliseconds time) const {
+    return result_.wait_for(time) == std::future_status::ready;
+  }
+  // Once done. Throws what the call threw.
+  Status TakeResult() { return result_.get(); }
+
+  // Returns when the call has ended.
+  void Cancel(const std::string& reason) {
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      if (!cancelled_.has_value()) cancelled_ = reason;
+    }
+    if (helper_.joinable()) helper_.join();
+  }
+
+ private:
+  const std::chrono::milliseconds slice_;
+  std::mutex mutex_;
+  std::optional<std::string> cancelled_;
+  std::future<Status> result_;
+  std::thread helper_;
+};
+
+struct ThisThread {
+  MV_InterruptCheck check = nullptr;
+  void* argument = nullptr;
+  bool is_asking = false;  // `check` is running
+  std::unique_ptr<PendingCall> pending;
+
+  std::optional<std::string> Ask() {
+    is_asking = true;
+    const char* const reason = check(argument);
+    is_asking = false;
+    if (reason == nullptr) return std::nullopt;
+    return reason;
+  }
+};
+
+ThisThread& Mine() {
+  thread_local ThisThread mine;
+  return mine;
+}
+
+Status CheckNotAsking(const ThisThread& mine) {
+  if (!mine.is_asking) return Status::Ok();
+  return Status(Code::kState,
+                "this thread waits in a call, which runs its MV_SetInterrupt function: return from "
+                "the function first");
 }
 
 }  // namespace
 
-Status Drive(Call call) {
-  Status status;
-  do {
-    const Instant slice_end = call.slice.count() > 0 ? Clock::now() + call.slice : Instant::max();
-    status = call.operation->Step(WaitLimit{call.operation->deadline(), slice_end});
-  } while (status.pending() && call.slice.count() == 0);
-  if (status.pending()) {
-    ThisThreads() = std::move(call);
-    return status;
+Status RunCall(std::chrono::milliseconds slice, Body body) {
+  ThisThread& mine = Mine();
+  if (mine.check != nullptr) {
+    Interrupt interrupt([&mine] { return mine.Ask(); });
+    const Status status = body(&interrupt);
+    return interrupt.status().ok() ? status : interrupt.status();
   }
-  if (call.record != nullptr) call.record->End(status.code());
-  return call.finish ? call.finish(status) : status;
+  if (slice.count() == 0) return body(nullptr);
+  mine.pending = std::make_unique<PendingCall>(slice, std::move(body));
+  return WaitForPending();
 }
 
-Status DrivePending() {
-  if (!ThisThreads().has_value()) {
+Status WaitForPending() {
+  ThisThread& mine = Mine();
+  if (mine.pending == nullptr) {
     return Status(Code::kState, "MV_Wait: this thread has no pending call");
   }
-  Call call = std::move(*ThisThreads());
-  ThisThreads().reset();
-  return Drive(std::move(call));
+  const bool asks = mine.check != nullptr;
+  while (!mine.pending->IsDoneWithin(asks ? Interrupt::kEvery : mine.pending->slice())) {
+    if (!asks) return Status::Pending();
+    const std::optional<std::string> reason = mine.Ask();
+    if (!reason.has_value()) continue;
+    MV_RETURN_IF_NOT_OK(CancelPending(*reason));
+    return Status(Code::kAborted, *reason);
+  }
+  const std::unique_ptr<PendingCall> done = std::move(mine.pending);
+  return done->TakeResult();
 }
 
 Status CancelPending(const std::string& reason) {
-  if (!ThisThreads().has_value()) return Status::Ok();
-  Call call = std::move(*ThisThreads());
-  ThisThreads().reset();
-  call.operation->Cancel(reason);
-  if (call.record != nullptr) call.record->End(Code::kAborted);
-  if (call.finish) (void)call.finish(Status(Code::kAborted, reason));
+  ThisThread& mine = Mine();
+  MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
+  if (mine.pending == nullptr) return Status::Ok();
+  mine.pending->Cancel(reason);
+  mine.pending.reset();
   return Status::Ok();
 }
 
-bool ForgetPending() {
-  if (!ThisThreads().has_value()) return false;
-  (void)new Call(std::move(*ThisThreads()));  // NOLINT: ending it would end the parent's
-  ThisThreads().reset();
-  return true;
-}
+bool ForgetPending() { return Mine().pending.release() != nullptr; }
 
 Status CheckNothingPending() {
-  if (!ThisThreads().has_value()) return Status::Ok();
+  const ThisThread& mine = Mine();
+  MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
+  if (mine.pending == nullptr) return Status::Ok();
   return Status(Code::kState,
                 "this thread has a pending call: finish it with MV_Wait or MV_Cancel first");
+}
+
+void SetInterrupt(MV_InterruptCheck check, void* argument) {
+  ThisThread& mine = Mine();
+  mine.check = check;
+  mine.argument = argument;
 }
 
 }  // namespace multiverso::c_api

@@ -1,5 +1,9 @@
-// Pending calls: an operation that had to wait longer than its session's slice, parked in the
-// thread that made it until MV_Wait goes on with it.
+// Waiting calls: how a caller keeps control while a call waits for other ranks.
+//
+// Below the C API a call blocks until it is done, and asks its Interrupt now and then whether to
+// give up. A thread that has set MV_SetInterrupt makes the call itself and is asked by its own
+// function. A thread without one, in a session with a slice, leaves the call to a helper thread: it
+// waits for the helper for a slice at a time and returns pending in between.
 #ifndef MULTIVERSO_C_API_PENDING_H_
 #define MULTIVERSO_C_API_PENDING_H_
 
@@ -7,33 +11,52 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/operation.h"
 #include "base/status.h"
+#include "multiverso/c_api.h"
 #include "node/flight_recorder.h"
 
 namespace multiverso::c_api {
 
+// Makes a call to its end. Owns whatever has to stay in use during the call, and may run in
+// another thread.
+using Body = std::function<Status(Interrupt*)>;
+
+// Runs `body`. A slice of 0 blocks until the end; otherwise the result may be pending.
+Status RunCall(std::chrono::milliseconds slice, Body body);
+// Waits for this thread's pending call, for one more slice.
+Status WaitForPending();
+// Gives up this thread's pending call. Ok without one.
+Status CancelPending(const std::string& reason);
+// In a forked child: this thread's pending call is the parent's. True if there was one. Drops it
+// without running any of it, since its helper thread does not exist here.
+bool ForgetPending();
+// StateError if this thread is in the middle of a call: a pending one, or one that runs the
+// function of MV_SetInterrupt.
+Status CheckNothingPending();
+// Null for no function.
+void SetInterrupt(MV_InterruptCheck check, void* argument);
+
+// A call that is made as an operation.
 struct Call {
-  std::unique_ptr<Operation> operation;
-  std::chrono::milliseconds slice{0};  // 0: block until the end
-  // What the caller gets: is given the operation's status and returns the call's. It also holds
-  // what must stay in use while the call lasts.
+  std::shared_ptr<Operation> operation;
+  std::chrono::milliseconds slice{0};
+  // Turns the operation's status into the call's. Owns what has to stay in use during the call.
   std::function<Status(const Status&)> finish;
   FlightRecorder::Entry* record = nullptr;  // ended before `finish`, which may end the session
 };
 
-// Steps the call until it is done or its slice is over; then it is pending in this thread.
-Status Drive(Call call);
-// Goes on with this thread's pending call.
-Status DrivePending();
-// Gives it up. Ok without one.
-Status CancelPending(const std::string& reason);
-// In a forked child: this thread's pending call is the parent's. True if there was one. Lets go of
-// it without touching anything, since what it works on is not there.
-bool ForgetPending();
-// StateError if this thread has a pending call, for calls that cannot be made then.
-Status CheckNothingPending();
+inline Status Drive(Call call) {
+  const std::chrono::milliseconds slice = call.slice;
+  return RunCall(slice, [call = std::move(call)](Interrupt* interrupt) {
+    const Status status = RunToEnd(call.operation.get(), interrupt);
+    if (call.record != nullptr) call.record->End(status.code());
+    return call.finish ? call.finish(status) : status;
+  });
+}
 
 }  // namespace multiverso::c_api
 

@@ -19,12 +19,12 @@ std::atomic<bool> forked{false};
 std::atomic<bool> lost_any{false};
 
 void AfterForkInChild() {
-  // A session that is being opened is pending, and not yet counted.
+  // A session that is being opened is not counted yet.
   const bool was_pending = ForgetPending();
   if (sessions_open.load() == 0 && !was_pending) return;
   forked.store(true);
   Tables().Forget();
-  // Else the parent's death would not be seen as long as the child lives.
+  // Otherwise the other ranks would not notice the parent's death while the child lives.
   Sessions().Forget([](SessionEntry* entry) { entry->session->CloseInForkedChild(); });
 }
 
@@ -35,7 +35,7 @@ std::vector<uintptr_t> TablesOf(SessionEntry* session) {
   return session->tables;
 }
 
-// Of a session that nobody destroys meanwhile.
+// The caller keeps the session in use.
 Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
   const std::unique_ptr<TableEntry> entry(Tables().Close(Number(table), deadline));
   if (entry == nullptr) {
@@ -51,7 +51,7 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
   return Status::Ok();
 }
 
-// Their memory stays: other threads may be in a call.
+// The sessions are not destroyed, since other threads may be in a call.
 void LeaveSessions() {
   for (const uintptr_t handle : Sessions().All()) {
     const SessionUse use(&Sessions(), handle);
@@ -66,7 +66,7 @@ void LeaveSessions() {
 void SleepBetweenLooks() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
 
 HandleTable<SessionEntry>& Sessions() {
-  // Never destroyed: a handle may be used while the process exits.
+  // Never destroyed, since a handle may be used while the process exits.
   static auto* const table = new HandleTable<SessionEntry>;
   return *table;
 }
@@ -86,7 +86,7 @@ Status WatchForks() {
 }
 
 void LeaveSessionsAtExit() {
-  // If it fails, the others learn at their deadline that this rank is late.
+  // If it fails, the other ranks report a timeout.
   [[maybe_unused]] static const int registered = std::atexit(LeaveSessions);
 }
 
@@ -152,7 +152,7 @@ Status Withdraw(MV_Table table) {
     if (!use) return WhyStale("table");
     owner = use->session->handle;
   }
-  // In use until the end: another thread may be closing it.
+  // Kept in use to the end of this function, since another thread may be closing it.
   const SessionUse session = Using(owner);
   if (!session) return WhyStale("table");
   return WithdrawFrom(session.get(), table, session->session->NextDeadline());
@@ -177,11 +177,11 @@ Status Withdraw(MV_Session session) {
                           : WhyStale("session");
   }
   sessions_open.fetch_sub(1);
-  // From here on no table can come, but another thread may have made one in the meantime.
+  // Another thread may have created a table before the handle was closed.
   for (const uintptr_t table : TablesOf(entry.get())) {
     const Status status = WithdrawFrom(entry.get(), reinterpret_cast<MV_Table>(table), deadline);
     if (status.code() == Code::kTimeout) {
-      (void)entry.release();  // NOLINT: lost, which is better than freed under who is using it
+      (void)entry.release();  // NOLINT: leaked, since another thread still uses it
       return status;
     }
   }

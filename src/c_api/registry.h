@@ -1,4 +1,4 @@
-// Registry: the sessions and tables that callers of the C API have open.
+// Registry: the open sessions and tables of the C API.
 #ifndef MULTIVERSO_C_API_REGISTRY_H_
 #define MULTIVERSO_C_API_REGISTRY_H_
 
@@ -23,7 +23,7 @@ struct SessionEntry {
   MV_Session handle = nullptr;
   std::chrono::milliseconds slice{0};  // 0: calls block
   std::atomic<bool> in_collective_call{false};
-  // The handles to make stale when the session ends.
+  // The handles that become stale when the session ends.
   std::mutex tables_mutex;
   std::vector<uintptr_t> tables;
 };
@@ -37,46 +37,48 @@ struct TableEntry {
 using SessionUse = HandleTable<SessionEntry>::Use;
 using TableUse = HandleTable<TableEntry>::Use;
 
-// Handles in use; both live as long as the process.
+// Never destroyed.
 HandleTable<SessionEntry>& Sessions();
 HandleTable<TableEntry>& Tables();
 
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
 
-// A session in use for a collective call, which one thread makes at a time. The turn ends before
-// the use does.
+// A session in use for a collective call, which one thread at a time makes. The guard ends before
+// the use.
 struct CollectiveUse {
   SessionUse use;
   CallGuard guard;
 };
 Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session);
 
-// Why a handle is not valid: closed, never valid, or of the parent of a forked process.
+// Why a handle is invalid: closed, never valid, or opened before this process was forked.
 Status WhyStale(const char* what);
 
-// Makes a handle for a new session or table.
+// Creates a handle for a new session or table.
 Result<MV_Session> Publish(std::unique_ptr<SessionEntry> entry);
 Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table);
 
-// Takes a table's handle back and releases the table.
+// Closes a table's handle and releases the table.
 Status Withdraw(MV_Table table);
-// Takes the handles of a session and of its tables back, and destroys it. Waits for calls that
-// other threads are making on them, until the session's timeout.
+// Closes the handles of a session and of its tables and destroys the session. Waits until the
+// session's timeout for other threads' calls on them.
 Status Withdraw(MV_Session session);
 
 // From now on the sessions that are open when the process exits leave before MPI is finalised,
-// which would else wait for ranks that wait for this one. For after a session has been opened over
-// MPI, since what is registered last to be called at exit is called first.
+// which would otherwise wait for ranks that wait for this one. To be called after a session has
+// been opened over MPI, since exit handlers run in reverse order of their registration.
 void LeaveSessionsAtExit();
 
-// Notes whether that session has gone on without a rank, before it ends; and whether any has.
+// NoteLosses records, before the session ends, whether it continued without a lost rank.
+// HasLostAny: whether any session of this process did.
 void NoteLosses(const Session& session);
 bool HasLostAny();
 
-// Fails in a child forked from a process that had a session open, or was opening one.
+// ForkedError in a child of a process that had a session open or was opening one.
 Status CheckNotForked();
-// The same, and from now on forks of this process are noticed: before a session is opened.
+// CheckNotForked, and from now on forks of this process are noticed. To be called before a session
+// is opened.
 Status WatchForks();
 
 }  // namespace multiverso::c_api

@@ -120,21 +120,22 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.on_loss = static_cast<OnLoss>(options->on_loss);
     wanted.timeout = std::chrono::milliseconds(options->timeout_ms);
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
-    auto opening = std::make_unique<SessionOpening>(wanted, std::move(transport.value()));
-    SessionOpening* const opened = opening.get();
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
     const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
-    return Drive(
-        Call{std::move(opening), slice, [opened, slice, session, over_mpi](const Status& status) {
-               MV_RETURN_IF_NOT_OK(status);
-               if (over_mpi) LeaveSessionsAtExit();
-               auto entry = std::make_unique<SessionEntry>();
-               entry->session = opened->TakeSession();
-               entry->slice = slice;
-               Result<MV_Session> handle = Publish(std::move(entry));
-               if (handle.ok()) *session = handle.value();
-               return handle.status();
-             }});
+    // Shared, since a std::function must be copyable.
+    auto ranks = std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
+    return RunCall(slice,
+                   [wanted, ranks, slice, session, over_mpi](Interrupt* interrupt) -> Status {
+                     auto opened = OpenSession(wanted, std::move(*ranks), interrupt);
+                     if (!opened.ok()) return opened.status();
+                     if (over_mpi) LeaveSessionsAtExit();
+                     auto entry = std::make_unique<SessionEntry>();
+                     entry->session = std::move(opened.value());
+                     entry->slice = slice;
+                     const Result<MV_Session> handle = Publish(std::move(entry));
+                     if (handle.ok()) *session = handle.value();
+                     return handle.status();
+                   });
   });
 }
 
@@ -179,24 +180,22 @@ int32_t MV_HasLostRanks(void) { return HasLostAny() ? 1 : 0; }
 
 int32_t MV_SessionBarrier(MV_Session session) {
   return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    return Drive(Call{entry->session->StartBarrier(), entry->slice,
-                      [held = together.value()](const Status& status) { return status; },
-                      RecordCall(*entry, CallKind::kBarrier)});
+    return RunCollective(session, CallKind::kBarrier, 0,
+                         [](SessionEntry* entry, Interrupt* interrupt) {
+                           return entry->session->Barrier(interrupt);
+                         });
   });
 }
 
 int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    if (!entry->session->members().is_worker()) {
-      return Status(Code::kState, "aggregate: this rank is a server and no worker");
+    {
+      const SessionUse use = Using(session);
+      if (!use) return WhyStale("session");
+      if (!use->session->members().is_worker()) {
+        return Status(Code::kState, "aggregate: expected a worker, this rank is a server");
+      }
     }
     if (!IsDType(dtype)) {
       return Status(Code::kType,
@@ -206,10 +205,11 @@ int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64
       return Status(Code::kValue, StrCat("aggregate: expected 0 elements or more, received ", count,
                                          data == nullptr ? " and no buffer" : ""));
     }
-    return Drive(
-        Call{entry->session->StartAggregate(static_cast<DType>(dtype), data, count), entry->slice,
-             [held = together.value()](const Status& status) { return status; },
-             RecordCall(*entry, CallKind::kAggregate, count * SizeOf(static_cast<DType>(dtype)))});
+    const auto type = static_cast<DType>(dtype);
+    return RunCollective(session, CallKind::kAggregate, count * SizeOf(type),
+                         [type, data, count](SessionEntry* entry, Interrupt* interrupt) {
+                           return entry->session->Aggregate(type, data, count, interrupt);
+                         });
   });
 }
 
@@ -229,18 +229,19 @@ int32_t MV_SessionClose(MV_Session session) {
     auto together = UsingTogether(session);
     if (!together.ok()) return together.status();
     SessionEntry* const entry = together.value()->use.get();
-    std::unique_ptr<Operation> meeting = entry->session->StartClose();
-    return Drive(Call{std::move(meeting), entry->slice,
-                      // Withdraw waits until nobody uses the handle, which includes this call. No
-                      // collective call comes after this one.
-                      [held = std::move(together.value()), session](const Status& status) mutable {
-                        NoteLosses(*held->use->session);
-                        held->guard.Keep();
-                        held.reset();
-                        const Status withdrawn = Withdraw(session);
-                        return status.ok() ? withdrawn : status;
-                      },
-                      RecordCall(*entry, CallKind::kClose)});
+    FlightRecorder::Entry* const record = RecordCall(*entry, CallKind::kClose);
+    return RunCall(entry->slice, [held = std::move(together.value()), session,
+                                  record](Interrupt* interrupt) mutable {
+      const Status status = held->use->session->Close(interrupt);
+      record->End(status.code());
+      NoteLosses(*held->use->session);
+      // Withdraw waits until no call uses the handle, this one included. No other collective call
+      // may follow.
+      held->guard.Keep();
+      held.reset();
+      const Status withdrawn = Withdraw(session);
+      return status.ok() ? withdrawn : status;
+    });
   });
 }
 
@@ -251,7 +252,7 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
       const SessionUse use = Using(session);
       if (!use) return WhyStale("session");
       use->session->Leave(reason == nullptr ? "left" : reason);
-      // After it: of those who go on without this rank nobody comes to the end of MPI.
+      // The remaining ranks continue without this one: MPI_Finalize would wait for them.
       NoteLosses(*use->session);
     }
     return Withdraw(session);

@@ -1,6 +1,5 @@
 // The part of the C API that is about tables.
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "c_api/guard.h"
 #include "c_api/pending.h"
 #include "c_api/registry.h"
+#include "c_api/table_call.h"
 #include "multiverso/c_api.h"
 #include "table/collective_get.h"
 
@@ -42,114 +42,50 @@ static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
 static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
 static_assert(MV_HYPER_COUNT == kHyperCount);
 
-// A table call that has to wait: for a lock that is held for long, or for other workers.
-class TableCall final : public Operation {
- public:
-  using Body = std::function<Status(Progress*, const WaitLimit&)>;
-
-  TableCall(const Table* table, Body body, Progress progress, Instant deadline)
-      : Operation(deadline), table_(table), body_(std::move(body)), progress_(progress) {}
-
-  Status Step(const WaitLimit& limit) override { return body_(&progress_, limit); }
-  void Cancel(const std::string& reason) override {
-    // The round that this call is part of cannot be completed without it.
-    if (table_->HasRounds()) table_->group()->Abort(Status(Code::kAborted, reason));
-  }
-
- private:
-  const Table* table_;
-  Body body_;
-  Progress progress_;
-};
-
-// A table in use for a call that one thread makes at a time. The turn ends before the use does.
-struct ExclusiveUse {
-  TableUse use;
-  CallGuard guard;
-};
-
-// Makes a checked call on a table: at once if no lock is held for long, which is the usual case
-// and costs no clock and no allocation, otherwise as an operation that waits.
-template <class Body>
-Status Make(TableUse use, const char* name, FlightRecorder::Entry* record, Body body) {
-  CallGuard guard(use->table->HasRounds() ? &use->in_round_call : nullptr);
-  const Status guard_status = guard.Check("table");
-  if (!guard_status.ok()) return Ended(record, guard_status);
-  Progress progress;
-  const WaitLimit no_wait{Instant::max(), Instant::min()};
-  const Status status = body(&progress, no_wait);
-  if (!status.pending()) return Ended(record, status);
-  SessionEntry* const session = use->session;
-  const Table* const table = use->table;
-  auto call = std::make_unique<TableCall>(table, std::move(body), progress,
-                                          session->session->NextDeadline());
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
-  return Drive(Call{std::move(call), session->slice,
-                    [held, table, name](const Status& result) {
-                      return result.ok() ? result : result.In(table->Where(name));
-                    },
-                    record});
-}
-
-// Makes a checked call on a table whose rows lie on several nodes, and keeps `merged` until its
-// end.
-Status MakeSpanning(TableUse use, const char* name, FlightRecorder::Entry* record,
-                    const TableRequest& request,
-                    std::shared_ptr<const MergedRows> merged = nullptr) {
-  SessionEntry* const session = use->session;
-  Table* const table = use->table;
-  const bool in_round = table->HasRounds() && request.kind != RequestKind::kSetHyper;
-  CallGuard guard(in_round ? &use->in_round_call : nullptr);
-  const Status guard_status = guard.Check("table");
-  if (!guard_status.ok()) return Ended(record, guard_status);
-  const Instant deadline = session->session->NextDeadline();
-  auto call = in_round ? table->Start(request, deadline) : table->StartAtServers(request, deadline);
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
-  return Drive(Call{std::move(call), session->slice,
-                    [held, table, name, merged = std::move(merged)](const Status& result) {
-                      return result.ok() ? result : result.In(table->Where(name));
-                    },
-                    record});
-}
-
-TableRequest Request(RequestKind kind, const void* delta, void* out) {
-  TableRequest request;
-  request.kind = kind;
-  request.delta = delta;
-  request.out = out;
-  return request;
-}
-
-TableRequest RowRequest(RequestKind kind, const int64_t* row_ids, int64_t num_ids,
-                        const void* delta, void* out) {
-  TableRequest request = Request(kind, delta, out);
-  request.row_ids = row_ids;
-  request.num_ids = num_ids;
-  return request;
-}
-
-Status MakeCollectiveGet(TableUse use, const int64_t* row_ids, int64_t num_ids, void* out) {
-  SessionEntry* const session = use->session;
-  CallGuard guard(&session->in_collective_call);
-  MV_RETURN_IF_NOT_OK(guard.Check("session"));
-  Table* const table = use->table;
-  auto get = std::make_unique<CollectiveGet>(table, row_ids, num_ids, out,
-                                             session->session->NextDeadline());
-  auto held = std::make_shared<ExclusiveUse>(ExclusiveUse{std::move(use), std::move(guard)});
-  const int64_t count =
-      row_ids == nullptr ? table->spec().count() : num_ids * table->spec().num_col;
-  FlightRecorder::Entry* const record =
-      RecordCall(*table, CallKind::kCollectiveGet, count, true, false);
-  return Drive(Call{std::move(get), session->slice,
-                    [held, table](const Status& result) {
-                      return result.ok() ? result : result.In(table->Where("get"));
-                    },
-                    record});
-}
-
 Status CheckFlags(int32_t flags) {
   if ((flags & ~MV_COLLECTIVE) == 0) return Status::Ok();
   return Status(Code::kValue, StrCat("flags: expected 0 or MV_COLLECTIVE, received ", flags));
+}
+
+Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {
+  CallGuard guard(&use->session->in_collective_call);
+  MV_RETURN_IF_NOT_OK(guard.Check("session"));
+  Table* const table = use->table;
+  WaitingCall call{std::move(use), std::move(guard), NameOf(get.kind),
+                   RecordCollectiveGet(*table, count), /*is_collective=*/true};
+  return RunWaiting(std::move(call), [table, get](const WaitLimit& limit) {
+    return CollectiveGet(table, get, limit);
+  });
+}
+
+// Makes the call on a table whose `count` elements `request` refers to.
+Status RunRequest(MV_Table handle, Request request, int64_t count, int32_t flags = 0) {
+  MV_RETURN_IF_NOT_OK(CheckNothingPending());
+  TableUse use = Using(handle);
+  if (!use) return WhyStale("table");
+  Table* const table = use->table;
+  MV_RETURN_IF_NOT_OK(table->Check(request, count));
+  MV_RETURN_IF_NOT_OK(CheckFlags(flags));
+  if (flags != 0 && !table->EveryGetIsCollective()) {
+    return RunCollectiveGet(std::move(use), request, count);
+  }
+  if (request.kind != RequestKind::kAddRows) {
+    return RunTableCall(std::move(use), request.kind, count,
+                        [table, request](Progress* progress, const WaitLimit& limit) {
+                          return table->Run(request, progress, limit);
+                        });
+  }
+  auto merged = table->MergeDuplicates(request);
+  if (!merged.ok()) return merged.status();
+  if (merged.value() != nullptr) {
+    const RowDelta rows = merged.value()->delta();
+    request = Request::AddRows(rows.ids, rows.count, rows.values);
+  }
+  return RunTableCall(
+      std::move(use), request.kind, count,
+      [table, request, held = merged.value()](Progress* progress, const WaitLimit& limit) {
+        return table->Run(request, progress, limit);
+      });
 }
 
 Result<TableSpec> SpecOf(const MV_TableOptions* options) {
@@ -206,19 +142,15 @@ int32_t MV_TableCreate(MV_Session session, const MV_TableOptions* options, MV_Ta
     if (table == nullptr) return Status(Code::kValue, "MV_TableCreate: received null");
     const Result<TableSpec> spec = SpecOf(options);
     if (!spec.ok()) return spec.status();
-    auto together = UsingTogether(session);
-    if (!together.ok()) return together.status();
-    SessionEntry* const entry = together.value()->use.get();
-    auto creation = entry->session->StartTable(spec.value(), options->init_value);
-    TableCreation* const created = creation.get();
-    return Drive(Call{std::move(creation), entry->slice,
-                      [held = together.value(), entry, created, table](const Status& status) {
-                        MV_RETURN_IF_NOT_OK(status);
-                        Result<MV_Table> handle = Publish(entry, created->TakeTable());
-                        if (handle.ok()) *table = handle.value();
-                        return handle.status();
-                      },
-                      RecordCall(*entry, CallKind::kCreateTable)});
+    return RunCollective(session, CallKind::kCreateTable, 0,
+                         [table, wanted = spec.value(), init_value = options->init_value](
+                             SessionEntry* entry, Interrupt* interrupt) -> Status {
+                           auto made = entry->session->CreateTable(wanted, init_value, interrupt);
+                           if (!made.ok()) return made.status();
+                           const Result<MV_Table> handle = Publish(entry, std::move(made.value()));
+                           if (handle.ok()) *table = handle.value();
+                           return handle.status();
+                         });
   });
 }
 
@@ -251,113 +183,26 @@ int32_t MV_TableFree(MV_Table table) {
 }
 
 int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    Table* const target = use->table;
-    MV_RETURN_IF_NOT_OK(target->CheckWhole("get", out, count));
-    MV_RETURN_IF_NOT_OK(CheckFlags(flags));
-    if (flags != 0 && !target->EveryGetIsCollective()) {
-      return MakeCollectiveGet(std::move(use), nullptr, 0, out);
-    }
-    FlightRecorder::Entry* const record = RecordCall(*target, CallKind::kGet, count, true, false);
-    if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get", record, Request(RequestKind::kGet, nullptr, out));
-    }
-    return Make(std::move(use), "get", record, [=](Progress* progress, const WaitLimit& limit) {
-      return target->Get(out, progress, limit);
-    });
-  });
+  return Guard([&] { return RunRequest(table, Request::Get(out), count, flags); });
 }
 
 int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    Table* const target = use->table;
-    MV_RETURN_IF_NOT_OK(target->CheckWhole("add", delta, count));
-    FlightRecorder::Entry* const record = RecordCall(*target, CallKind::kAdd, count, false, true);
-    if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add", record,
-                          Request(RequestKind::kAdd, delta, nullptr));
-    }
-    return Make(std::move(use), "add", record, [=](Progress* progress, const WaitLimit& limit) {
-      return target->Add(delta, progress, limit);
-    });
-  });
+  return Guard([&] { return RunRequest(table, Request::Add(delta), count); });
 }
 
 int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    Table* const target = use->table;
-    MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", delta, count));
-    MV_RETURN_IF_NOT_OK(target->CheckWhole("add_get", out, count));
-    FlightRecorder::Entry* const record = RecordCall(*target, CallKind::kAddGet, count, true, true);
-    if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "add_get", record,
-                          Request(RequestKind::kAddGet, delta, out));
-    }
-    return Make(std::move(use), "add_get", record, [=](Progress* progress, const WaitLimit& limit) {
-      return target->AddGet(delta, out, progress, limit);
-    });
-  });
+  return Guard([&] { return RunRequest(table, Request::AddGet(delta, out), count); });
 }
 
 int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, void* out,
                         int64_t count, int32_t flags) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    Table* const target = use->table;
-    MV_RETURN_IF_NOT_OK(target->CheckRows("get", row_ids, num_ids, out, count));
-    MV_RETURN_IF_NOT_OK(CheckFlags(flags));
-    if (flags != 0 && !target->EveryGetIsCollective()) {
-      // No ids at all is a list of none, not the whole table.
-      static constexpr int64_t kNoRows[1] = {0};
-      return MakeCollectiveGet(std::move(use), num_ids == 0 ? kNoRows : row_ids, num_ids, out);
-    }
-    FlightRecorder::Entry* const record =
-        RecordCall(*target, CallKind::kGetRows, count, true, false);
-    if (target->spans_nodes()) {
-      return MakeSpanning(std::move(use), "get", record,
-                          RowRequest(RequestKind::kGetRows, row_ids, num_ids, nullptr, out));
-    }
-    return Make(std::move(use), "get", record, [=](Progress* progress, const WaitLimit& limit) {
-      return target->GetRows(row_ids, num_ids, out, progress, limit);
-    });
-  });
+  return Guard(
+      [&] { return RunRequest(table, Request::GetRows(row_ids, num_ids, out), count, flags); });
 }
 
 int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids, const void* delta,
                         int64_t count) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    Table* const target = use->table;
-    MV_RETURN_IF_NOT_OK(target->CheckRows("add", row_ids, num_ids, delta, count));
-    auto merged = target->MergeDuplicates(RowDelta{row_ids, num_ids, delta});
-    if (!merged.ok()) return merged.status();
-    const std::shared_ptr<const MergedRows> held = merged.value();  // until the call has ended
-    const RowDelta rows = held == nullptr ? RowDelta{row_ids, num_ids, delta} : held->delta();
-    FlightRecorder::Entry* const record =
-        RecordCall(*target, CallKind::kAddRows, count, false, true);
-    if (target->spans_nodes()) {
-      return MakeSpanning(
-          std::move(use), "add", record,
-          RowRequest(RequestKind::kAddRows, rows.ids, rows.count, rows.values, nullptr), held);
-    }
-    return Make(std::move(use), "add", record,
-                [target, rows, held](Progress* progress, const WaitLimit& limit) {
-                  return target->AddRows(rows.ids, rows.count, rows.values, progress, limit);
-                });
-  });
+  return Guard([&] { return RunRequest(table, Request::AddRows(row_ids, num_ids, delta), count); });
 }
 
 int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
@@ -369,15 +214,5 @@ int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value) {
 }
 
 int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value) {
-  return Guard([&]() -> Status {
-    MV_RETURN_IF_NOT_OK(CheckNothingPending());
-    TableUse use = Using(table);
-    if (!use) return WhyStale("table");
-    MV_RETURN_IF_NOT_OK(use->table->SetHyper(hyper, value));
-    if (!use->table->is_on_other_nodes()) return Status::Ok();
-    const TableRequest request = use->table->HyperRequest(hyper, value);
-    FlightRecorder::Entry* const record =
-        RecordCall(*use->table, CallKind::kSetHyper, 0, false, false);
-    return MakeSpanning(std::move(use), "set_hyper", record, request);
-  });
+  return Guard([&] { return RunRequest(table, Request::SetHyper(hyper, value), 0); });
 }

@@ -1,5 +1,5 @@
-// AsyncWriter: writes to a file in a thread of its own, one block behind the caller, who fetches
-// and checks the next one meanwhile.
+// AsyncWriter: writes to a file in a separate thread, one block behind the caller, which prepares
+// the next block meanwhile.
 #ifndef MULTIVERSO_CHECKPOINT_ASYNC_WRITER_H_
 #define MULTIVERSO_CHECKPOINT_ASYNC_WRITER_H_
 
@@ -13,20 +13,20 @@
 
 namespace multiverso {
 
-// For one caller.
+// Used by one thread.
 class AsyncWriter {
  public:
-  // The file is used by nobody else until the end. Where no thread can be had, Write writes.
+  // Nothing else uses the file meanwhile. If no thread can be started, Write writes itself.
   explicit AsyncWriter(WritableFile* file);
-  // Waits for the block under way.
+  // Waits for the block in flight.
   ~AsyncWriter();
   AsyncWriter(const AsyncWriter&) = delete;
   AsyncWriter& operator=(const AsyncWriter&) = delete;
 
-  // Waits until the block before has been written, and returns what came of it; if that is ok, this
-  // one is written next. It stays where it is until the next call returns.
+  // Waits until the previous block is written and returns its status; if that is ok, starts to
+  // write this one, which must stay valid until the next call returns.
   Status Write(const char* data, int64_t bytes);
-  // Waits until all has been written. What came of it.
+  // Waits until everything is written and returns its status.
   Status Drain();
 
  private:
@@ -35,7 +35,7 @@ class AsyncWriter {
   WritableFile* file_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  const char* data_ = nullptr;  // of the block under way; null if there is none
+  const char* data_ = nullptr;  // the block in flight, or null
   int64_t bytes_ = 0;
   bool ends_ = false;
   Status status_;

@@ -1,4 +1,4 @@
-// Bytes: numbers as they lie in a file, little-endian.
+// Bytes: numbers in the representation of files, little-endian.
 #ifndef MULTIVERSO_CHECKPOINT_BYTES_H_
 #define MULTIVERSO_CHECKPOINT_BYTES_H_
 
@@ -22,7 +22,7 @@ class ByteWriter {
     out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
     return *this;
   }
-  // Filled up with zeros.
+  // Padded with zeros.
   ByteWriter& PutText(const std::string& text, int64_t bytes) {
     out_ += text.substr(0, static_cast<size_t>(bytes));
     out_.resize(out_.size() + static_cast<size_t>(bytes) -
@@ -38,7 +38,7 @@ class ByteWriter {
   std::string out_;
 };
 
-// Reads on from a place; the caller sees to it that enough is there.
+// Reads consecutive values; the caller ensures that enough bytes exist.
 class ByteReader {
  public:
   explicit ByteReader(const std::string& bytes, int64_t at = 0)

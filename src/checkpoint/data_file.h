@@ -1,4 +1,4 @@
-// DataFile: one file of data of a checkpoint, being read.
+// DataFile: reads one data file of a checkpoint.
 #ifndef MULTIVERSO_CHECKPOINT_DATA_FILE_H_
 #define MULTIVERSO_CHECKPOINT_DATA_FILE_H_
 
@@ -19,15 +19,15 @@ std::string DataFileName(uint32_t index);
 // Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
 class DataFile {
  public:
-  // Reads the header and the checksums, and checks them.
+  // Reads and verifies the header and the checksums.
   static Result<std::unique_ptr<DataFile>> Open(FileSystem* files, const std::string& path,
                                                 const Manifest& manifest, uint32_t index);
 
   const DataHeader& header() const { return header_; }
   const std::string& path() const { return file_->path(); }
 
-  // One block of a section into `out`, which has room for kBlockBytes, and checks it. Returns how
-  // many of its bytes are data; the rest fills the section up.
+  // Reads one block of a section into `out`, which has room for kBlockBytes, and verifies it.
+  // Returns how many of its bytes are data; the rest is padding.
   Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out) const;
 
  private:

@@ -1,5 +1,5 @@
-// FileSystem: the files and folders of checkpoints, as an interface, so that a test can let any
-// step fail or be the last.
+// FileSystem: the files and folders of checkpoints, as an interface, so that a test can make any
+// step fail or be the last one.
 #ifndef MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_
 #define MULTIVERSO_CHECKPOINT_FILE_SYSTEM_H_
 
@@ -12,23 +12,23 @@
 
 namespace multiverso {
 
-// A file that is being written, from its beginning to its end. Closed at the end of its life.
+// A file that is written sequentially. Its destructor closes it.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
   virtual Status Write(const void* data, int64_t bytes) = 0;
-  // What has been written is on the disk.
+  // Flushes all writes to the disk.
   virtual Status Sync() = 0;
 };
 
-// A file that is read, by one thread at a time.
+// A file that one thread at a time reads.
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   virtual const std::string& path() const = 0;
-  // Its size when it was opened.
+  // The size when the file was opened.
   virtual int64_t bytes() const = 0;
-  // Exactly as many bytes: fewer are CheckpointCorruptError, since the file was longer before.
+  // Reads exactly `bytes` bytes. CheckpointCorruptError if the file has become shorter.
   virtual Status Read(int64_t offset, void* out, int64_t bytes) = 0;
 };
 
@@ -39,26 +39,26 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // A new file; it is an error if there is one.
+  // Creates a file; an error if it exists.
   virtual Result<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
   virtual Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
-  // What is there, through links; kNone if nothing is.
+  // The kind of the entry, following links; kNone if it does not exist.
   virtual Result<EntryKind> Look(const std::string& path) = 0;
-  // The names in a folder, in no order.
+  // The names in a folder, in any order.
   virtual Result<std::vector<std::string>> List(const std::string& path) = 0;
-  // With the folders above it; ok if it is there.
+  // Creates a folder and its parents; ok if it exists.
   virtual Status MakeFolders(const std::string& path) = 0;
-  // It alone; it is an error if it is there.
+  // Creates a folder without parents; an error if it exists.
   virtual Status MakeFolder(const std::string& path) = 0;
-  // In one step that others see done or not done.
+  // Atomic for other processes.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
-  // What was created or renamed in the folder is on the disk.
+  // Flushes the entries of the folder to the disk.
   virtual Status SyncFolder(const std::string& path) = 0;
-  // A file, or an empty folder. Links are removed, not followed.
+  // Removes a file or an empty folder. Links are removed, not followed.
   virtual Status Remove(const std::string& path) = 0;
 };
 
-// The one of this machine; lives as long as the process.
+// The file system of this machine; never destroyed.
 FileSystem* LocalFileSystem();
 
 // "PATH: cannot write: No space left on device (errno 28), after 4096 bytes".

@@ -1,10 +1,10 @@
-// CheckpointFolder: the folder in which a job's checkpoints stand, and their names.
+// CheckpointFolder: the folder with a job's checkpoints, and their names.
 //
 //   000012-step-300         a checkpoint: the twelfth that was saved here
-//   .saving-000013-...      one that is being written, or what a killed save has left
-//   .removing-000002-...    one that is being removed, or what is left of it
+//   .saving-000013-...      a checkpoint being written, or left by a killed save
+//   .removing-000002-...    a checkpoint being removed, or left by a killed removal
 //
-// A checkpoint comes and goes by one rename, so that whoever looks finds it whole or not at all.
+// A checkpoint appears and disappears by one rename, so a reader finds all of it or nothing.
 #ifndef MULTIVERSO_CHECKPOINT_FOLDER_H_
 #define MULTIVERSO_CHECKPOINT_FOLDER_H_
 
@@ -19,14 +19,14 @@ namespace multiverso {
 
 struct CheckpointName {
   int64_t number = 0;  // in the order of saving
-  int64_t step = 0;    // whatever the user counts
+  int64_t step = 0;    // as the user counts
 
   std::string text() const;
-  // False if that is no name of a checkpoint.
+  // False if `text` is not the name of a checkpoint.
   static bool Parse(const std::string& text, CheckpointName* name);
 };
 
-// Used by one process of one job at a time, but for Latest and Resolve.
+// Used by one process at a time, except for Latest and Resolve.
 class CheckpointFolder {
  public:
   CheckpointFolder(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
@@ -36,24 +36,24 @@ class CheckpointFolder {
 
   // All checkpoints, in the order of saving.
   Result<std::vector<CheckpointName>> List() const;
-  // The folder of the checkpoint that `path` means: itself, or the one saved last in it; empty if
-  // there is none. CheckpointCorruptError if a file is there.
+  // The checkpoint that `path` refers to: itself, or the last one saved in it; empty if there is no
+  // checkpoint. CheckpointCorruptError if `path` is a file.
   Result<std::string> Resolve() const;
 
-  // Makes a folder to write the next checkpoint in, and removes what killed saves have left.
-  // `step` -1 stands for the one after the last. Returns the path of the folder.
+  // Creates a folder to write the next checkpoint in, removes leftovers of killed saves, and
+  // returns the path of the folder. `step` -1 means the last step plus 1.
   Result<std::string> Begin(int64_t step, uint64_t id, CheckpointName* name);
-  // That folder.
+  // The path that Begin returned.
   std::string SavingPath(const CheckpointName& name, uint64_t id) const;
-  // Gives the folder its name.
+  // Renames the folder to its final name.
   Status Commit(const std::string& saving, const CheckpointName& name);
-  // Removes a folder that Begin made. As much as can be: nobody can be told what cannot.
+  // Removes a folder that Begin created; best effort.
   void Abandon(const std::string& saving);
   // Removes all but the newest `keep`.
   Status Prune(int64_t keep);
 
  private:
-  // With the files in it.
+  // Removes a folder and its files.
   Status RemoveAll(const std::string& path);
 
   FileSystem* files_;

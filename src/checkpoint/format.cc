@@ -12,7 +12,7 @@
 namespace multiverso {
 namespace {
 
-// As in PNG: a byte above 127, a name, and line ends that a transfer as text would change.
+// As in PNG: a byte above 127, a name, and line ends that a transfer in text mode would change.
 constexpr char kManifestMagic[] = "\x89MVM\r\n\x1a\n";
 constexpr char kDataMagic[] = "\x89MVD\r\n\x1a\n";
 constexpr int64_t kMagicBytes = 8;
@@ -24,10 +24,10 @@ constexpr int64_t kFileBytes = 16;
 constexpr int64_t kLibraryBytes = 24;
 constexpr int64_t kSectionBytes = 56;
 
-// No table that any machine holds comes near it, and sums of several such stay below 2^63.
+// Far above the size of any real table, and small enough that sums of several stay below 2^63.
 constexpr int64_t kMostTableBytes = int64_t{1} << 56;
 
-// Why a file cannot be read, if not by its contents: the first 12 bytes.
+// Checks the first 12 bytes: the format and its version.
 Status CheckBegin(const std::string& bytes, const char* magic, const char* what,
                   const std::string& path) {
   if (static_cast<int64_t>(bytes.size()) < kMagicBytes + 4 ||
@@ -61,7 +61,7 @@ bool IsText(const std::string& field) {
   return end != std::string::npos && field.find_first_not_of('\0', end) == std::string::npos;
 }
 
-// Nothing if such a table can be.
+// Empty if the table is possible.
 std::string WhyNoTable(const SavedTable& table) {
   int64_t elements = 0;
   int64_t bytes = 0;
@@ -138,12 +138,12 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
                           " workers do not make ", size, " bytes"));
   }
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
-  // From here on it is what somebody wrote, but that may be somebody with bad intent.
+  // The checksum matches, but the writer may have been malicious.
   if (reserved != 0 || !IsText(library) || manifest.number < 0 || manifest.step < 0) {
     return Corrupt(path, 0, "expected a number, a step and a version that can be");
   }
   manifest.library = TextOf(library);
-  // No more than there are: so nothing takes more memory than the file has bytes.
+  // At most as many as the bytes left, so that decoding needs no more memory than the file.
   manifest.tables.reserve(static_cast<size_t>(tables));
   manifest.files.reserve(static_cast<size_t>(files));
   for (int64_t i = 0; i < tables; ++i) {
@@ -277,8 +277,8 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     section.bytes = section.rows * table.row_bytes(section.area);
     header.sections.push_back(section);
   }
-  // What is where follows from this; so if the whole header is as it would have been written, the
-  // rest of it is right too.
+  // The layout follows from these fields, so if encoding them again gives the same header, the rest
+  // of it is right as well.
   if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {
     return Corrupt(path, 0,
                    StrCat("the sections do not lie where they must, in a file of ", file_bytes,

@@ -1,10 +1,9 @@
-// Format: what the bytes of a checkpoint mean. docs/checkpoint-format.md describes them one by one.
+// Format: the bytes of a checkpoint, which docs/checkpoint-format.md describes one by one.
 //
-// A checkpoint is a folder with a manifest, which says what there is, and files of data, one for
-// each rank that owned rows. Everything is little-endian and at a place that follows from the
-// counts before it, so that a reader computes where things must be and compares. Every byte is
-// under a checksum. Nothing in a file is believed before it has been compared with the file's real
-// size and its checksum.
+// A checkpoint is a folder with a manifest and data files, one for each rank that owned rows. All
+// numbers are little-endian, and every offset follows from the counts before it, so a reader
+// computes the offsets and compares them. A checksum covers every byte. A reader trusts no value
+// before it has compared it with the size of the file and with the checksum.
 #ifndef MULTIVERSO_CHECKPOINT_FORMAT_H_
 #define MULTIVERSO_CHECKPOINT_FORMAT_H_
 
@@ -18,14 +17,14 @@
 namespace multiverso {
 
 constexpr uint32_t kFormatVersion = 1;
-constexpr int64_t kBlockBytes = int64_t{1} << 20;  // under one checksum
+constexpr int64_t kBlockBytes = int64_t{1} << 20;  // covered by one checksum
 constexpr int64_t kDataAlignment = 4096;
 constexpr int kSavedHypers = 16;
 constexpr int64_t kSavedNameBytes = 64;
-// A manifest, or a header of a file of data, that is longer is none.
+// Larger manifests and headers are rejected as corrupt.
 constexpr int64_t kMostHeaderBytes = int64_t{256} << 20;
 
-// What a section is of.
+// The areas of a table.
 constexpr uint32_t kParameterArea = 0;
 constexpr uint32_t kFirstSlotArea = 1;    // state slot k is area 1 + k
 constexpr uint32_t kStepsArea = 0x10000;  // one uint32 per row
@@ -38,16 +37,16 @@ struct SavedTable {
   uint32_t kind = 0;  // 0 array, 1 matrix
   uint32_t dtype = 0;
   uint32_t updater = 0;
-  uint32_t slots = 0;  // copies of the parameters' size that the updater keeps
+  uint32_t slots = 0;  // arrays of the parameters' size that the updater keeps
   int64_t num_row = 0;
   int64_t num_col = 0;
   StepCounting counting = StepCounting::kNone;
   std::string name;  // at most 63 bytes
   double hyper[kSavedHypers] = {};
-  std::vector<uint64_t> clocks;  // adds of each worker; Manifest::workers of them
+  std::vector<uint64_t> clocks;  // adds of each of the Manifest::workers workers
 
   DType type() const { return static_cast<DType>(dtype); }
-  // Of one row of an area.
+  // The bytes of one row of an area.
   int64_t row_bytes(uint32_t area) const {
     return area == kStepsArea ? 4 : num_col * SizeOf(type());
   }
@@ -71,7 +70,7 @@ struct Manifest {
   uint32_t mode = 0;
   uint32_t workers = 0;
   int64_t created = 0;  // seconds since 1970 UTC
-  std::string library;  // version that wrote it, at most 23 bytes
+  std::string library;  // version of the writer, at most 23 bytes
   std::vector<SavedTable> tables;
   std::vector<SavedFile> files;
 };
@@ -82,41 +81,41 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
 
 // Consecutive rows of one area of one table.
 struct Section {
-  uint32_t table = 0;  // place in Manifest::tables
+  uint32_t table = 0;  // index in Manifest::tables
   uint32_t area = 0;
   int64_t first_row = 0;
   int64_t rows = 0;
-  uint64_t steps = 0;  // of these rows, if the table counts per section
-  // These follow from all before.
+  uint64_t steps = 0;  // updates of these rows, if the table counts per section
+  // Computed from the fields above.
   int64_t offset = 0;
-  int64_t bytes = 0;  // without the zeros that fill up the last kDataAlignment
+  int64_t bytes = 0;  // without padding to kDataAlignment
   int64_t first_checksum = 0;
 
   int64_t padded_bytes() const;
   int64_t blocks() const;
 };
 
-// How a file of data is laid out.
+// The header of a data file.
 struct DataHeader {
   uint64_t id = 0;
   uint32_t index = 0;  // of the file
   std::vector<Section> sections;
-  // These follow from the sections.
+  // Computed from the sections.
   int64_t header_bytes = 0;
   int64_t checksums_offset = 0;
   int64_t checksums = 0;
   int64_t file_bytes = 0;
 };
 
-// Puts the sections, whose `bytes` are set, in their places. False if they do not fit 63 bits.
+// Computes the offsets of the sections, whose `bytes` are set. False if they exceed 63 bits.
 bool LayOut(DataHeader* header);
-// Of one that has been laid out. Ends with its checksum.
+// Encodes a header after LayOut. It ends with its checksum.
 std::string EncodeDataHeader(const DataHeader& header);
-// The first bytes of a file of data that say how long its header is.
+// The first bytes of a data file, which contain the length of its header.
 constexpr int64_t kDataPreludeBytes = 64;
 Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path);
-// `bytes` is the whole header. Compared with what the manifest says.
+// `bytes` is the whole header. It must match the manifest.
 Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes,
                                     const Manifest& manifest, uint32_t index,
                                     const std::string& path);

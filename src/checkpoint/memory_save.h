@@ -1,5 +1,5 @@
-// MemorySave: a checkpoint of what lies in this process's memory, without tables and ranks: what
-// other formats are converted to.
+// MemorySave: writes a checkpoint from arrays of this process, without tables and ranks, to convert
+// from other formats.
 #ifndef MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
 #define MULTIVERSO_CHECKPOINT_MEMORY_SAVE_H_
 
@@ -15,11 +15,12 @@ namespace multiverso {
 
 struct MemoryTable {
   SavedTable record;
-  std::vector<const void*> areas;  // by place
+  std::vector<const void*> areas;  // by index
   uint64_t steps = 0;              // if the table counts per section
 };
 
-// Writes it into `folder`, and waits until it is there. As CheckpointFolder::Begin and Prune.
+// Writes a checkpoint to `folder` and waits until it is complete. `step` and `keep` as in
+// CheckpointFolder::Begin and Prune.
 Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
                   const std::vector<MemoryTable>& tables, const std::string& library);
 

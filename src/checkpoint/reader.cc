@@ -10,13 +10,12 @@
 namespace multiverso {
 namespace {
 
-// Pending or a timeout, if it is time for either.
 Status CheckTime(const WaitLimit& limit, const std::string& path) {
   const Instant now = Clock::now();
   if (now >= limit.deadline) {
     return Status(Code::kTimeout, StrCat(path, ": reading took too long"));
   }
-  return now >= limit.slice_end ? Status::Pending() : Status::Ok();
+  return limit.Check(now);
 }
 
 }  // namespace
@@ -98,15 +97,13 @@ int64_t CheckpointReader::file_bytes() const {
   return total;
 }
 
-Status CheckpointReader::Verify(int64_t end, BlockProgress* progress, const WaitLimit& limit) {
-  int64_t before = 0;  // blocks of the places before
+Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& limit) {
+  int64_t before = 0;  // blocks of the preceding places
   for (const Place& place : places_) {
     const int64_t blocks = place.section->blocks();
-    while (progress->done < std::min(end, before + blocks)) {
-      const auto data =
-          place.file->ReadBlock(*place.section, progress->done - before, buffer_.data());
+    for (; first < std::min(end, before + blocks); ++first) {
+      const auto data = place.file->ReadBlock(*place.section, first - before, buffer_.data());
       if (!data.ok()) return data.status();
-      ++progress->done;
       MV_RETURN_IF_NOT_OK(CheckTime(limit, path_));
     }
     before += blocks;
@@ -115,22 +112,20 @@ Status CheckpointReader::Verify(int64_t end, BlockProgress* progress, const Wait
 }
 
 Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
-                              BlockProgress* progress, const WaitLimit& limit, const Take& take) {
+                              const WaitLimit& limit, const Take& take) {
   const SavedTable& saved = manifest_.tables[table];
   const int64_t row_bytes = saved.row_bytes(area);
   const int64_t element_bytes = area == kStepsArea ? 4 : SizeOf(saved.type());
-  int64_t block_number = 0;  // of those that are asked for
   for (const Place& place : places_) {
     const Section& section = *place.section;
     if (section.table != table || section.area != area) continue;
     const int64_t begin = std::max(first_row, section.first_row);
     const int64_t end = std::min(end_row, section.first_row + section.rows);
     if (begin >= end) continue;
-    // In bytes of the section.
+    // Offsets in the section, in bytes.
     const int64_t from = (begin - section.first_row) * row_bytes;
     const int64_t to = (end - section.first_row) * row_bytes;
     for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {
-      if (block_number++ < progress->done) continue;
       const auto data = place.file->ReadBlock(section, block, buffer_.data());
       if (!data.ok()) return data.status();
       const int64_t block_begin = block * kBlockBytes;
@@ -139,7 +134,6 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
       MV_RETURN_IF_NOT_OK(take((section.first_row * row_bytes + part) / element_bytes,
                                (part_end - part) / element_bytes,
                                buffer_.data() + (part - block_begin)));
-      ++progress->done;
       MV_RETURN_IF_NOT_OK(CheckTime(limit, path_));
     }
   }

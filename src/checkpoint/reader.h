@@ -1,4 +1,4 @@
-// CheckpointReader: a whole checkpoint, being read. Opening it checks all of it but the data.
+// CheckpointReader: reads a checkpoint. Opening it verifies everything except the data.
 #ifndef MULTIVERSO_CHECKPOINT_READER_H_
 #define MULTIVERSO_CHECKPOINT_READER_H_
 
@@ -18,16 +18,11 @@ namespace multiverso {
 
 constexpr char kManifestName[] = "manifest.mv";
 
-// A part of a walk over blocks: how far it has come.
-struct BlockProgress {
-  int64_t done = 0;
-};
-
 // Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
 class CheckpointReader {
  public:
-  // `path` is the checkpoint's folder. Afterwards it is certain that the files hold each row of
-  // each area of each table exactly once.
+  // `path` is the checkpoint's folder. Verifies that the files hold each row of each area of each
+  // table exactly once.
   static Result<std::unique_ptr<CheckpointReader>> Open(FileSystem* files, const std::string& path);
 
   const std::string& path() const { return path_; }
@@ -35,16 +30,15 @@ class CheckpointReader {
   int64_t file_bytes() const;  // of all files
 
   int64_t blocks() const { return blocks_; }
-  // Reads blocks progress->done to end - 1 and checks them; pending at the end of the slice.
-  Status Verify(int64_t end, BlockProgress* progress, const WaitLimit& limit);
+  // Reads and verifies blocks first to end - 1.
+  Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
-  // Rows first to end - 1 of an area, in pieces: calls take(element of the area, elements, data)
-  // with elements of `element_bytes` bytes. Pending at the end of the slice, timeout at the
-  // deadline; called again with the same progress it goes on.
+  // Reads rows first to end - 1 of an area: calls take(first element, number of elements, data) for
+  // each block.
   using Take = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
-              BlockProgress* progress, const WaitLimit& limit, const Take& take);
-  // The most steps that a section of these rows has had.
+              const WaitLimit& limit, const Take& take);
+  // The largest number of steps of a section with these rows.
   uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
 
  private:

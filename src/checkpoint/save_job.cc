@@ -18,10 +18,12 @@
 namespace multiverso {
 namespace {
 
-// How often the rank that commits looks for the files of the others.
+// How often the rank that commits polls for the files of the others.
 constexpr auto kFirstLook = std::chrono::milliseconds(1);
 constexpr auto kLongestLook = std::chrono::milliseconds(50);
-// How long a file that has been written may take to be seen, on a file system of several machines.
+// How often a rank that waits for its own thread checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(20);
+// How long a complete file may take to become visible on a file system of several machines.
 constexpr auto kOnItsWay = std::chrono::seconds(20);
 
 }  // namespace
@@ -69,11 +71,13 @@ Status SaveJob::AwaitCommitted(const WaitLimit& limit) {
 
 Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
-  if (limit.first() == Instant::max()) {
-    changed_.wait(guard, [&] { return *done; });
-  } else if (!changed_.wait_until(guard, limit.first(), [&] { return *done; })) {
-    if (Clock::now() < limit.deadline) return Status::Pending();
-    return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+  while (!changed_.wait_until(guard, std::min(limit.first(), Clock::now() + kLook),
+                              [&] { return *done; })) {
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) {
+      return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));
+    }
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
   return *status;
 }
@@ -93,7 +97,7 @@ void SaveJob::Run() {
   } catch (const std::exception& error) {
     status = Status(Code::kMemory, StrCat(plan_.saving, ": ", error.what()));
   }
-  source_.reset();  // a copy of the tables, perhaps
+  source_.reset();  // no longer needed, and may own much memory
   finish(&written_, &written_status_, status);
   try {
     if (status.ok() && plan_.commits) status = CollectFiles();
@@ -126,7 +130,7 @@ Status SaveJob::WriteFile() {
   if (status.ok()) status = file.value()->Sync();
   file.value().reset();
   if (status.ok()) status = files_->Rename(part, path);
-  // Not to keep a full disk full.
+  // Frees space on a full disk.
   if (!status.ok()) (void)files_->Remove(part);
   return status;
 }
@@ -134,7 +138,7 @@ Status SaveJob::WriteFile() {
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   const std::string head = EncodeDataHeader(header);
   MV_RETURN_IF_NOT_OK(file->Write(head.data(), static_cast<int64_t>(head.size())));
-  // One is written while the other one is filled.
+  // One buffer is written while the other one is filled.
   std::vector<char> rooms[2];
   for (auto& room : rooms) room.resize(static_cast<size_t>(kBlockBytes));
   std::vector<uint32_t> checksums;
@@ -169,7 +173,7 @@ Status SaveJob::CollectFiles() {
   auto nap = kFirstLook;
   Instant give_up = Instant::max();
   for (uint32_t index = 0; index < plan_.num_files;) {
-    // In this order: who has written its file may go at once.
+    // Checked before CollectFile, since a rank may leave as soon as it has written its file.
     const Status never = plan_.why_never ? plan_.why_never(index) : Status::Ok();
     const Status status = CollectFile(index);
     if (status.ok()) {
@@ -228,7 +232,7 @@ Status SaveJob::Commit() {
   MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
   if (plan_.keep > 0) {
     const Status pruned = folder.Prune(plan_.keep);
-    // The checkpoint is there all the same.
+    // This does not affect the new checkpoint.
     if (!pruned.ok()) LogWarning(StrCat("old checkpoints stay: ", pruned.text()));
   }
   return Status::Ok();

@@ -1,9 +1,9 @@
-// SaveJob: one rank's part in writing a checkpoint, in a thread of its own.
+// SaveJob: one rank's part in writing a checkpoint, in a separate thread.
 //
-// Every rank that owns rows writes them into a file, `shard-00002.mv.part` while it is not complete
-// and `shard-00002.mv` from then on. The rank that commits also waits for the files of the others,
-// which it sees come in the folder, writes the manifest and gives the folder its name. So a
-// checkpoint is completed without anybody having to meet, and becomes visible in one step.
+// Every rank that owns rows writes them to a file, named `shard-00002.mv.part` until it is complete
+// and `shard-00002.mv` afterwards. The rank that commits polls the folder for the files of the
+// other ranks, writes the manifest and renames the folder. So a checkpoint is completed without a
+// barrier and becomes visible atomically.
 #ifndef MULTIVERSO_CHECKPOINT_SAVE_JOB_H_
 #define MULTIVERSO_CHECKPOINT_SAVE_JOB_H_
 
@@ -26,54 +26,53 @@
 
 namespace multiverso {
 
-// Where the bytes of the sections come from.
+// The source of the bytes of the sections.
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
-  // `bytes` bytes of that section from `offset` on: written to `room`, or pointed to by the result.
+  // Returns `bytes` bytes of the section from `offset` on, which it may have written to `room`.
   virtual Result<const char*> Fetch(size_t section, int64_t offset, int64_t bytes, char* room) = 0;
 };
 
 struct SavePlan {
-  std::string folder;  // of all checkpoints
+  std::string folder;  // the folder of all checkpoints
   std::string saving;  // the folder that CheckpointFolder::Begin made
   CheckpointName name;
   Instant deadline;
-  // Of this rank's file. No file if it is negative.
+  // The index of this rank's file, or negative without one.
   int32_t file_index = -1;
   std::vector<Section> sections;  // with their bytes
-  // Of the rank that commits.
+  // Used by the rank that commits:
   bool commits = false;
-  Manifest manifest;  // without the files; of the others, only the id counts
+  Manifest manifest;  // without the files; the other ranks use only its id
   uint32_t num_files = 0;
   int64_t keep = 0;  // checkpoints to keep; 0 for all
-  // Why the rank that writes that file will never have done so; ok while it may.
+  // Why the rank that writes that file never will; ok while it may.
   std::function<Status(uint32_t file)> why_never;
 };
 
 // Thread-safe.
 class SaveJob {
  public:
-  // MemoryError if no thread can be had. `files` outlives the job.
+  // MemoryError if the thread cannot be started. `files` outlives the job.
   static Result<std::unique_ptr<SaveJob>> Start(FileSystem* files, SavePlan plan,
                                                 std::unique_ptr<BlockSource> source);
-  // Stops.
+  // Stops the thread.
   ~SaveJob();
 
   bool commits() const { return plan_.commits; }
   const std::string& saving() const { return plan_.saving; }
   const std::string& folder() const { return plan_.folder; }
-  // Of the checkpoint, when it is complete.
+  // The path of the complete checkpoint.
   std::string path() const { return StrCat(plan_.folder, "/", plan_.name.text()); }
 
-  // What came of writing this rank's file; pending at the end of the slice, timeout at the
-  // deadline.
+  // The result of writing this rank's file.
   Status AwaitWritten(const WaitLimit& limit);
-  // All ranks have written theirs: there is nothing left to wait for.
+  // To be called when all ranks have written their files.
   void NoteAllWritten();
-  // The same of the whole checkpoint, where this rank commits it; ok on the others.
+  // The result of the whole checkpoint on the rank that commits; ok on the others.
   Status AwaitCommitted(const WaitLimit& limit);
-  // Ends it, after the block that is being written.
+  // Makes the thread stop after the current block.
   void Stop();
 
  private:
@@ -85,7 +84,7 @@ class SaveJob {
   Status WriteData(WritableFile* file, const DataHeader& header);
   Status CheckGoesOn() const;
   Status CollectFiles();
-  // Pending while it is not there.
+  // Pending while the file does not exist.
   Status CollectFile(uint32_t index);
   Status Commit();
   Status Await(const bool* done, const Status* status, const WaitLimit& limit);

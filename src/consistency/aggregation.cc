@@ -28,9 +28,8 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 }  // namespace
 
 Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data,
-                         int64_t count, Instant deadline)
-    : Operation(deadline),
-      group_(group),
+                         int64_t count)
+    : group_(group),
       turn_(turn),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
@@ -42,17 +41,43 @@ Aggregation::Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, v
     if (!group_->peers()->IsExcluded(rank)) there.push_back(rank);
   }
   SumOver(std::move(there));
-  StageChunk();
+}
+
+Status Aggregation::Run(const WaitLimit& limit) {
+  Group* const workers = group_->workers();
+  for (; done_ < chunks_; ++done_) {
+    MV_RETURN_IF_NOT_OK(StageTogether(limit));
+    if (workers_ == 1) break;
+    if (IsSmall()) {
+      SumPart(0, ChunkCount());
+      break;
+    }
+    SumPart(PartBegin(me_), PartBegin(me_ + 1));
+    workers->Arrive(CollectiveKind::kAggregate);
+    MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+    MV_RETURN_IF_NOT_OK(CheckAllCame(workers->present()));
+    CopyOthersParts();
+  }
+  turn_->area ^= 1;
+  return Status::Ok();
+}
+
+Status Aggregation::StageTogether(const WaitLimit& limit) {
+  for (;;) {
+    StageChunk();
+    MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
+    const std::vector<int> present = group_->workers()->present();
+    if (done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
+    MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
+    if (done_ > 0 || AllStagedFor(present)) return Status::Ok();
+    SumOver(present);
+  }
 }
 
 void Aggregation::SumOver(std::vector<int> ranks) {
   ranks_ = std::move(ranks);
   workers_ = static_cast<int>(ranks_.size());
   me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->rank()) - ranks_.begin());
-}
-
-void Aggregation::Cancel(const std::string& reason) {
-  group_->Abort(Status(Code::kAborted, reason));
 }
 
 char* Aggregation::scratch(int worker) const {
@@ -90,7 +115,6 @@ void Aggregation::StageChunk() {
   }
   AggregateCall{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)}.Announce(
       group_->workers());
-  phase_ = Phase::kStaged;
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
@@ -143,38 +167,6 @@ void Aggregation::CopyOthersParts() {
   };
   copy(0, PartBegin(me_));
   copy(PartBegin(me_ + 1), ChunkCount());
-}
-
-Status Aggregation::End() {
-  turn_->area ^= 1;
-  return Status::Ok();
-}
-
-Status Aggregation::Step(const WaitLimit& limit) {
-  for (;;) {
-    MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-    const std::vector<int> present = group_->workers()->present();
-    if (phase_ == Phase::kSummed || done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
-    if (phase_ == Phase::kStaged) {
-      MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
-      if (done_ == 0 && !AllStagedFor(present)) {
-        SumOver(present);
-        StageChunk();
-        continue;
-      }
-      if (IsSmall() || workers_ == 1) {
-        if (workers_ > 1) SumPart(0, ChunkCount());
-        return End();
-      }
-      SumPart(PartBegin(me_), PartBegin(me_ + 1));
-      group_->workers()->Arrive(CollectiveKind::kAggregate);
-      phase_ = Phase::kSummed;
-      continue;
-    }
-    CopyOthersParts();
-    if (++done_ == chunks_) return End();
-    StageChunk();
-  }
 }
 
 }  // namespace multiverso

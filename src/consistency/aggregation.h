@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/dtype.h"
-#include "base/operation.h"
 #include "group/node_group.h"
 
 namespace multiverso {
@@ -33,18 +33,15 @@ struct AggregationTurn {
   int area = 0;
 };
 
-class Aggregation final : public Operation {
+class Aggregation {
  public:
-  // `turn` is the session's and outlives the operation, like `data`.
-  Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data, int64_t count,
-              Instant deadline);
+  // `turn` is the session's. It and `data` outlive the aggregation.
+  Aggregation(NodeGroup* group, AggregationTurn* turn, DType dtype, void* data, int64_t count);
 
-  Status Step(const WaitLimit& limit) override;
-  void Cancel(const std::string& reason) override;
+  // Called once.
+  Status Run(const WaitLimit& limit);
 
  private:
-  enum class Phase { kStaged, kSummed };
-
   // The sum is to be that of these workers, of which this rank is one.
   void SumOver(std::vector<int> ranks);
   // Whether all who came have staged for those who came.
@@ -59,9 +56,10 @@ class Aggregation final : public Operation {
   bool IsSmall() const;
 
   void StageChunk();
+  // Stages the chunk with all workers. They repeat it for the first chunk if some were lost.
+  Status StageTogether(const WaitLimit& limit);
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();
-  Status End();
   char* scratch(int worker) const;
 
   NodeGroup* group_;
@@ -75,7 +73,6 @@ class Aggregation final : public Operation {
   std::vector<int> ranks_;  // whose arrays are summed
   int me_ = 0;              // place among them
   int workers_ = 0;
-  Phase phase_ = Phase::kStaged;
 };
 
 }  // namespace multiverso

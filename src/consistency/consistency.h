@@ -1,20 +1,15 @@
-// Consistency: what a worker's get may see of the other workers' adds.
+// Consistency: which adds of other workers a worker's get may see.
 //
-// In async mode a call goes straight to the shard and nothing of this exists. In sync mode
-// (SyncRounds) and with bounded staleness (StalenessBound) the calls of a table go through one of
-// these, which waits for other workers as the mode asks.
+// Each table has one, and its calls pass through it: AsyncMode runs them at once, SyncRounds and
+// ReplicaRounds (sync mode) and StalenessBound (bounded staleness) wait for other workers first.
 #ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "consistency/staging.h"
-#include "group/node_group.h"
 #include "shard/shard.h"
 
 namespace multiverso {
@@ -28,77 +23,79 @@ struct ModeOptions {
 };
 
 // A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees it:
-// where the workers have made the same calls on the table, or never will.
+// all workers must have made the same calls on the table before it.
 struct SyncPoint {
   uint64_t number = 0;    // counted in the session, from 1
   const char* call = "";  // its name, for messages
-  bool is_last = false;   // no round comes after it
+  bool is_last = false;   // no round follows it
 };
 
-// Calls of a worker on a table, as far as they count at a fence.
+// The calls of a worker on a table that count at a sync point.
 struct CallDigest {
   uint64_t number = 0;
-  uint64_t digest = 0;  // of which they were, in their order
+  uint64_t digest = 0;  // of the kinds of the calls, in order
 };
 
-// The calls of one table, made by one thread of a worker at a time. Like the shard's, they return
-// pending where they would wait past the slice, and continue from their progress.
+// One thread of a worker at a time makes the calls on a table. Like those of the shard, they return
+// pending where they would wait past the slice, and continue from their progress. The defaults are
+// those of a mode without rounds.
 class Consistency {
  public:
   virtual ~Consistency() = default;
 
-  virtual Status Get(void* out, Progress* progress, const WaitLimit& limit) = 0;
-  virtual Status Add(const void* delta, Progress* progress, const WaitLimit& limit) = 0;
-  virtual Status AddGet(const void* delta, void* out, Progress* progress,
-                        const WaitLimit& limit) = 0;
-  virtual Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                         const WaitLimit& limit) = 0;
-  virtual Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                         const WaitLimit& limit) = 0;
-  // Shard::Exchange as one add and get, where the mode lets a worker change the parameters itself.
-  virtual bool ExchangesInPlace() const { return false; }
-  virtual Status Exchange(const TensorList& tensors, void* last, Progress* progress,
-                          const WaitLimit& limit);
-  // This worker joins no further rounds; the others go on without it.
-  virtual void Finish() = 0;
-  // This worker is about to join that call. Gives the session up, for a mismatch, if the workers'
-  // calls on the table do not agree there.
-  virtual void ReachSyncPoint(const SyncPoint& fence) = 0;
-
-  // ---- Where workers are on several nodes, and do not see each other at the fence
-  // Which of this worker's calls count there: the same on all workers that have not finished.
-  virtual CallDigest CallsBefore(const SyncPoint& /*fence*/) const { return CallDigest(); }
-  // All have come to it: mismatch if their calls do not agree; pending while the clocks of some
-  // have not come.
-  virtual Status CompareAt(const SyncPoint& /*fence*/) { return Status::Ok(); }
-  // This worker has released the table.
-  virtual void Depart() {}
-  // How many rounds have been applied to what gets read, if they are applied one by one.
-  virtual uint64_t rounds_applied() const { return 0; }
-  // The two sides of a call that is made elsewhere: whether this worker may make it now, as the
-  // `add` or the get that it is, and that its add has been applied.
-  virtual Status Enter(bool /*add*/, const char* /*call*/, Progress* /*progress*/,
-                       const WaitLimit& /*limit*/) {
+  // Runs the request on this node's shard.
+  virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
+  // For requests that servers of several nodes run, called before and after: waits until this
+  // worker may make the call, and records it.
+  virtual Status Enter(RequestKind /*kind*/, Progress* /*progress*/, const WaitLimit& /*limit*/) {
     return Status::Ok();
   }
-  virtual void CountAdd() {}
+  virtual void Leave(RequestKind /*kind*/) {}
+
+  // Whether calls are parts of rounds, for which other workers wait.
+  virtual bool HasRounds() const { return true; }
+  // Whether Run accepts kExchange; otherwise the caller uses kAddGet.
+  virtual bool ExchangesInPlace() const { return false; }
+  // This worker joins no further rounds; the others continue without it.
+  virtual void Finish() {}
+  // This worker is about to join that call. Aborts the session, with a mismatch, if the workers'
+  // calls on the table do not agree there.
+  virtual void ReachSyncPoint(const SyncPoint& /*point*/) {}
+
+  // ---- Where workers are on several nodes and do not see each other at the sync point
+  // This worker's calls that count there: the same on all workers that have not finished.
+  virtual CallDigest CallsBefore(const SyncPoint& /*point*/) const { return CallDigest(); }
+  // After all workers have reached it: mismatch if their calls do not agree; pending while the
+  // clocks of some have not arrived.
+  virtual Status CompareAt(const SyncPoint& /*point*/) { return Status::Ok(); }
+  // This worker has released the table.
+  virtual void Depart() {}
+  // Whether that many rounds have been applied to the parameters.
+  virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
+  virtual uint64_t rounds_applied() const { return 0; }
 
   // ---- For checkpoints, while all workers are in the same collective call
-  // What has been added in complete rounds is applied.
+  // Applies the adds of complete rounds.
   virtual Status Settle(const WaitLimit& /*limit*/) { return Status::Ok(); }
-  // The adds of each worker, in worker order; with those of the job before.
-  virtual std::vector<uint64_t> Clocks() const = 0;
-  // The job before has made so many.
-  virtual void StartFrom(uint64_t rounds) = 0;
+  // The adds of each worker, in worker order, with those of earlier jobs.
+  virtual std::vector<uint64_t> Clocks() const { return {}; }
+  // Earlier jobs have made so many rounds.
+  virtual void StartFrom(uint64_t /*rounds*/) {}
+};
 
-  // Bytes of shared memory that a table of that shape needs for it, on a node that has
-  // `workers_here` of the workers; 0 in async mode. MemoryError if they cannot be addressed.
-  static Result<int64_t> BytesFor(const ModeOptions& options, const StagedShape& shape, int workers,
-                                  int workers_here);
-  // Over that memory, zero-filled at first. Null in async mode, and for ranks that are no workers.
-  static std::unique_ptr<Consistency> Make(const ModeOptions& options, const StagedShape& shape,
-                                           char* base, Shard* shard, NodeGroup* group,
-                                           const std::string& table_name, bool is_worker);
+// Async mode: nothing waits. Ranks that are not workers have it in every mode.
+class AsyncMode final : public Consistency {
+ public:
+  explicit AsyncMode(Shard* shard) : shard_(shard) {}
+
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override {
+    return shard_->Run(request, progress, limit);
+  }
+  bool HasRounds() const override { return false; }
+  bool ExchangesInPlace() const override { return true; }
+
+ private:
+  Shard* shard_;
 };
 
 }  // namespace multiverso

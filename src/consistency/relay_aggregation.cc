@@ -30,61 +30,45 @@ struct Header {
 
 }  // namespace
 
-RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count,
-                                   Instant deadline)
-    : Operation(deadline),
-      group_(group),
+RelayAggregation::RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count)
+    : group_(group),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
       in_chunk_(NodeGroup::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
       began_(Clock::now()),
-      backoff_(kLongestNap) {
-  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(group_->workers());
+      backoff_(kLongestNap) {}
+
+Status RelayAggregation::Run(const WaitLimit& limit) {
+  Group* const workers = group_->workers();
+  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(workers);
+  MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+  MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*workers));
+  TakePart();
+  for (; chunk_ < chunks_ && lost_ < 0; ++chunk_) MV_RETURN_IF_NOT_OK(SumChunk(limit));
+  workers->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  MV_RETURN_IF_NOT_OK(workers->Meet(limit));
+  return Vote();
 }
 
-void RelayAggregation::Cancel(const std::string& reason) {
-  group_->Abort(Status(Code::kAborted, reason));
-}
-
-Status RelayAggregation::Step(const WaitLimit& limit) {
-  for (;;) {
-    switch (phase_) {
-      case Phase::kBegin:
-        MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-        MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
-        TakePart();
-        StageOrEnd();
-        break;
-      case Phase::kStaged:
-        MV_RETURN_IF_NOT_OK(group_->node_workers()->Meet(limit));
-        CheckNeighbours();
-        phase_ = Phase::kSum;
-        break;
-      case Phase::kSum:
-        if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
-        group_->node_workers()->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
-        phase_ = Phase::kSummed;
-        break;
-      case Phase::kSummed: {
-        MV_RETURN_IF_NOT_OK(group_->node_workers()->Meet(limit));
-        CheckNeighbours();
-        const int leader = here_.front();
-        if (lost_ < 0) lost_ = group_->node_workers()->deposit(leader).Read<int>();
-        if (lost_ < 0) {
-          std::memcpy(data_ + Bytes(ChunkBegin()), scratch(leader),
-                      static_cast<size_t>(Bytes(ChunkCount())));
-        }
-        ++chunk_;
-        StageOrEnd();
-        break;
-      }
-      case Phase::kEnd:
-        MV_RETURN_IF_NOT_OK(group_->workers()->Meet(limit));
-        return Vote();
-    }
-  }
+Status RelayAggregation::SumChunk(const WaitLimit& limit) {
+  Group* const here = group_->node_workers();
+  const auto bytes = static_cast<size_t>(Bytes(ChunkCount()));
+  char* const mine = data_ + Bytes(ChunkBegin());
+  has_passed_on_ = false;
+  std::memcpy(scratch(group_->rank()), mine, bytes);
+  here->Arrive(CollectiveKind::kAggregate);
+  MV_RETURN_IF_NOT_OK(here->Meet(limit));
+  CheckNeighbours();
+  if (lost_ < 0 && is_leader()) MV_RETURN_IF_NOT_OK(Sum(limit));
+  here->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
+  MV_RETURN_IF_NOT_OK(here->Meet(limit));
+  CheckNeighbours();
+  const int leader = here_.front();
+  if (lost_ < 0) lost_ = here->deposit(leader).Read<int>();
+  if (lost_ < 0) std::memcpy(mine, scratch(leader), bytes);
+  return Status::Ok();
 }
 
 void RelayAggregation::TakePart() {
@@ -100,19 +84,6 @@ void RelayAggregation::TakePart() {
     if (node == members.node()) place_ = leaders_.size();
     leaders_.push_back(rank);
   }
-}
-
-void RelayAggregation::StageOrEnd() {
-  has_passed_on_ = false;
-  if (lost_ >= 0 || chunk_ == chunks_) {
-    group_->workers()->Arrive(CollectiveKind::kAggregate, &lost_, sizeof(lost_));
-    phase_ = Phase::kEnd;
-    return;
-  }
-  std::memcpy(scratch(group_->rank()), data_ + Bytes(ChunkBegin()),
-              static_cast<size_t>(Bytes(ChunkCount())));
-  group_->node_workers()->Arrive(CollectiveKind::kAggregate);
-  phase_ = Phase::kStaged;
 }
 
 void RelayAggregation::CheckNeighbours() {
@@ -169,7 +140,7 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
       group_->Abort(timeout);
       return timeout;
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     const auto nap = backoff_.Next(now, kEager);
     if (nap.count() == 0) {
       YieldCore();

@@ -16,23 +16,21 @@
 #include <vector>
 
 #include "base/backoff.h"
+#include "base/clock.h"
 #include "base/dtype.h"
-#include "base/operation.h"
 #include "group/node_group.h"
 
 namespace multiverso {
 
-class RelayAggregation final : public Operation {
+class RelayAggregation {
  public:
-  // `data` outlives the operation.
-  RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count, Instant deadline);
+  // `data` outlives the aggregation.
+  RelayAggregation(NodeGroup* group, DType dtype, void* data, int64_t count);
 
-  Status Step(const WaitLimit& limit) override;
-  void Cancel(const std::string& reason) override;
+  // Called once.
+  Status Run(const WaitLimit& limit);
 
  private:
-  enum class Phase { kBegin, kStaged, kSum, kSummed, kEnd };
-
   Messenger* messenger() const { return group_->control_channel()->messenger(); }
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
   int64_t ChunkBegin() const { return chunk_ * in_chunk_; }
@@ -45,8 +43,7 @@ class RelayAggregation final : public Operation {
 
   // Who takes part, of those who came.
   void TakePart();
-  // Puts this worker's chunk where the others of its node find it, or ends if there is none.
-  void StageOrEnd();
+  Status SumChunk(const WaitLimit& limit);
   // Whether all who take part on this node came to its last meeting.
   void CheckNeighbours();
   // The leader's part of a chunk.
@@ -66,7 +63,6 @@ class RelayAggregation final : public Operation {
   int64_t in_chunk_;  // most elements of one
   int64_t chunks_;
   int64_t chunk_ = 0;
-  Phase phase_ = Phase::kBegin;
   uint64_t meeting_ = 0;      // of the workers, with which it began: the messages name it
   std::vector<int> there_;    // who take part
   std::vector<int> here_;     // of them, those of this node

@@ -28,6 +28,11 @@ ReplicaRounds::ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, con
   }
 }
 
+Status ReplicaRounds::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (request.kind == RequestKind::kAddGet) return AddGet(request, progress, limit);
+  return IsAdd(request.kind) ? Add(request, progress, limit) : Get(request, progress, limit);
+}
+
 // ---- Adding -------------------------------------------------------------------------------------
 
 Status ReplicaRounds::WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer) {
@@ -45,15 +50,6 @@ Status ReplicaRounds::WaitForBuffer(const char* call, const WaitLimit& limit, in
   });
 }
 
-Status ReplicaRounds::BeginAdd(const char* call, Progress* progress, const WaitLimit& limit,
-                               int* buffer) {
-  if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, call, limit));
-    progress->phase = kTurnTaken;
-  }
-  return WaitForBuffer(call, limit, buffer);
-}
-
 void ReplicaRounds::Describe(bool is_rows, int buffer, int64_t count) {
   const uint64_t round = clocks_.my_adds();
   StagedAdd* const add = memory_.staging().add_of(place_, round);
@@ -69,28 +65,31 @@ void ReplicaRounds::AnnounceAdd() {
   if (clocks_.AllHereHavePassed(round)) clocks_.CallLeader();
 }
 
-Status ReplicaRounds::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
-  int buffer = 0;
-  MV_RETURN_IF_NOT_OK(BeginAdd("add", progress, limit, &buffer));
-  std::memcpy(memory_.staging().values(place_, buffer), delta,
-              static_cast<size_t>(shape_.layout.bytes()));
-  Describe(/*is_rows=*/false, buffer, 0);
-  AnnounceAdd();
-  return Status::Ok();
-}
-
-Status ReplicaRounds::AddRows(const int64_t* rows, int64_t count, const void* delta,
-                              Progress* progress, const WaitLimit& limit) {
-  int buffer = 0;
-  MV_RETURN_IF_NOT_OK(BeginAdd("add", progress, limit, &buffer));
+void ReplicaRounds::Stage(const Request& request, int buffer) {
   Staging staging = memory_.staging();
-  Describe(/*is_rows=*/true, buffer, staging.StageRows(place_, buffer, rows, count, delta));
+  if (IsOfRows(request.kind)) {
+    Describe(/*is_rows=*/true, buffer,
+             staging.StageRows(place_, buffer, request.row_ids, request.num_ids, request.delta));
+  } else {
+    std::memcpy(staging.values(place_, buffer), request.delta,
+                static_cast<size_t>(shape_.layout.bytes()));
+    Describe(/*is_rows=*/false, buffer, 0);
+  }
+}
+
+Status ReplicaRounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (progress->phase == kEnter) {
+    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
+    progress->phase = kTurnTaken;
+  }
+  int buffer = 0;
+  MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
+  Stage(request, buffer);
   AnnounceAdd();
   return Status::Ok();
 }
 
-Status ReplicaRounds::AddGet(const void* delta, void* out, Progress* progress,
-                             const WaitLimit& limit) {
+Status ReplicaRounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
     case kEnter:
@@ -101,9 +100,7 @@ Status ReplicaRounds::AddGet(const void* delta, void* out, Progress* progress,
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
-      std::memcpy(memory_.staging().values(place_, buffer), delta,
-                  static_cast<size_t>(shape_.layout.bytes()));
-      Describe(/*is_rows=*/false, buffer, 0);
+      Stage(request, buffer);
       AnnounceAdd();
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
       progress->phase = kStaged;
@@ -113,7 +110,7 @@ Status ReplicaRounds::AddGet(const void* delta, void* out, Progress* progress,
       break;
   }
   MV_RETURN_IF_NOT_OK(WaitUntilApplied(clocks_.my_adds(), kCall, limit));
-  std::memcpy(out, shard_->parameters(), static_cast<size_t>(shape_.layout.bytes()));
+  shard_->CopyUnlocked(request);
   return Status::Ok();
 }
 
@@ -138,18 +135,15 @@ Status ReplicaRounds::WaitUntilComplete(const char* call, const WaitLimit& limit
       [&](int worker) {
         return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
       }));
-  uint64_t rounds = 0;
-  for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
-  while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
+  const uint64_t rounds = clocks_.CompleteRounds();
   return rounds > 0 ? WaitUntilApplied(rounds, call, limit) : Status::Ok();
 }
 
-template <class Copy>
-Status ReplicaRounds::Snapshot(const WaitLimit& limit, Copy copy) {
+Status ReplicaRounds::Snapshot(const Request& request, const WaitLimit& limit) {
   for (;;) {
     MV_RETURN_IF_NOT_OK(WaitUntilComplete("get", limit));
     const uint64_t before = rounds_applied();
-    copy();
+    shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
     // If no further round has been begun meanwhile, what was copied is one state.
     if (memory_.words()->begun.load(std::memory_order_relaxed) == before) return Status::Ok();
@@ -157,39 +151,19 @@ Status ReplicaRounds::Snapshot(const WaitLimit& limit, Copy copy) {
     if (now >= limit.deadline) {
       return Status(Code::kTimeout, "the other workers' rounds left no moment to read in");
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
 }
 
-template <class Copy>
-Status ReplicaRounds::GetWith(Progress* progress, const WaitLimit& limit, Copy copy) {
+Status ReplicaRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    if (clocks_.i_have_finished()) return Snapshot(limit, copy);
+    if (clocks_.i_have_finished()) return Snapshot(request, limit);
     MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kGet, "get", limit));
     progress->phase = kTurnTaken;
   }
   MV_RETURN_IF_NOT_OK(WaitUntilApplied(clocks_.my_adds(), "get", limit));
-  copy();
+  shard_->CopyUnlocked(request);
   return Status::Ok();
-}
-
-Status ReplicaRounds::Get(void* out, Progress* progress, const WaitLimit& limit) {
-  return GetWith(progress, limit, [&] {
-    std::memcpy(out, shard_->parameters(), static_cast<size_t>(shape_.layout.bytes()));
-  });
-}
-
-void ReplicaRounds::CopyRows(const int64_t* rows, int64_t count, char* out) const {
-  const int64_t row_bytes = shape_.layout.row_bytes();
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + i * row_bytes, shard_->parameters() + rows[i] * row_bytes,
-                static_cast<size_t>(row_bytes));
-  }
-}
-
-Status ReplicaRounds::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                              const WaitLimit& limit) {
-  return GetWith(progress, limit, [&] { CopyRows(rows, count, static_cast<char*>(out)); });
 }
 
 }  // namespace multiverso

@@ -22,43 +22,36 @@ class ReplicaRounds final : public Consistency {
   ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, const Shard* shard,
                 WorkerClocks clocks, const NodeGroup& group);
 
-  Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
-  Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
-  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) override;
-  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit) override;
-  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                 const WaitLimit& limit) override;
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
-  void ReachSyncPoint(const SyncPoint& fence) override { clocks_.ReachSyncPoint(fence); }
-  Status CompareAt(const SyncPoint& fence) override { return clocks_.CompareAt(fence); }
-  CallDigest CallsBefore(const SyncPoint& fence) const override {
-    return clocks_.CallsBefore(fence);
+  void ReachSyncPoint(const SyncPoint& point) override { clocks_.ReachSyncPoint(point); }
+  Status CompareAt(const SyncPoint& point) override { return clocks_.CompareAt(point); }
+  CallDigest CallsBefore(const SyncPoint& point) const override {
+    return clocks_.CallsBefore(point);
   }
   void Depart() override { clocks_.Depart(); }
   uint64_t rounds_applied() const override {
     return memory_.words()->applied.load(std::memory_order_acquire);
   }
+  bool HasApplied(uint64_t rounds) const override { return rounds_applied() >= rounds; }
   Status Settle(const WaitLimit& limit) override { return WaitUntilComplete("save", limit); }
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
-  // Takes the turn of an add and waits for a buffer to stage it in.
-  Status BeginAdd(const char* call, Progress* progress, const WaitLimit& limit, int* buffer);
+  Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
+  Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
-  // What this worker stages for its current round; AnnounceAdd makes it seen.
+  // Stages this worker's delta of its current round; AnnounceAdd makes it visible.
+  void Stage(const Request& request, int buffer);
   void Describe(bool is_rows, int buffer, int64_t count);
   void AnnounceAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
   // Until the rounds are applied that were complete at the last fence, and those known since.
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);
-  void CopyRows(const int64_t* rows, int64_t count, char* out) const;
-  template <class Copy>
-  Status GetWith(Progress* progress, const WaitLimit& limit, Copy copy);
   // For a worker that has finished: the state after the last complete round.
-  template <class Copy>
-  Status Snapshot(const WaitLimit& limit, Copy copy);
+  Status Snapshot(const Request& request, const WaitLimit& limit);
 
   StagedShape shape_;
   ReplicaMemory memory_;

@@ -102,7 +102,7 @@ Status RoundService::Settle(const WaitLimit& limit) {
     const Instant now = Clock::now();
     // The session ends at the deadline in any case; no rank needs the missing messages.
     if (group_->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kNap);
   }
 }

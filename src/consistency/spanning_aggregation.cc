@@ -36,9 +36,8 @@ std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(NodeGroup* group) {
 }
 
 SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data,
-                                         int64_t count, Instant deadline)
-    : Operation(deadline),
-      group_(group),
+                                         int64_t count)
+    : group_(group),
       link_(link),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
@@ -47,14 +46,7 @@ SpanningAggregation::SpanningAggregation(NodeGroup* group, ChainLink* link, DTyp
       chunks_((count + in_chunk_ - 1) / in_chunk_),
       here_(group->node_workers()->members()),
       leader_(group->members().leader_of(group->members().node())),
-      began_(Clock::now()) {
-  Stage(0);
-  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(group_->workers());
-}
-
-void SpanningAggregation::Cancel(const std::string& reason) {
-  group_->Abort(Status(Code::kAborted, reason));
-}
+      began_(Clock::now()) {}
 
 char* SpanningAggregation::scratch(int rank, int64_t chunk) const {
   return group_->scratch(group_->local_rank_of(rank), static_cast<int>(chunk % 2));
@@ -79,33 +71,29 @@ void SpanningAggregation::CopyTotal(int64_t chunk) {
               static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
 }
 
-Status SpanningAggregation::Step(const WaitLimit& limit) {
-  for (; chunk_ <= chunks_; ++chunk_) {
-    if (!has_met_) {
-      MV_RETURN_IF_NOT_OK(Meet(limit));
-      if (chunk_ == 0) MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
-      has_met_ = true;
-      CopyTotal(chunk_ - 1);
-      if (chunk_ == chunks_) return Status::Ok();
-      Stage(chunk_ + 1);
-      backoff_.emplace(kLongestNap);
-    }
+Status SpanningAggregation::Run(const WaitLimit& limit) {
+  Stage(0);
+  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(group_->workers());
+  for (;; ++chunk_) {
+    MV_RETURN_IF_NOT_OK(Meet(limit));
+    if (chunk_ == 0) MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
+    CopyTotal(chunk_ - 1);
+    if (chunk_ == chunks_) return Status::Ok();
+    Stage(chunk_ + 1);
+    backoff_.emplace(kLongestNap);
     if (group_->rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
     group_->node_workers()->Arrive(CollectiveKind::kAggregate);
-    has_met_ = false;
   }
-  return Status::Ok();
 }
 
 Status SpanningAggregation::Meet(const WaitLimit& limit) {
   Group* const circle = chunk_ == 0 ? group_->workers() : group_->node_workers();
   for (;;) {
-    const Instant slice = std::min(limit.slice_end, Clock::now() + kLook);
-    const Status met = circle->Meet(WaitLimit{limit.deadline, slice});
+    const Status met =
+        circle->Meet(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
     if (!met.pending()) return met;
     // The leader of this node may wait for somebody of another.
     if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
-    if (Clock::now() >= limit.slice_end) return met;
   }
 }
 
@@ -153,7 +141,7 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
       group_->Abort(timeout);
       return timeout;
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     const auto nap = backoff_->Next(now, kEager);
     if (nap.count() == 0) {
       YieldCore();

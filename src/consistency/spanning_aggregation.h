@@ -16,26 +16,25 @@
 #include <vector>
 
 #include "base/backoff.h"
+#include "base/clock.h"
 #include "base/dtype.h"
-#include "base/operation.h"
 #include "consistency/chain_link.h"
 #include "group/node_group.h"
 #include "transport/deferred_failure.h"
 
 namespace multiverso {
 
-class SpanningAggregation final : public Operation {
+class SpanningAggregation {
  public:
   // What a leader sends and receives with: of the session, so that what it keeps ready to receive
   // stays.
   static std::unique_ptr<ChainLink> MakeLink(NodeGroup* group);
 
-  // `link` and `data` outlive the operation; `link` is used on leaders only.
-  SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data, int64_t count,
-                      Instant deadline);
+  // `link` and `data` outlive the aggregation; `link` is used on leaders only.
+  SpanningAggregation(NodeGroup* group, ChainLink* link, DType dtype, void* data, int64_t count);
 
-  Status Step(const WaitLimit& limit) override;
-  void Cancel(const std::string& reason) override;
+  // Called once.
+  Status Run(const WaitLimit& limit);
 
  private:
   int64_t ChunkEnd(int64_t chunk) const;
@@ -70,8 +69,7 @@ class SpanningAggregation final : public Operation {
   std::vector<int> here_;  // ranks of the workers of this node
   int leader_;
   int64_t chunk_ = 0;
-  bool has_met_ = false;  // for chunk_
-  int64_t sent_ = 0;      // elements of the array that have been passed on, and that are summed
+  int64_t sent_ = 0;  // elements of the array that have been passed on, and that are summed
   int64_t summed_ = 0;
   Instant began_;
   std::optional<Backoff> backoff_;

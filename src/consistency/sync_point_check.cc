@@ -62,15 +62,15 @@ Status SyncPointCheck::Check(const Group& meeting, int64_t offset, const WaitLim
   int one = 0;
   int other = 0;
   if (group_ == nullptr || !FindDifference(meeting, offset, &one, &other)) return Status::Ok();
-  if (!until_.has_value()) until_ = Clock::now() + kOnItsWay;
+  const Instant until = Clock::now() + kOnItsWay;
   for (;;) {
     // Another rank may have found it first, or the clocks as they came.
     MV_RETURN_IF_NOT_OK(group_->CheckAborted(/*was_waiting=*/true));
     const Status where = compare_();
     if (!where.ok() && !where.pending()) return where;
     const Instant now = Clock::now();
-    if (where.ok() || now >= *until_) break;
-    if (now >= limit.slice_end) return Status::Pending();
+    if (where.ok() || now >= until) break;
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kNap);
   }
   return Status(Code::kMismatch, StrCat("rank ", one, " and rank ", other,

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -53,7 +52,6 @@ class SyncPointCheck {
   SyncPointArrival mine_;
   bool is_last_ = false;
   Compare compare_;
-  std::optional<Instant> until_;
 };
 
 }  // namespace multiverso

@@ -58,6 +58,11 @@ SyncRounds::SyncRounds(const StagedShape& shape, char* base, Shard* shard, Worke
   }
 }
 
+Status SyncRounds::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  if (request.kind == RequestKind::kAddGet) return AddGet(request, progress, limit);
+  return IsAdd(request.kind) ? Add(request, progress, limit) : Get(request, progress, limit);
+}
+
 // ---- Summing ------------------------------------------------------------------------------------
 
 uint64_t SyncRounds::RoundInWork(const Block& block) const {
@@ -200,28 +205,20 @@ void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keep_own
   used_in_[buffer] = round + 1;
 }
 
-Status SyncRounds::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
+Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
     MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
     progress->phase = kStage;
   }
   int buffer = 0;
   MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
-  StageWhole(buffer, delta, /*keep_own=*/false);
-  clocks_.CountAdd();
-  return Status::Ok();
-}
-
-Status SyncRounds::AddRows(const int64_t* rows, int64_t count, const void* delta,
-                           Progress* progress, const WaitLimit& limit) {
-  if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
-    progress->phase = kStage;
+  if (IsOfRows(request.kind)) {
+    const int64_t staged =
+        staging_.StageRows(clocks_.me(), buffer, request.row_ids, request.num_ids, request.delta);
+    Describe(/*is_rows=*/true, buffer, staged, /*keep_own=*/false);
+  } else {
+    StageWhole(buffer, request.delta, /*keep_own=*/false);
   }
-  int buffer = 0;
-  MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
-  const int64_t staged = staging_.StageRows(clocks_.me(), buffer, rows, count, delta);
-  Describe(/*is_rows=*/true, buffer, staged, /*keep_own=*/false);
   clocks_.CountAdd();
   return Status::Ok();
 }
@@ -236,32 +233,16 @@ void SyncRounds::CopyBlock(const Block& block, char* out) const {
   std::memcpy(out + begin, shard_->parameters() + begin, static_cast<size_t>(end - begin));
 }
 
-void SyncRounds::CopyRows(const int64_t* rows, int64_t count, char* out) const {
-  const int64_t row_bytes = shape_.layout.row_bytes();
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(out + i * row_bytes, shard_->parameters() + rows[i] * row_bytes,
-                static_cast<size_t>(row_bytes));
-  }
-}
-
-uint64_t SyncRounds::CompleteRounds() const {
-  uint64_t rounds = 0;
-  for (int i = 0; i < clocks_.workers(); ++i) rounds = std::max(rounds, clocks_.adds(i));
-  while (rounds > 0 && !clocks_.AllHavePassed(rounds - 1)) --rounds;
-  return rounds;
-}
-
 Status SyncRounds::Settle(const WaitLimit& limit) {
-  const uint64_t rounds = CompleteRounds();
+  const uint64_t rounds = clocks_.CompleteRounds();
   return rounds == 0 ? Status::Ok() : ReachAll(rounds - 1, "save", limit);
 }
 
-template <class Copy>
-Status SyncRounds::Snapshot(const WaitLimit& limit, Copy copy) {
+Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
   for (;;) {
-    const uint64_t rounds = CompleteRounds();
+    const uint64_t rounds = clocks_.CompleteRounds();
     if (rounds > 0) MV_RETURN_IF_NOT_OK(ReachAll(rounds - 1, "get", limit));
-    copy();
+    shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
     // If nobody has begun another round meanwhile, what was copied is one state.
     const bool still = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
@@ -273,37 +254,24 @@ Status SyncRounds::Snapshot(const WaitLimit& limit, Copy copy) {
     if (now >= limit.deadline) {
       return Status(Code::kTimeout, "the other workers' rounds left no moment to read in");
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
 }
 
-template <class Copy>
-Status SyncRounds::GetWith(Progress* progress, const WaitLimit& limit, Copy copy) {
+Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    if (clocks_.i_have_finished()) return Snapshot(limit, copy);
+    if (clocks_.i_have_finished()) return Snapshot(request, limit);
     MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kGet, "get", limit));
     progress->phase = kSum;
   }
   if (clocks_.my_adds() > 0) {
     MV_RETURN_IF_NOT_OK(ReachAll(clocks_.my_adds() - 1, "get", limit));
   }
-  copy();
+  shard_->CopyUnlocked(request);
   return Status::Ok();
 }
 
-Status SyncRounds::Get(void* out, Progress* progress, const WaitLimit& limit) {
-  return GetWith(progress, limit, [&] {
-    std::memcpy(out, shard_->parameters(), static_cast<size_t>(shape_.layout.bytes()));
-  });
-}
-
-Status SyncRounds::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                           const WaitLimit& limit) {
-  return GetWith(progress, limit, [&] { CopyRows(rows, count, static_cast<char*>(out)); });
-}
-
-Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
-                          const WaitLimit& limit) {
+Status SyncRounds::AddGet(const Request& request, Progress* progress, const WaitLimit& limit) {
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
     case kEnter:
@@ -315,7 +283,7 @@ Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
       // Everything that the others see of it at once, so that they look at this worker's words
       // once.
-      StageWhole(buffer, delta, /*keep_own=*/true);
+      StageWhole(buffer, request.delta, /*keep_own=*/true);
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       clocks_.CountAdd();
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
@@ -326,7 +294,8 @@ Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
       break;
   }
   const uint64_t round = clocks_.my_adds() - 1;
-  const Own own{static_cast<const char*>(delta), static_cast<char*>(out)};
+  auto* const out = static_cast<char*>(request.out);
+  const Own own{static_cast<const char*>(request.delta), out};
   // progress->done counts the blocks that are in `out`.
   for (; progress->done < clocks_.workers(); ++progress->done) {
     const int block = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
@@ -334,7 +303,7 @@ Status SyncRounds::AddGet(const void* delta, void* out, Progress* progress,
     MV_RETURN_IF_NOT_OK(Reach(block, round, is_own ? own : Own{}, kCall, limit));
     // This worker's own block went straight into `out`, unless others named rows in the round.
     if (!is_own || !own_is_out_) {
-      CopyBlock(blocks_[static_cast<size_t>(block)], static_cast<char*>(out));
+      CopyBlock(blocks_[static_cast<size_t>(block)], out);
     }
   }
   return Status::Ok();

@@ -31,15 +31,9 @@ class SyncRounds final : public Consistency {
   // `base` begins with what `clocks` is over.
   SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks);
 
-  Status Get(void* out, Progress* progress, const WaitLimit& limit) override;
-  Status Add(const void* delta, Progress* progress, const WaitLimit& limit) override;
-  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) override;
-  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit) override;
-  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                 const WaitLimit& limit) override;
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }
-  void ReachSyncPoint(const SyncPoint& fence) override { clocks_.ReachSyncPoint(fence); }
+  void ReachSyncPoint(const SyncPoint& point) override { clocks_.ReachSyncPoint(point); }
   Status Settle(const WaitLimit& limit) override;
   std::vector<uint64_t> Clocks() const override { return clocks_.AllAdds(); }
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
@@ -63,6 +57,7 @@ class SyncRounds final : public Consistency {
   };
 
   // ---- Adding
+  Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
   void StageWhole(int buffer, const void* delta, bool keep_own);
   // Says what this worker has staged for its current round.
@@ -82,14 +77,11 @@ class SyncRounds final : public Consistency {
 
   // ---- Getting
   void CopyBlock(const Block& block, char* out) const;
-  void CopyRows(const int64_t* rows, int64_t count, char* out) const;
-  template <class Copy>
-  Status GetWith(Progress* progress, const WaitLimit& limit, Copy copy);
-  // How many rounds have everybody's add.
-  uint64_t CompleteRounds() const;
+  Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   // For a worker that has finished: the state after the last complete round.
-  template <class Copy>
-  Status Snapshot(const WaitLimit& limit, Copy copy);
+  Status Snapshot(const Request& request, const WaitLimit& limit);
+
+  Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
 
   StagedShape shape_;
   Shard* shard_;

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "base/text.h"
-#include "consistency/consistency.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -49,6 +48,13 @@ bool WorkerClocks::AllHavePassed(uint64_t round) const {
     if (!HasPassed(i, round)) return false;
   }
   return true;
+}
+
+uint64_t WorkerClocks::CompleteRounds() const {
+  uint64_t rounds = 0;
+  for (int i = 0; i < workers(); ++i) rounds = std::max(rounds, adds(i));
+  while (rounds > 0 && !AllHavePassed(rounds - 1)) --rounds;
+  return rounds;
 }
 
 bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
@@ -304,7 +310,7 @@ std::string WorkerClocks::NameLost(int worker, const std::string& gone, bool fol
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& waits_for) {
   if (group_->IsAborted() && !aborted_before_ && MayStillArrive()) {
-    return Clock::now() >= limit.slice_end ? Status::Pending() : Status::Ok();
+    return limit.Check(Clock::now());
   }
   MV_RETURN_IF_NOT_OK(group_->CheckAborted(!aborted_before_));
   std::vector<int> late;
@@ -375,7 +381,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     group_->Abort(timeout);
     return timeout;
   }
-  return now >= limit.slice_end ? Status::Pending() : Status::Ok();
+  return limit.Check(now);
 }
 
 }  // namespace multiverso

@@ -21,13 +21,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "consistency/consistency.h"
 #include "group/node_group.h"
 #include "memory/futex.h"
 
 namespace multiverso {
-
-struct CallDigest;
-struct SyncPoint;
 
 // Why a wait needs another worker.
 enum class Need {
@@ -95,6 +93,8 @@ class WorkerClocks {
   bool HasPassed(int worker, uint64_t round) const;
   bool AllHavePassed(uint64_t round) const;
   bool OthersHavePassed(uint64_t round) const;
+  // The number of rounds that every worker has passed.
+  uint64_t CompleteRounds() const;
   // Considers the workers of this node only.
   bool AllHereHavePassed(uint64_t round) const;
 

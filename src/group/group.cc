@@ -116,7 +116,7 @@ Status Group::Meet(const WaitLimit& limit) {
       group_->Abort(timeout);
       return timeout;
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
   return CheckKinds();
 }

@@ -17,6 +17,8 @@ constexpr size_t kMostStrangers = 32;
 // What a rank sent last, over MPI, may still be on its way. If it has neighbours on its node they
 // know better how far it had come, and look after it every 200 ms.
 constexpr auto kOnItsWay = std::chrono::milliseconds(50);
+// How often a thread that waits for the connections checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr auto kNeighboursFirst = std::chrono::milliseconds(300);
 
 }  // namespace
@@ -199,8 +201,8 @@ Status PeerConnections::AwaitSettled(const WaitLimit& limit) {
     const Instant now = Clock::now();
     // What is not there yet is done without.
     if (now >= patience_ || now >= limit.deadline) break;
-    if (now >= limit.slice_end) return Status::Pending();
-    settled_.wait_until(guard, std::min(limit.first(), patience_));
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+    settled_.wait_until(guard, std::min({limit.first(), patience_, now + kLook}));
   }
   return Status::Ok();
 }

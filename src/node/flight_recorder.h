@@ -12,20 +12,14 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "shard/request.h"
 
 namespace multiverso {
 
-// What a rank can have been doing.
+// A call that a rank can make. Those on tables have the numbers of RequestKind.
 enum class CallKind : int32_t {
   kNone = 0,
-  kGet,
-  kAdd,
-  kAddGet,
-  kGetRows,
-  kAddRows,
-  kExchange,
-  kSetHyper,
-  kCollectiveGet,
+  kCollectiveGet = 32,
   kBarrier,
   kCreateTable,
   kAggregate,
@@ -35,6 +29,7 @@ enum class CallKind : int32_t {
   kClose,
 };
 
+constexpr CallKind CallOf(RequestKind kind) { return static_cast<CallKind>(kind); }
 const char* NameOf(CallKind call);
 
 struct alignas(64) FlightRecorder {

@@ -76,21 +76,12 @@ std::string List(const Range& range, const Format& format) {
 }  // namespace
 
 const char* NameOf(CallKind call) {
+  if (call > CallKind::kNone && call < CallKind::kCollectiveGet) {
+    return NameOf(static_cast<RequestKind>(call));
+  }
   switch (call) {
     case CallKind::kNone:
       break;
-    case CallKind::kGet:
-    case CallKind::kGetRows:
-      return "get";
-    case CallKind::kAdd:
-    case CallKind::kAddRows:
-      return "add";
-    case CallKind::kAddGet:
-      return "add_get";
-    case CallKind::kExchange:
-      return "exchange";
-    case CallKind::kSetHyper:
-      return "set_option";
     case CallKind::kCollectiveGet:
       return "get(sync=True)";
     case CallKind::kBarrier:

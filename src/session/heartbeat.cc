@@ -9,7 +9,7 @@ namespace multiverso {
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(NodeGroup* group) {
   std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(group));
-  // Before anybody can miss it.
+  // The first heartbeat, before any rank expects one.
   group->failure_detector()->Beat();
   const WithoutSignals without_signals;
   try {

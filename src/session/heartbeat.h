@@ -1,5 +1,5 @@
-// Heartbeat: the thread with which a rank gives signs of life, whatever its program does, and
-// learns at once of the death of ranks of other nodes (PeerConnections).
+// Heartbeat: the thread that sends a rank's heartbeats, whatever its program does, and learns at
+// once of the death of ranks of other nodes (PeerConnections).
 #ifndef MULTIVERSO_SESSION_HEARTBEAT_H_
 #define MULTIVERSO_SESSION_HEARTBEAT_H_
 
@@ -14,10 +14,10 @@
 
 namespace multiverso {
 
-// The thread sleeps but for a few microseconds a second.
+// The thread runs for a few microseconds per second and sleeps otherwise.
 class Heartbeat {
  public:
-  // `group` outlives it. MemoryError if no thread can be had.
+  // `group` outlives it. MemoryError if the thread cannot be started.
   static Result<std::unique_ptr<Heartbeat>> Start(NodeGroup* group);
   ~Heartbeat();
 
@@ -25,7 +25,7 @@ class Heartbeat {
   explicit Heartbeat(NodeGroup* group) : group_(group) {}
 
   void Run();
-  // True if it is to stop.
+  // True if the thread has to stop.
   bool SleepUntil(Instant next);
 
   NodeGroup* group_;

@@ -11,53 +11,20 @@
 
 namespace multiverso {
 
-Loading::Loading(Checkpointing* state, std::unique_ptr<Operation> fence, CheckpointRequest request,
-                 Tables tables, int64_t num_created, Instant deadline)
-    : CheckpointCall(state, CollectiveKind::kLoad, std::move(fence), std::move(request),
-                     std::move(tables), num_created, deadline) {}
-
-Status Loading::Step(const WaitLimit& limit) {
-  switch (phase_) {
-    case Phase::kBegin:
-      MV_RETURN_IF_NOT_OK(Begin(limit));
-      FindAndArrive();
-      phase_ = Phase::kFound;
-      [[fallthrough]];
-    case Phase::kFound:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      MV_RETURN_IF_NOT_OK(TakeFinding());
-      if (step_ < 0) return Status::Ok();
-      phase_ = Phase::kVerify;
-      [[fallthrough]];
-    case Phase::kVerify: {
-      const Status status = OpenAndVerify(limit);
-      if (status.pending()) return status;
-      CastVote(status);
-      phase_ = Phase::kVerified;
-      [[fallthrough]];
-    }
-    case Phase::kVerified:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      MV_RETURN_IF_NOT_OK(CheckMeeting(loaders_, "checked its part: no table has changed"));
-      phase_ = Phase::kApply;
-      [[fallthrough]];
-    case Phase::kApply: {
-      const Status status = Apply(limit);
-      if (status.pending()) return status;
-      CastVote(status);
-      phase_ = Phase::kApplied;
-      [[fallthrough]];
-    }
-    case Phase::kApplied:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      return CheckMeeting(loaders_, "loaded its rows, which hold what they held before");
-  }
-  return Status(Code::kInternal, "a load in no phase");
+Result<int64_t> Loading::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
+  MV_RETURN_IF_NOT_OK(Find(limit));
+  if (step_ < 0) return step_;
+  MV_RETURN_IF_NOT_OK(Vote(OpenAndVerify(limit), limit));
+  MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "checked its part: no table has changed"));
+  MV_RETURN_IF_NOT_OK(Vote(Apply(limit), limit));
+  MV_RETURN_IF_NOT_OK(CheckVotes(loaders_, "loaded its rows, which hold what they held before"));
+  return step_;
 }
 
-void Loading::FindAndArrive() {
+Status Loading::Find(const WaitLimit& limit) {
   Status status;
-  LeaderMessage tidings;
+  LeaderMessage message;
   if (is_master()) {
     const CheckpointFolder folder(state()->files, request().folder);
     const Result<std::string> found = folder.Resolve();
@@ -65,33 +32,30 @@ void Loading::FindAndArrive() {
     if (found.ok() && found.value().empty()) {
       if (!request().flag) status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
     } else if (found.ok()) {
-      // All of it is read by every rank; here it is about which one it is.
+      // Every rank reads the whole manifest later; here only the checkpoint's identity matters.
       auto reader = CheckpointReader::Open(state()->files, found.value());
       status = reader.status();
       if (reader.ok()) {
         reader_ = std::move(reader.value());
         const Manifest& manifest = reader_->manifest();
         const bool is_folder = found.value() == request().folder;
-        std::memcpy(&tidings.value[0], &manifest.id, sizeof(manifest.id));
-        tidings.value[1] = manifest.step;
-        tidings.value[2] = manifest.number;
-        tidings.value[3] = is_folder ? 2 : 1;
+        std::memcpy(&message.value[0], &manifest.id, sizeof(manifest.id));
+        message.value[1] = manifest.step;
+        message.value[2] = manifest.number;
+        message.value[3] = is_folder ? 2 : 1;
       }
     }
   }
-  CastVote(status, tidings);
-}
-
-Status Loading::TakeFinding() {
-  MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "found the checkpoint"));
-  loaders_ = circle()->present();
-  const LeaderMessage tidings = LeaderMessageOf(*circle(), master());
-  if (tidings.value[3] == 0) return Status::Ok();
-  std::memcpy(&id_, &tidings.value[0], sizeof(id_));
-  step_ = tidings.value[1];
-  found_ = tidings.value[3] == 2 ? request().folder
+  MV_RETURN_IF_NOT_OK(Vote(status, limit, message));
+  MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "found the checkpoint"));
+  loaders_ = world()->present();
+  message = LeaderMessageOf(*world(), master());
+  if (message.value[3] == 0) return Status::Ok();
+  std::memcpy(&id_, &message.value[0], sizeof(id_));
+  step_ = message.value[1];
+  found_ = message.value[3] == 2 ? request().folder
                                  : CheckpointFolder(state()->files, request().folder)
-                                       .PathOf(CheckpointName{tidings.value[2], step_});
+                                       .PathOf(CheckpointName{message.value[2], step_});
   return Status::Ok();
 }
 
@@ -101,18 +65,15 @@ Status Loading::OpenAndVerify(const WaitLimit& limit) {
     if (!reader.ok()) return reader.status();
     reader_ = std::move(reader.value());
   }
-  if (places_.empty()) {
-    if (reader_->manifest().id != id_) {
-      return Corrupt(StrCat(found_, "/", kManifestName), 24,
-                     "this rank sees another checkpoint than the master");
-    }
-    MV_RETURN_IF_NOT_OK(MatchTables());
+  if (reader_->manifest().id != id_) {
+    return Corrupt(StrCat(found_, "/", kManifestName), 24,
+                   "this rank sees another checkpoint than the master");
   }
+  MV_RETURN_IF_NOT_OK(MatchTables());
   const int64_t blocks = reader_->blocks();
   const auto all = static_cast<int64_t>(loaders_.size());
   const int64_t place = PlaceAmong(loaders_);
-  verified_.done = std::max(verified_.done, blocks * place / all);
-  return reader_->Verify(blocks * (place + 1) / all, &verified_, limit);
+  return reader_->Verify(blocks * place / all, blocks * (place + 1) / all, limit);
 }
 
 Status Loading::MatchTables() {
@@ -122,7 +83,7 @@ Status Loading::MatchTables() {
     const std::string name = table->spec().name;
     size_t place = 0;
     while (place < saved.size() && (is_taken[place] || saved[place].name != name)) ++place;
-    // A checkpoint of one table is loaded into whichever table is named.
+    // A checkpoint of one table may be loaded into a table of another name.
     if (place == saved.size() && request().table >= 0 && saved.size() == 1) place = 0;
     if (place == saved.size()) {
       return Status(Code::kMismatch, StrCat("the checkpoint ", found_, " does not fit: expected ",
@@ -136,21 +97,21 @@ Status Loading::MatchTables() {
   if (request().table >= 0 || left == is_taken.end()) return Status::Ok();
   const SavedTable& extra = saved[static_cast<size_t>(left - is_taken.begin())];
   return Status(Code::kMismatch,
-                StrCat("the checkpoint ", found_, " does not fit: it has a table '", extra.name,
-                       "', which this session has not"));
+                StrCat("the checkpoint ", found_, " does not fit: table '", extra.name,
+                       "' is in the checkpoint but not in this session"));
 }
 
 Status Loading::Apply(const WaitLimit& limit) {
-  for (; applied_ < tables().size(); ++applied_, applied_areas_ = 0) {
-    // Of updaters that keep state for each worker, in a job with more workers or fewer.
-    const SavedTable& saved = reader_->manifest().tables[places_[applied_]];
-    const auto slots = static_cast<uint32_t>(tables()[applied_]->state_slots());
+  for (size_t i = 0; i < tables().size(); ++i) {
+    // An updater that keeps state for each worker has more slots, or fewer, than were saved if the
+    // number of workers differs.
+    const SavedTable& saved = reader_->manifest().tables[places_[i]];
+    const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
-    for (; applied_areas_ < areas; ++applied_areas_, in_area_ = BlockProgress()) {
-      const uint32_t area = applied_areas_ <= slots ? applied_areas_ : kStepsArea;
-      MV_RETURN_IF_NOT_OK(ApplyArea(applied_, area, limit));
+    for (uint32_t place = 0; place < areas; ++place) {
+      MV_RETURN_IF_NOT_OK(ApplyArea(i, place <= slots ? place : kStepsArea, limit));
     }
-    MV_RETURN_IF_NOT_OK(ApplyRest(applied_, limit));
+    MV_RETURN_IF_NOT_OK(ApplyRest(i, limit));
   }
   return Status::Ok();
 }
@@ -175,9 +136,9 @@ Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) 
   Table* const table = tables()[number].get();
   const SavedTable& saved = reader_->manifest().tables[places_[number]];
   const RowRange rows = MyRows(*table);
-  // Of a worker more than there were then.
+  // The job that saved had fewer workers.
   if (!saved.has_area(area)) return ClearArea(table, area, rows, limit);
-  return reader_->Read(places_[number], area, rows.first, rows.end, &in_area_, limit,
+  return reader_->Read(places_[number], area, rows.first, rows.end, limit,
                        [&](int64_t first, int64_t count, const char* data) {
                          return LoadPart(table, area, first, count, data, limit);
                        });
@@ -188,8 +149,8 @@ Status Loading::ClearArea(Table* table, uint32_t area, RowRange rows, const Wait
   const int64_t elements = rows.count() * spec.num_col;
   const int64_t at_once = kBlockBytes / SizeOf(spec.type());
   const std::vector<char> zeros(static_cast<size_t>(kBlockBytes));
-  for (; in_area_.done * at_once < elements; ++in_area_.done) {
-    const int64_t first = in_area_.done * at_once;
+  for (int64_t first = 0; first < elements; first += at_once) {
+    MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
     MV_RETURN_IF_NOT_OK(LoadPart(table, area, rows.first * spec.num_col + first,
                                  std::min(at_once, elements - first), zeros.data(), limit));
   }
@@ -204,11 +165,11 @@ Status Loading::ApplyRest(size_t number, const WaitLimit& limit) {
       table, rows, reader_->StepsOf(places_[number], rows.first, rows.end), limit));
   for (int32_t i = 0; i < kHyperCount; ++i) {
     const bool has = CheckHyper(table->spec().updater_kind(), i, saved.hyper[i]).ok();
-    if (has) MV_RETURN_IF_NOT_OK(table->SetHyper(i, saved.hyper[i]));
+    if (has) table->shard()->hyper()->value[i].store(saved.hyper[i], std::memory_order_relaxed);
   }
   uint64_t rounds = 0;
   for (const uint64_t clock : saved.clocks) rounds = std::max(rounds, clock);
-  table->StartFrom(rounds);
+  table->consistency()->StartFrom(rounds);
   return Status::Ok();
 }
 

@@ -1,6 +1,7 @@
 #include "session/negotiation.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/crc.h"
@@ -17,7 +18,7 @@ struct Proposal {
   int64_t step = 0;
   int64_t keep = 0;
   int64_t table = 0;
-  char folder[128] = {};  // its end, for messages
+  char folder[128] = {};  // the end of the path, for messages
   unsigned char has[kTablesAtOnce / 8] = {};
 };
 
@@ -42,73 +43,71 @@ bool IsSame(const Proposal& a, const Proposal& b) {
          a.table == b.table;
 }
 
-}  // namespace
-
-Negotiation::Negotiation(NodeGroup* group, CollectiveKind kind, CheckpointRequest request,
-                         Tables tables, int64_t num_created)
-    : group_(group),
-      kind_(kind),
-      request_(std::move(request)),
-      tables_(std::move(tables)),
-      num_created_(num_created) {}
-
-void Negotiation::Arrive() {
+Proposal ProposalOf(const CheckpointRequest& request) {
   Proposal proposal;
-  const std::string& folder = request_.folder;
+  const std::string& folder = request.folder;
   proposal.folder_crc = Crc32c(folder.data(), static_cast<int64_t>(folder.size()));
-  proposal.flag = request_.flag ? 1 : 0;
-  proposal.step = request_.step;
-  proposal.keep = request_.keep;
-  proposal.table = request_.table;
+  proposal.flag = request.flag ? 1 : 0;
+  proposal.step = request.step;
+  proposal.keep = request.keep;
+  proposal.table = request.table;
   constexpr size_t kMost = sizeof(proposal.folder) - 1;
   CopyText(proposal.folder, folder.substr(folder.size() > kMost ? folder.size() - kMost : 0));
-  for (const auto& table : tables_) {
-    const int64_t place = table->id() - base_;
-    if (place < 0 || place >= kTablesAtOnce) continue;
-    proposal.has[place / 8] |= static_cast<unsigned char>(1U << (place % 8));
-  }
-  group_->world()->Arrive(kind_, &proposal, sizeof(proposal));
+  return proposal;
 }
 
-Status Negotiation::Compare() const {
-  const Group& circle = *group_->world();
-  const std::vector<int> present = circle.present();
+Status Compare(const Group& world, CollectiveKind kind) {
+  const std::vector<int> present = world.present();
   const int first = present.front();
-  const Proposal one = Read(circle, first);
+  const Proposal one = Read(world, first);
   for (const int rank : present) {
-    const Proposal other = Read(circle, rank);
+    const Proposal other = Read(world, rank);
     if (IsSame(one, other)) continue;
     return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ", first,
-                                          " called ", NameOf(kind_), " of ", Describe(one),
+                                          " called ", NameOf(kind), " of ", Describe(one),
                                           ", rank ", rank, " of ", Describe(other)));
   }
   return Status::Ok();
 }
 
-Status Negotiation::Step(const WaitLimit& limit) {
-  for (;;) {
-    if (!arrived_) Arrive();
-    arrived_ = true;
-    MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit));
-    arrived_ = false;
-    MV_RETURN_IF_NOT_OK(Compare());
-    for (const int rank : group_->world()->present()) {
-      const Proposal other = Read(*group_->world(), rank);
-      const auto lacks = [&](const std::shared_ptr<Table>& table) {
-        const int64_t place = table->id() - base_;
-        return place >= 0 && place < kTablesAtOnce && !Has(other, place);
-      };
-      tables_.erase(std::remove_if(tables_.begin(), tables_.end(), lacks), tables_.end());
+template <class Predicate>
+void RemoveIf(Tables* tables, Predicate predicate) {
+  tables->erase(std::remove_if(tables->begin(), tables->end(), predicate), tables->end());
+}
+
+}  // namespace
+
+Result<Tables> Negotiate(NodeGroup* group, CollectiveKind kind, const CheckpointRequest& request,
+                         Tables tables, int64_t num_created, const WaitLimit& limit) {
+  Group* const world = group->world();
+  Proposal proposal = ProposalOf(request);
+  int64_t base = 0;  // number of the first table in this proposal
+  do {
+    const auto place_of = [base](const std::shared_ptr<Table>& table) {
+      const int64_t place = table->id() - base;
+      return place < kTablesAtOnce ? place : -1;
+    };
+    std::memset(proposal.has, 0, sizeof(proposal.has));
+    for (const auto& table : tables) {
+      const int64_t place = place_of(table);
+      if (place >= 0) proposal.has[place / 8] |= static_cast<unsigned char>(1U << (place % 8));
     }
-    base_ += kTablesAtOnce;
-    if (base_ >= num_created_) break;
+    world->Arrive(kind, &proposal, sizeof(proposal));
+    MV_RETURN_IF_NOT_OK(world->Meet(limit));
+    MV_RETURN_IF_NOT_OK(Compare(*world, kind));
+    for (const int rank : world->present()) {
+      const Proposal other = Read(*world, rank);
+      RemoveIf(&tables, [&](const std::shared_ptr<Table>& table) {
+        const int64_t place = place_of(table);
+        return place >= 0 && !Has(other, place);
+      });
+    }
+    base += kTablesAtOnce;
+  } while (base < num_created);
+  if (request.table >= 0) {
+    RemoveIf(&tables, [&](const auto& table) { return table->id() != request.table; });
   }
-  if (request_.table < 0) return Status::Ok();
-  const auto is_other = [&](const std::shared_ptr<Table>& table) {
-    return table->id() != request_.table;
-  };
-  tables_.erase(std::remove_if(tables_.begin(), tables_.end(), is_other), tables_.end());
-  return Status::Ok();
+  return tables;
 }
 
 }  // namespace multiverso

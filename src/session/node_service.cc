@@ -14,7 +14,7 @@ namespace multiverso {
 namespace {
 
 constexpr int kLastLooks = 10;
-// Longest sleep while a worker of this node waits for something that other nodes are to send.
+// Longest sleep while a worker of this node waits for a message of another node.
 constexpr std::chrono::microseconds kAwaiting{2000};
 constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 
@@ -59,7 +59,7 @@ NodeService::~NodeService() {
   bell_->fetch_add(1);
   WakeWord(bell_, kWakeAll);
   if (thread_.joinable()) thread_.join();
-  // What others sent just before everybody met for the end may not have been taken in.
+  // Messages that other ranks sent just before the last barrier may not have been received yet.
   for (int i = 0; i < kLastLooks; ++i) {
     (void)group_->control_channel()->Poll();
     (void)rounds_.Poll();
@@ -76,7 +76,7 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
     if (shards_.Poll() || rounds || news) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
     const Instant now = Clock::now();
-    auto nap = backoff.Next(now, is_busy ? ShardService::kUnderWay : Backoff::kEager);
+    auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);
     if (rounds_.Awaits()) nap = std::min(nap, kAwaiting);
     if (nap.count() == 0) {
       YieldCore();

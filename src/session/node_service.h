@@ -1,4 +1,4 @@
-// NodeService: the thread with which a rank serves other nodes, in a session that spans nodes.
+// NodeService: the thread that serves other nodes, in a session that spans nodes.
 #ifndef MULTIVERSO_SESSION_NODE_SERVICE_H_
 #define MULTIVERSO_SESSION_NODE_SERVICE_H_
 
@@ -15,16 +15,16 @@
 
 namespace multiverso {
 
-// On ranks that serve (Membership::service_ranks) or lead (leader_of) a thread takes in requests
-// and news and sums rounds. It polls, since MPI offers nothing better: eagerly while there is
-// something to do, then ever more rarely. The ranks of a node can call its leader's thread
-// (CallLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest it sleeps, and so the latest that
-// the first request after a long silence is seen. Other ranks have no thread.
+// On ranks that serve (Membership::service_ranks) or lead (leader_of), a thread receives requests
+// and control messages and sums rounds. It polls, since MPI offers nothing better: eagerly while
+// there is work, then more and more rarely. The ranks of a node can wake its leader's thread
+// (CallLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is its longest sleep, and so the longest delay of
+// the first request after a quiet period. Other ranks have no such thread.
 class NodeService {
  public:
-  // `group` outlives it. ValueError if the variable is no number above 0.
+  // `group` outlives it. ValueError if the variable is not a number > 0.
   static Result<std::unique_ptr<NodeService>> Start(NodeGroup* group);
-  // Ends the thread, and what it has under way.
+  // Stops the thread and its work in flight.
   ~NodeService();
 
   ShardService* shards() { return &shards_; }
@@ -38,7 +38,7 @@ class NodeService {
   NodeGroup* group_;
   ShardService shards_;
   RoundService rounds_;
-  // What the thread sleeps on: the node's, if this rank leads it.
+  // The thread sleeps on it: the node's, if this rank leads the node.
   std::atomic<uint32_t> own_bell_{0};
   std::atomic<uint32_t> own_sleepers_{0};
   std::atomic<uint32_t>* bell_;

@@ -15,7 +15,7 @@
 namespace multiverso {
 namespace {
 
-// The copies of all sections, one after the other.
+// Reads from the copies of the sections.
 class CopySource final : public BlockSource {
  public:
   CopySource(const char* data, const std::vector<Section>& sections)
@@ -30,7 +30,7 @@ class CopySource final : public BlockSource {
   std::vector<int64_t> offsets_;
 };
 
-// The tables themselves.
+// Reads from the tables themselves.
 class TableSource final : public BlockSource {
  public:
   TableSource(Tables tables, std::vector<Section> sections, Instant deadline)
@@ -51,93 +51,56 @@ class TableSource final : public BlockSource {
 
 }  // namespace
 
-Saving::Saving(Checkpointing* state, std::unique_ptr<Operation> fence, CheckpointRequest request,
-               Tables tables, int64_t num_created, Mode mode, Instant deadline)
-    : CheckpointCall(state, CollectiveKind::kSave, std::move(fence), std::move(request),
-                     std::move(tables), num_created, deadline),
-      end_(state),
-      mode_(mode) {}
-
-void Saving::Cancel(const std::string& reason) {
-  // Others may be waiting for this rank's file.
-  state()->job.reset();
-  CheckpointCall::Cancel(reason);
-}
-
-Status Saving::Step(const WaitLimit& limit) {
-  switch (phase_) {
-    case Phase::kBegin:
-      MV_RETURN_IF_NOT_OK(Begin(limit));
-      PrepareAndArrive();
-      phase_ = Phase::kPrepared;
-      [[fallthrough]];
-    case Phase::kPrepared:
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      MV_RETURN_IF_NOT_OK(TakePreparations());
-      phase_ = Phase::kCopy;
-      [[fallthrough]];
-    case Phase::kCopy: {
-      Status status = ListSections(limit);
-      if (status.ok() && request().flag) status = Copy(limit);
-      if (status.pending()) return status;
-      if (status.ok()) status = StartJob();
-      CastVote(status);
-      phase_ = Phase::kStarted;
-      [[fallthrough]];
+Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
+  MV_RETURN_IF_NOT_OK(Prepare(limit));
+  Status status = ListSections(limit);
+  if (status.ok() && request().flag) status = Copy(limit);
+  if (status.ok()) status = StartJob(limit.deadline);
+  status = Vote(status, limit);
+  if (status.ok()) {
+    status = CheckVotes(savers_, "begun to write its rows");
+    if (!status.ok()) {
+      state()->job.reset();
+      if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_);
+    } else if (!request().flag) {
+      status = EndSave(state(), limit);
     }
-    case Phase::kStarted: {
-      MV_RETURN_IF_NOT_OK(circle()->Meet(limit));
-      const Status failure = CheckMeeting(savers_, "begun to write its rows");
-      if (!failure.ok()) {
-        state()->job.reset();
-        if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_);
-        return failure;
-      }
-      if (request().flag) return Status::Ok();
-      phase_ = Phase::kEnd;
-      [[fallthrough]];
-    }
-    case Phase::kEnd:
-      return end_.Step(limit);
   }
-  return Status(Code::kInternal, "a save in no phase");
+  // Other ranks may be waiting for this rank's file.
+  if (limit.is_interrupted()) state()->job.reset();
+  return status;
 }
 
-void Saving::PrepareAndArrive() {
+Status Saving::Prepare(const WaitLimit& limit) {
   Status status;
-  LeaderMessage tidings;
+  LeaderMessage message;
   if (is_master()) {
     std::random_device random;
-    id_ = (uint64_t{random()} << 32) | random();
+    const uint64_t id = (uint64_t{random()} << 32) | random();
     CheckpointName name;
-    auto saving =
-        CheckpointFolder(state()->files, request().folder).Begin(request().step, id_, &name);
-    status = saving.status();
-    if (saving.ok()) saving_ = saving.value();
-    std::memcpy(&tidings.value[0], &id_, sizeof(id_));
-    tidings.value[1] = name.number;
-    tidings.value[2] = name.step;
-    tidings.value[3] = std::chrono::duration_cast<std::chrono::seconds>(
+    status = CheckpointFolder(state()->files, request().folder)
+                 .Begin(request().step, id, &name)
+                 .status();
+    std::memcpy(&message.value[0], &id, sizeof(id));
+    message.value[1] = name.number;
+    message.value[2] = name.step;
+    message.value[3] = std::chrono::duration_cast<std::chrono::seconds>(
                            std::chrono::system_clock::now().time_since_epoch())
                            .count();
   }
-  CastVote(status, tidings);
-}
-
-Status Saving::TakePreparations() {
-  MV_RETURN_IF_NOT_OK(CheckMeeting({master()}, "made the folder"));
-  savers_ = circle()->present();
-  const LeaderMessage tidings = LeaderMessageOf(*circle(), master());
-  std::memcpy(&id_, &tidings.value[0], sizeof(id_));
-  name_ = CheckpointName{tidings.value[1], tidings.value[2]};
-  created_ = tidings.value[3];
+  MV_RETURN_IF_NOT_OK(Vote(status, limit, message));
+  MV_RETURN_IF_NOT_OK(CheckVotes({master()}, "made the folder"));
+  savers_ = world()->present();
+  message = LeaderMessageOf(*world(), master());
+  std::memcpy(&id_, &message.value[0], sizeof(id_));
+  name_ = CheckpointName{message.value[1], message.value[2]};
+  created_ = message.value[3];
   saving_ = CheckpointFolder(state()->files, request().folder).SavingPath(name_, id_);
   return Status::Ok();
 }
 
 Status Saving::ListSections(const WaitLimit& limit) {
-  if (has_sections_) return Status::Ok();
-  std::vector<Section> sections;
   for (size_t i = 0; i < tables().size(); ++i) {
     const SavedTable record = RecordOf(*tables()[i]);
     const RowRange rows = tables()[i]->partition().RowsSavedBy(members().rank(), savers_);
@@ -152,11 +115,9 @@ Status Saving::ListSections(const WaitLimit& limit) {
       section.rows = rows.count();
       section.steps = steps;
       section.bytes = section.rows * record.row_bytes(section.area);
-      sections.push_back(section);
+      sections_.push_back(section);
     }
   }
-  sections_ = std::move(sections);
-  has_sections_ = true;
   return Status::Ok();
 }
 
@@ -174,26 +135,22 @@ Status Saving::MakeRoomForCopy() {
 }
 
 Status Saving::Copy(const WaitLimit& limit) {
-  if (!has_room_) {
-    MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
-    copy_.Begin(tables(), sections_, state()->copy.data(),
-                TableSnapshot::ThreadsFor(group()->size()));
-  }
-  has_room_ = true;
-  return copy_.Step(limit);
+  MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
+  return TableSnapshot(tables(), sections_, state()->copy.data())
+      .Copy(TableSnapshot::ThreadsFor(group()->size()), limit);
 }
 
-Status Saving::StartJob() {
+Status Saving::StartJob(Instant deadline) {
   SavePlan plan;
   plan.folder = request().folder;
   plan.saving = saving_;
   plan.name = name_;
-  plan.deadline = deadline();
+  plan.deadline = deadline;
   plan.sections = sections_;
   plan.keep = request().keep;
   plan.commits = is_master();
   plan.manifest = MakeManifest();
-  // A file of each rank that saves rows, in rank order.
+  // Each rank that saves rows writes one file, in rank order.
   std::vector<int> writers;
   for (const int rank : savers_) {
     const auto saves = [&](const std::shared_ptr<Table>& table) {
@@ -216,7 +173,7 @@ Status Saving::StartJob() {
   if (request().flag) {
     source = std::make_unique<CopySource>(state()->copy.data(), sections_);
   } else {
-    source = std::make_unique<TableSource>(tables(), sections_, deadline());
+    source = std::make_unique<TableSource>(tables(), sections_, deadline);
   }
   auto job = SaveJob::Start(state()->files, std::move(plan), std::move(source));
   if (job.ok()) state()->job = std::move(job.value());
@@ -235,7 +192,7 @@ Manifest Saving::MakeManifest() const {
   manifest.library = kVersion;
   for (const auto& table : tables()) {
     manifest.tables.push_back(RecordOf(*table));
-    manifest.tables.back().clocks = table->Clocks();
+    manifest.tables.back().clocks = table->consistency()->Clocks();
   }
   return manifest;
 }

@@ -5,98 +5,16 @@
 #include <utility>
 
 #include "base/text.h"
+#include "consistency/relay_aggregation.h"
+#include "consistency/spanning_aggregation.h"
+#include "session/loading.h"
 #include "session/saving.h"
+#include "table/table_creation.h"
 
 namespace multiverso {
 namespace {
 
 constexpr auto kLinger = std::chrono::seconds(1);
-
-// One meeting of everybody: all of a barrier, and of a shutdown.
-class Meeting : public Operation {
- public:
-  Meeting(NodeGroup* group, CollectiveKind kind, SyncPointCheck fence, Instant deadline)
-      : Operation(deadline), group_(group), fence_(std::move(fence)) {
-    group_->world()->Arrive(kind, &fence_.mine(), sizeof(SyncPointArrival));
-  }
-  Status Step(const WaitLimit& limit) override {
-    MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit));
-    return fence_.Check(*group_->world(), 0, limit);
-  }
-  void Cancel(const std::string& reason) override { group_->Abort(Status(Code::kAborted, reason)); }
-
- protected:
-  NodeGroup* group_;
-
- private:
-  SyncPointCheck fence_;
-};
-
-class ClosingMeeting final : public Meeting {
- public:
-  // `was_over`: this rank knew before that the session had been given up. `rounds` may be null.
-  ClosingMeeting(NodeGroup* group, SyncPointCheck fence, RoundService* rounds,
-                 Checkpointing* checkpointing, Instant deadline, bool was_over)
-      : Meeting(group, CollectiveKind::kClose, std::move(fence), deadline),
-        rounds_(rounds),
-        checkpointing_(checkpointing),
-        save_end_(checkpointing),
-        was_over_(was_over) {
-    if (group->control_channel() != nullptr) group->control_channel()->AnnounceClose();
-  }
-  Status Step(const WaitLimit& limit) override {
-    Status status;
-    if (!has_met_) {
-      status = Meeting::Step(limit);
-      has_met_ = status.ok();
-    }
-    // What this node has to pass on to others it does before it goes.
-    if (has_met_ && rounds_ != nullptr) status = rounds_->Settle(limit);
-    // The failure of a save, when all have heard of it, is no reason to stay.
-    if (has_met_ && status.ok()) {
-      status = save_end_.Step(limit);
-      if (!status.ok() && !status.pending() && checkpointing_->job == nullptr) {
-        group_->Close();
-        return status;
-      }
-    }
-    if (has_met_ && status.ok()) status = Linger(limit);
-    if (status.pending()) return status;
-    if (status.ok()) {
-      group_->Close();
-    } else {
-      group_->Leave("shut down after an error");
-    }
-    // A rank that knows that the session was given up has nobody left to meet.
-    return was_over_ ? Status::Ok() : status;
-  }
-
- private:
-  // Without lost ranks, processes end when MPI does, on all nodes. With some they end each for
-  // itself, and the messages that another node needs for the meeting just held may be lost with
-  // them. So whoever has met stays until all nodes have said that they have, or for a moment.
-  Status Linger(const WaitLimit& limit) {
-    Group* const world = group_->world();
-    if (!linger_until_.has_value()) {
-      const bool some_lost = world->present().size() < world->members().size();
-      if (!some_lost || !group_->members().spans_nodes()) return Status::Ok();
-      linger_until_ = Clock::now() + kLinger;
-      world->Arrive(CollectiveKind::kClose);
-    }
-    if (Clock::now() >= *linger_until_) return Status::Ok();
-    const Instant slice = std::min(limit.slice_end, *linger_until_);
-    const Status met = world->Meet(WaitLimit{Instant::max(), slice});
-    // Who does not come any more has met, too.
-    return met.pending() && Clock::now() < *linger_until_ ? met : Status::Ok();
-  }
-
-  RoundService* rounds_;
-  Checkpointing* checkpointing_;
-  SaveEnd save_end_;
-  bool was_over_;
-  bool has_met_ = false;
-  std::optional<Instant> linger_until_;
-};
 
 }  // namespace
 
@@ -115,30 +33,46 @@ Session::Session(const SessionOptions& options, std::unique_ptr<Transport> trans
 
 Session::~Session() = default;
 
-std::unique_ptr<Operation> Session::StartBarrier() {
-  return StartMeeting(CollectiveKind::kBarrier);
+WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
+  if (interrupt != nullptr) {
+    interrupt->OnGivingUp([this](const Status& reason) { group_->Abort(reason); });
+  }
+  return WaitLimit::Until(deadline, interrupt);
 }
 
-std::unique_ptr<Operation> Session::StartMeeting(CollectiveKind call) {
+Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
   SyncPointCheck fence = ComeToFence(call);
-  return std::make_unique<Meeting>(group_.get(), call, std::move(fence), NextDeadline());
+  Group* const world = group_->world();
+  world->Arrive(call, &fence.mine(), sizeof(SyncPointArrival));
+  const bool closes = call == CollectiveKind::kClose && group_->control_channel() != nullptr;
+  if (closes) group_->control_channel()->AnnounceClose();
+  MV_RETURN_IF_NOT_OK(world->Meet(limit));
+  return fence.Check(*world, 0, limit);
 }
 
-std::unique_ptr<Operation> Session::StartSave(const CheckpointRequest& request) {
-  auto fence = StartMeeting(CollectiveKind::kSave);
-  return std::make_unique<Saving>(&checkpointing_, std::move(fence), request, TablesHere(),
-                                  next_table_, options_.mode.mode, NextDiskDeadline());
+Status Session::Barrier(Interrupt* interrupt) {
+  return AwaitAll(CollectiveKind::kBarrier, LimitOf(NextDeadline(), interrupt));
 }
 
-std::unique_ptr<Operation> Session::StartSaveWait() {
-  auto fence = StartMeeting(CollectiveKind::kSaveWait);
-  return std::make_unique<SaveWait>(&checkpointing_, std::move(fence), NextDiskDeadline());
+Status Session::Save(const CheckpointRequest& request, Interrupt* interrupt) {
+  const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
+  Tables tables = TablesHere();
+  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSave, limit));
+  return Saving(&checkpointing_, request, options_.mode.mode)
+      .Run(std::move(tables), next_table_, limit);
 }
 
-std::unique_ptr<Loading> Session::StartLoad(const CheckpointRequest& request) {
-  auto fence = StartMeeting(CollectiveKind::kLoad);
-  return std::make_unique<Loading>(&checkpointing_, std::move(fence), request, TablesHere(),
-                                   next_table_, NextDiskDeadline());
+Status Session::SaveWait(Interrupt* interrupt) {
+  const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
+  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kSaveWait, limit));
+  return EndSave(&checkpointing_, limit);
+}
+
+Result<int64_t> Session::Load(const CheckpointRequest& request, Interrupt* interrupt) {
+  const WaitLimit limit = LimitOf(NextDiskDeadline(), interrupt);
+  Tables tables = TablesHere();
+  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kLoad, limit));
+  return Loading(&checkpointing_, request).Run(std::move(tables), next_table_, limit);
 }
 
 Tables Session::TablesHere() {
@@ -149,42 +83,76 @@ Tables Session::TablesHere() {
 Instant Session::NextDiskDeadline() {
   int64_t bytes = 0;
   for (const auto& table : TablesHere()) {
-    bytes += table->spec().bytes() * (2 + table->state_slots());
+    bytes += table->spec().bytes() * (2 + table->shard()->state_slots());
   }
   return NextDeadline() + TimeForDisk(bytes);
 }
 
-std::unique_ptr<Operation> Session::StartClose() {
+Status Session::Close(Interrupt* interrupt) {
   const bool was_over = group_->AbortIsKnown();
-  SyncPointCheck fence = ComeToFence(CollectiveKind::kClose);
-  const Instant deadline = checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline();
-  return std::make_unique<ClosingMeeting>(group_.get(), std::move(fence), table_context().rounds,
-                                          &checkpointing_, deadline, was_over);
+  const WaitLimit limit =
+      LimitOf(checkpointing_.job == nullptr ? NextDeadline() : NextDiskDeadline(), interrupt);
+  bool save_failed = false;
+  const Status status = SettleAll(&save_failed, limit);
+  if (status.ok() || save_failed) {
+    group_->Close();
+  } else {
+    group_->Leave("shut down after an error");
+  }
+  // A rank that knows that the session was aborted has no other ranks to wait for.
+  return was_over && !save_failed ? Status::Ok() : status;
 }
 
-std::unique_ptr<TableCreation> Session::StartTable(TableSpec spec, const void* init_value) {
+Status Session::SettleAll(bool* save_failed, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
+  // Other nodes may need sums that this node passes on.
+  RoundService* const rounds = table_context().rounds;
+  if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
+  const Status saved = EndSave(&checkpointing_, limit);
+  // All ranks know of a failure once the job is gone: it does not keep the session open.
+  *save_failed = !saved.ok() && checkpointing_.job == nullptr;
+  if (saved.ok()) Linger(limit);
+  return saved;
+}
+
+void Session::Linger(const WaitLimit& limit) {
+  // If no rank was lost, processes end when MPI does, on all nodes. Otherwise each ends by itself,
+  // and messages that another node still needs for the last allgather could be lost with it. So a
+  // rank stays until all nodes have confirmed that one, or for a moment.
+  Group* const world = group_->world();
+  const bool some_lost = world->present().size() < world->members().size();
+  if (!some_lost || !group_->members().spans_nodes()) return;
+  world->Arrive(CollectiveKind::kClose);
+  // A rank that no longer answers has finished, too.
+  (void)world->Meet(WaitLimit{Instant::max(), Clock::now() + kLinger, limit.interrupt});
+}
+
+Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
+                                                    Interrupt* interrupt) {
   SyncPointCheck fence = ComeToFence(CollectiveKind::kCreateTable);
-  // Counted when it has succeeded, as it does on all ranks or on none.
+  // KeepTable increments it after success, which all ranks share.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
-  return std::make_unique<TableCreation>(spec, id, init_value, table_context(), std::move(fence),
-                                         NextDeadline());
+  TableCreation creation(spec, id, init_value, table_context());
+  MV_RETURN_IF_NOT_OK(creation.Run(std::move(fence), LimitOf(NextDeadline(), interrupt)));
+  return creation.TakeTable();
 }
 
 SyncPointCheck Session::ComeToFence(CollectiveKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   const SyncPoint fence{++fences_, NameOf(call), call == CollectiveKind::kClose};
-  for (const auto& table : tables_) table->ReachSyncPoint(fence);
+  for (const auto& table : tables_) table->consistency()->ReachSyncPoint(fence);
   if (!members_.spans_nodes()) return SyncPointCheck();
   SyncPointArrival mine = fence.is_last ? released_adds_ : released_;
-  for (const auto& table : tables_) mine.Count(table->id(), table->CallsBefore(fence));
+  for (const auto& table : tables_)
+    mine.Count(table->id(), table->consistency()->CallsBefore(fence));
   mine.is_worker = members_.is_worker() ? 1 : 0;
   mine.has_finished = has_finished_ ? 1 : 0;
   return SyncPointCheck(group_.get(), mine, fence.is_last, [this, fence] {
     const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
     Status all;
     for (const auto& table : tables_) {
-      const Status status = table->CompareAt(fence);
+      const Status status = table->consistency()->CompareAt(fence);
       if (!status.ok() && !status.pending()) return status;
       if (status.pending()) all = status;
     }
@@ -192,29 +160,28 @@ SyncPointCheck Session::ComeToFence(CollectiveKind call) {
   });
 }
 
-std::unique_ptr<Operation> Session::StartAggregate(DType dtype, void* data, int64_t count) {
-  if (members_.spans_nodes() && members_.survives_losses()) {
-    return std::make_unique<RelayAggregation>(group_.get(), dtype, data, count, NextDeadline());
+Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
+  const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
+  if (!members_.spans_nodes()) {
+    return Aggregation(group_.get(), &next_aggregation_, dtype, data, count).Run(limit);
   }
-  if (members_.spans_nodes()) {
-    if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(group_.get());
-    return std::make_unique<SpanningAggregation>(group_.get(), aggregate_link_.get(), dtype, data,
-                                                 count, NextDeadline());
+  if (members_.survives_losses()) {
+    return RelayAggregation(group_.get(), dtype, data, count).Run(limit);
   }
-  return std::make_unique<Aggregation>(group_.get(), &next_aggregation_, dtype, data, count,
-                                       NextDeadline());
+  if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(group_.get());
+  return SpanningAggregation(group_.get(), aggregate_link_.get(), dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   has_finished_ = true;
-  for (const auto& table : tables_) table->Finish();
+  for (const auto& table : tables_) table->consistency()->Finish();
 }
 
 Table* Session::KeepTable(std::shared_ptr<Table> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   ++next_table_;
-  if (has_finished_) table->Finish();
+  if (has_finished_) table->consistency()->Finish();
   tables_.push_back(std::move(table));
   return tables_.back().get();
 }
@@ -224,10 +191,12 @@ void Session::ReleaseTable(Table* table) {
   const auto found = std::find_if(tables_.begin(), tables_.end(),
                                   [&](const auto& kept) { return kept.get() == table; });
   if (found == tables_.end()) return;
-  released_.Count(table->id(), table->CallsBefore(SyncPoint{0, "", /*is_last=*/false}));
-  released_adds_.Count(table->id(), table->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
-  table->Depart();
-  if (table->is_on_other_nodes()) service_->shards()->Release(table);
+  released_.Count(table->id(),
+                  table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/false}));
+  released_adds_.Count(table->id(),
+                       table->consistency()->CallsBefore(SyncPoint{0, "", /*is_last=*/true}));
+  table->consistency()->Depart();
+  if (service_ != nullptr) service_->shards()->Release(*table->here());
   tables_.erase(found);
 }
 

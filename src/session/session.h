@@ -8,21 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "base/operation.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "consistency/aggregation.h"
-#include "consistency/relay_aggregation.h"
-#include "consistency/spanning_aggregation.h"
+#include "consistency/chain_link.h"
 #include "consistency/sync_point_check.h"
 #include "group/node_group.h"
 #include "node/membership.h"
 #include "session/checkpointing.h"
 #include "session/heartbeat.h"
-#include "session/loading.h"
 #include "session/negotiation.h"
 #include "session/node_service.h"
 #include "table/table.h"
-#include "table/table_creation.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -33,7 +30,7 @@ struct SessionOptions {
   OnLoss on_loss = OnLoss::kFail;
   std::chrono::milliseconds timeout{120000};
   std::chrono::milliseconds peer_timeout{30000};
-  FileSystem* files = LocalFileSystem();  // of checkpoints
+  FileSystem* files = LocalFileSystem();  // for checkpoints
 };
 
 // Collective calls are made by one thread at a time; everything else is thread-safe.
@@ -55,24 +52,31 @@ class Session {
   // The deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
-  std::unique_ptr<Operation> StartBarrier();
-  std::unique_ptr<TableCreation> StartTable(TableSpec spec, const void* init_value);
-  // In-place sum over the workers; `count` elements, as many and of the same type on each.
-  std::unique_ptr<Operation> StartAggregate(DType dtype, void* data, int64_t count);
-  // Checkpoints; collective. A save in the background ends with StartSaveWait, the next save or
-  // load, or StartClose, which return its failure.
-  std::unique_ptr<Operation> StartSave(const CheckpointRequest& request);
-  std::unique_ptr<Operation> StartSaveWait();
-  std::unique_ptr<Loading> StartLoad(const CheckpointRequest& request);
+  // ---- Collective calls. A rank that is interrupted in one aborts the session, as the other ranks
+  // would wait for it in vain.
+  Status Barrier(Interrupt* interrupt = nullptr);
+  // The caller passes the table to KeepTable.
+  Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
+                                             Interrupt* interrupt = nullptr);
+  // Collective over the workers: sums `count` elements in place, the same number and type on each.
+  Status Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt = nullptr);
+  // A save in the background ends in SaveWait, the next Save or Load, or Close, which return its
+  // failure.
+  Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  Status SaveWait(Interrupt* interrupt = nullptr);
+  // Returns the checkpoint's step; -1 without a checkpoint.
+  Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
+  // The session cannot be used afterwards, whatever the result.
+  Status Close(Interrupt* interrupt = nullptr);
+
+  // ---- Calls of this rank alone
   // This worker joins no further rounds of any table.
   void Finish();
-  // Meets the others for the end. The session is of no use afterwards, whatever came of it.
-  std::unique_ptr<Operation> StartClose();
   // In a forked child, which shares the parent's descriptors. Async-signal-safe.
   void CloseInForkedChild() const {
     if (group_->connections() != nullptr) group_->connections()->CloseInForkedChild();
   }
-  // Goes without meeting anybody.
+  // Leaves without waiting for other ranks.
   void Leave(const std::string& reason) { group_->Leave(reason); }
 
   // Keeps the table until ReleaseTable or the end of the session.
@@ -80,31 +84,37 @@ class Session {
   void ReleaseTable(Table* table);
 
  private:
-  // To be called before the rank arrives at a call of everybody: whether the workers' rounds agree
-  // there is for each table to see, and for what is returned when all have met.
+  // To be called before this rank enters a collective call of all ranks: each table compares the
+  // rounds of the workers, and so does the returned check when all ranks have entered the call.
   SyncPointCheck ComeToFence(CollectiveKind call);
-  // The meeting that a collective call of that kind begins with.
-  std::unique_ptr<Operation> StartMeeting(CollectiveKind call);
+  // The barrier that a collective call of that kind begins with.
+  Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
+  // What Close does before it leaves the group.
+  Status SettleAll(bool* save_failed, const WaitLimit& limit);
+  // Keeps this rank until all nodes have heard of the end.
+  void Linger(const WaitLimit& limit);
+  // The limit of a collective call.
+  WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();
-  // For a call that writes or reads all tables.
+  // The deadline of a call that writes or reads all tables.
   Instant NextDiskDeadline();
 
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<NodeGroup> group_;
-  std::unique_ptr<NodeService> service_;  // these end before the group
+  std::unique_ptr<NodeService> service_;  // destroyed before the group
   std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;
   uint64_t fences_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
-  bool has_finished_ = false;  // guarded by tables_mutex_, like the tables it goes for
-  // The calls on tables that have been released: those that count at a fence, and at the last.
+  bool has_finished_ = false;  // guarded by tables_mutex_
+  // The calls on released tables: those that count at a sync point, and at the last one.
   SyncPointArrival released_;
   SyncPointArrival released_adds_;
   AggregationTurn next_aggregation_;
-  std::unique_ptr<ChainLink> aggregate_link_;  // in a session that spans nodes, on leaders
+  std::unique_ptr<ChainLink> aggregate_link_;  // on leaders, in a session that spans nodes
   Checkpointing checkpointing_;
 };
 

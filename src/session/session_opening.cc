@@ -1,110 +1,128 @@
 #include "session/session_opening.h"
 
 #include <cstring>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/vote.h"
+#include "liveness/peer_connections.h"
+#include "memory/segment.h"
 #include "node/node_snapshot.h"
+#include "session/heartbeat.h"
+#include "session/node_service.h"
 #include "session/version.h"
 
 namespace multiverso {
 namespace {
 
-// What a rank says after it has made or mapped the control segment.
-struct Vote {
-  int32_t code = 0;
-  int32_t unused = 0;
-  char text[256] = {};
-  SegmentLocator locator;
-  ConnectionAddress lifeline;
+// Sent after a rank has created or mapped the control segment.
+struct Message {
+  Vote vote;
+  SegmentLocator locator;     // from the first rank of each node
+  ConnectionAddress address;  // empty in a session of one node
 };
 
-std::string Bytes(const Status& status, const SegmentLocator& locator,
-                  const ConnectionAddress& lifeline) {
-  Vote outcome;
-  outcome.code = static_cast<int32_t>(status.code());
-  CopyText(outcome.text, status.text());
-  outcome.locator = locator;
-  outcome.lifeline = lifeline;
-  return std::string(reinterpret_cast<const char*>(&outcome), sizeof(outcome));
+static_assert(sizeof(Message) <= Transport::kMostBytes);
+
+class Opening {
+ public:
+  Opening(const SessionOptions& options, std::unique_ptr<Transport> transport)
+      : options_(options), transport_(std::move(transport)) {}
+
+  Result<std::unique_ptr<Session>> Run(Interrupt* interrupt);
+
+ private:
+  Status MakeHello(std::string* bytes) const;
+  // Sends this rank's vote and returns the messages of all ranks, or the first failure.
+  Result<std::vector<Message>> Exchange(const Status& mine, const SegmentLocator& locator,
+                                        const ConnectionAddress& address, const WaitLimit& limit);
+  // Everything until the group exists.
+  Status JoinGroup(const WaitLimit& limit);
+  // Creates the control segment on the first rank of the node.
+  Status MakeControl();
+  // Where other nodes can connect to this rank; nowhere if they need not or cannot.
+  ConnectionAddress OpenPort();
+  // Maps the control segment on the other ranks.
+  Status MapControl(const std::vector<Message>& messages);
+  Status MakeGroup(const std::vector<Message>& messages, std::unique_ptr<Messenger> messenger);
+
+  SessionOptions options_;
+  std::unique_ptr<Transport> transport_;
+  Membership members_;
+  Segment control_;
+  std::unique_ptr<ConnectionPort> port_;
+  std::unique_ptr<NodeGroup> group_;
+  std::unique_ptr<NodeService> service_;
+  std::unique_ptr<Heartbeat> heartbeat_;
+};
+
+Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
+  const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
+  MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
+  if (interrupt != nullptr) {
+    // The ranks that have joined would wait for this one.
+    interrupt->OnGivingUp([this](const Status& reason) { group_->Abort(reason); });
+  }
+  if (group_->connections() != nullptr) {
+    MV_RETURN_IF_NOT_OK(group_->connections()->AwaitSettled(limit));
+  }
+  group_->world()->Arrive(CollectiveKind::kJoin);
+  MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit).In("init"));
+  if (interrupt != nullptr) interrupt->OnGivingUp(nullptr);
+  return std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
+                                   std::move(group_), std::move(service_), std::move(heartbeat_));
 }
 
-// The first failure among all ranks' outcomes, the same on every rank.
-Status FirstFailure(const std::vector<std::string>& outcomes, std::vector<Vote>* read) {
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    Vote outcome;
-    if (outcomes[i].size() != sizeof(outcome)) {
+Status Opening::JoinGroup(const WaitLimit& limit) {
+  std::string hello;
+  MV_RETURN_IF_NOT_OK(MakeHello(&hello));
+  const Result<std::vector<std::string>> hellos = transport_->Exchange(hello, limit);
+  if (!hellos.ok()) return hellos.status();
+  Result<Membership> members = Membership::FromHellos(hellos.value(), transport_->rank());
+  if (!members.ok()) return members.status();
+  members_ = std::move(members.value());
+
+  const Status made = MakeControl();
+  const Result<std::vector<Message>> locators =
+      Exchange(made, control_.locator(), OpenPort(), limit);
+  if (!locators.ok()) return locators.status();
+
+  const Status mapped = MapControl(locators.value());
+  std::unique_ptr<Messenger> messenger;
+  if (members_.spans_nodes()) {
+    Result<std::unique_ptr<Messenger>> opened = transport_->Connect(limit);
+    if (!opened.ok()) return opened.status();
+    messenger = std::move(opened.value());
+  }
+  const auto all_mapped = Exchange(mapped, SegmentLocator(), ConnectionAddress(), limit);
+  if (!all_mapped.ok()) return all_mapped.status();
+  control_.Unlink();
+  return MakeGroup(locators.value(), std::move(messenger));
+}
+
+Result<std::vector<Message>> Opening::Exchange(const Status& mine, const SegmentLocator& locator,
+                                               const ConnectionAddress& address,
+                                               const WaitLimit& limit) {
+  const Message message{Vote::Of(mine), locator, address};
+  const Result<std::vector<std::string>> all = transport_->Exchange(
+      std::string(reinterpret_cast<const char*>(&message), sizeof(message)), limit);
+  if (!all.ok()) return all.status();
+  std::vector<Message> messages(all.value().size());
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& bytes = all.value()[i];
+    if (bytes.size() != sizeof(Message)) {
       return Status(Code::kTransport, StrCat("rank ", i, " sent a broken startup message"));
     }
-    std::memcpy(&outcome, outcomes[i].data(), sizeof(outcome));
-    if (outcome.code != 0) {
-      return Status(static_cast<Code>(outcome.code), StrCat("rank ", i, ": ", outcome.text));
-    }
-    read->push_back(outcome);
+    std::memcpy(&messages[i], bytes.data(), sizeof(Message));
+    MV_RETURN_IF_NOT_OK(messages[i].vote.ToStatus(StrCat("rank ", i)));
   }
-  return Status::Ok();
+  return messages;
 }
 
-}  // namespace
-
-SessionOpening::SessionOpening(const SessionOptions& options, std::unique_ptr<Transport> transport)
-    : Operation(Clock::now() + options.timeout),
-      options_(options),
-      transport_(std::move(transport)) {}
-
-Status SessionOpening::Step(const WaitLimit& limit) {
-  std::vector<std::string> all;
-  // Each phase is left by falling into the next; a pending wait comes back to where it was.
-  switch (phase_) {
-    case Phase::kStart:
-      MV_RETURN_IF_NOT_OK(BeginHello());
-      phase_ = Phase::kHello;
-      [[fallthrough]];
-    case Phase::kHello:
-      MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
-      MV_RETURN_IF_NOT_OK(BeginControl(all).In("init"));
-      phase_ = Phase::kControl;
-      [[fallthrough]];
-    case Phase::kControl:
-      MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
-      MV_RETURN_IF_NOT_OK(MapControl(all).In("init"));
-      if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->BeginConnect().In("init"));
-      phase_ = Phase::kConnect;
-      [[fallthrough]];
-    case Phase::kConnect:
-      if (members_.spans_nodes()) {
-        MV_RETURN_IF_NOT_OK(transport_->PollConnect(limit, &messenger_).In("init"));
-      }
-      MV_RETURN_IF_NOT_OK(BeginMapped().In("init"));
-      phase_ = Phase::kMapped;
-      [[fallthrough]];
-    case Phase::kMapped:
-      MV_RETURN_IF_NOT_OK(transport_->PollExchange(limit, &all).In("init"));
-      MV_RETURN_IF_NOT_OK(Join(all).In("init"));
-      phase_ = Phase::kLifelines;
-      [[fallthrough]];
-    case Phase::kLifelines:
-      if (group_->connections() != nullptr) {
-        MV_RETURN_IF_NOT_OK(group_->connections()->AwaitSettled(limit));
-      }
-      group_->world()->Arrive(CollectiveKind::kJoin);
-      phase_ = Phase::kMeet;
-      [[fallthrough]];
-    case Phase::kMeet:
-      MV_RETURN_IF_NOT_OK(group_->world()->Meet(limit).In("init"));
-  }
-  session_ =
-      std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
-                                std::move(group_), std::move(service_), std::move(heartbeat_));
-  return Status::Ok();
-}
-
-void SessionOpening::Cancel(const std::string& reason) {
-  if (group_ != nullptr) group_->Abort(Status(Code::kAborted, reason));
-}
-
-Status SessionOpening::BeginHello() {
+Status Opening::MakeHello(std::string* bytes) const {
   Hello hello;
   CopyText(hello.version, kVersion);
   hello.abi = kAbi;
@@ -115,40 +133,30 @@ Status SessionOpening::BeginHello() {
   hello.timeout_ms = options_.timeout.count();
   hello.peer_timeout_ms = options_.peer_timeout.count();
   MV_RETURN_IF_NOT_OK(DescribeThisPlace(&hello, transport_->rank()));
-  return transport_->BeginExchange(
-      std::string(reinterpret_cast<const char*>(&hello), sizeof(hello)));
+  bytes->assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  return Status::Ok();
 }
 
-Status SessionOpening::BeginControl(const std::vector<std::string>& hellos) {
-  Result<Membership> members = Membership::FromHellos(hellos, transport_->rank());
-  if (!members.ok()) return members.status();
-  members_ = std::move(members.value());
-  Status status;
-  if (members_.spans_nodes()) status = transport_->CheckCanConnect();
-  SegmentLocator locator;
-  if (status.ok() && members_.local_rank() == 0) {
-    const auto ranks = static_cast<int>(members_.node_ranks().size());
-    const int64_t bytes = NodeGroup::ControlBytes(members_.size());
-    const int64_t scratch = NodeGroup::ScratchBytes(ranks);
-    // Of one rank it is shared only with who looks from outside.
-    const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
-    Result<Segment> made =
-        shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
-    if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);
-    status = made.status();
-    if (made.ok()) {
-      control_ = std::move(made.value());
-      locator = control_.locator();
-    }
-  }
-  return transport_->BeginExchange(Bytes(status, locator, OpenPort()));
+Status Opening::MakeControl() {
+  if (members_.spans_nodes()) MV_RETURN_IF_NOT_OK(transport_->CheckCanConnect());
+  if (members_.local_rank() != 0) return Status::Ok();
+  const auto ranks = static_cast<int>(members_.node_ranks().size());
+  const int64_t bytes = NodeGroup::ControlBytes(members_.size());
+  const int64_t scratch = NodeGroup::ScratchBytes(ranks);
+  // With one rank, the segment is shared only with observers.
+  const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
+  Result<Segment> made =
+      shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
+  if (!made.ok() && ranks == 1) made = Segment::CreatePrivate(bytes, scratch);
+  if (made.ok()) control_ = std::move(made.value());
+  return made.status();
 }
 
-ConnectionAddress SessionOpening::OpenPort() {
+ConnectionAddress Opening::OpenPort() {
   if (!members_.spans_nodes()) return ConnectionAddress();
   Result<std::unique_ptr<ConnectionPort>> port = PeerConnections::OpenPort();
   if (!port.ok()) {
-    // Also the others do without, and say so.
+    // The session works without them; other ranks log the same.
     LogWarning(StrCat("rank ", members_.rank(),
                       " can have no connections with other nodes: ", port.status().text()));
     return ConnectionAddress();
@@ -157,35 +165,26 @@ ConnectionAddress SessionOpening::OpenPort() {
   return port_->address;
 }
 
-Status SessionOpening::MapControl(const std::vector<std::string>& outcomes) {
-  std::vector<Vote> read;
-  MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
-  for (const Vote& outcome : read) addresses_.push_back(outcome.lifeline);
-  if (members_.local_rank() != 0) {
-    const auto first = static_cast<size_t>(members_.node_ranks()[0]);
-    Result<Segment> mapped = Segment::OpenShared(read[first].locator);
-    mapped_ = mapped.status();
-    if (mapped.ok()) control_ = std::move(mapped.value());
-  }
-  return Status::Ok();
+Status Opening::MapControl(const std::vector<Message>& messages) {
+  if (members_.local_rank() == 0) return Status::Ok();
+  const auto first = static_cast<size_t>(members_.node_ranks()[0]);
+  Result<Segment> mapped = Segment::OpenShared(messages[first].locator);
+  if (mapped.ok()) control_ = std::move(mapped.value());
+  return mapped.status();
 }
 
-Status SessionOpening::BeginMapped() {
-  return transport_->BeginExchange(Bytes(mapped_, SegmentLocator(), ConnectionAddress()));
-}
-
-Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
-  std::vector<Vote> read;
-  MV_RETURN_IF_NOT_OK(FirstFailure(outcomes, &read));
-  control_.Unlink();
+Status Opening::MakeGroup(const std::vector<Message>& messages,
+                          std::unique_ptr<Messenger> messenger) {
   std::unique_ptr<PeerConnections> connections;
   if (port_ != nullptr) {
-    auto opened = PeerConnections::Open(std::move(port_), members_, addresses_);
+    std::vector<ConnectionAddress> addresses;
+    for (const Message& message : messages) addresses.push_back(message.address);
+    auto opened = PeerConnections::Open(std::move(port_), members_, addresses);
     if (!opened.ok()) return opened.status();
     connections = std::move(opened.value());
   }
   auto group =
-      NodeGroup::Join(std::move(control_), members_, std::move(messenger_), std::move(connections));
+      NodeGroup::Join(std::move(control_), members_, std::move(messenger), std::move(connections));
   if (!group.ok()) return group.status();
   group_ = std::move(group.value());
   if (members_.spans_nodes()) {
@@ -199,6 +198,14 @@ Status SessionOpening::Join(const std::vector<std::string>& outcomes) {
     heartbeat_ = std::move(heartbeat.value());
   }
   return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> OpenSession(const SessionOptions& options,
+                                             std::unique_ptr<Transport> transport,
+                                             Interrupt* interrupt) {
+  return Opening(options, std::move(transport)).Run(interrupt);
 }
 
 }  // namespace multiverso

@@ -13,7 +13,7 @@ namespace {
 static_assert(kHyperCount <= kSavedHypers);
 constexpr int64_t kStepBytes = 4;
 
-// In the words of TableSpec::Describe.
+// Describes the table in the style of TableSpec::Describe.
 std::string Describe(const SavedTable& saved) {
   TableSpec spec;
   spec.kind = static_cast<int32_t>(saved.kind);
@@ -27,7 +27,7 @@ std::string Describe(const SavedTable& saved) {
 }
 
 StepCounting CountingOf(const Table& table) {
-  if (!table.updater().counts_steps()) return StepCounting::kNone;
+  if (!table.shard()->updater().counts_steps()) return StepCounting::kNone;
   // The rows of an array are always updated together.
   return table.spec().kind == static_cast<int32_t>(TableKind::kMatrix) ? StepCounting::kPerRow
                                                                        : StepCounting::kPerSection;
@@ -41,7 +41,7 @@ SavedTable RecordOf(const Table& table) {
   saved.kind = static_cast<uint32_t>(spec.kind);
   saved.dtype = static_cast<uint32_t>(spec.dtype);
   saved.updater = static_cast<uint32_t>(spec.updater);
-  saved.slots = static_cast<uint32_t>(table.state_slots());
+  saved.slots = static_cast<uint32_t>(table.shard()->state_slots());
   saved.counting = CountingOf(table);
   saved.num_row = spec.num_row;
   saved.num_col = spec.num_col;
@@ -56,12 +56,13 @@ Status CopySection(Table* table, const Section& section, int64_t offset, int64_t
   Progress progress;
   if (section.area == kStepsArea) {
     const int64_t first = section.first_row + offset / kStepBytes;
-    return table->CopyStepsOut(RowRange{first, first + bytes / kStepBytes}, 1,
-                               reinterpret_cast<uint32_t*>(out), &progress, limit);
+    return table->shard()->CopyStepsOut(first, bytes / kStepBytes, 1,
+                                        reinterpret_cast<uint32_t*>(out), &progress, limit);
   }
   const int64_t element_bytes = SizeOf(spec.type());
-  return table->CopyOut(section.area, section.first_row * spec.num_col + offset / element_bytes,
-                        bytes / element_bytes, out, &progress, limit, when);
+  return table->shard()->CopyOut(section.area,
+                                 section.first_row * spec.num_col + offset / element_bytes,
+                                 bytes / element_bytes, out, &progress, limit, when);
 }
 
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit) {
@@ -69,7 +70,8 @@ Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLi
   if (CountingOf(*table) != StepCounting::kPerSection) return Status::Ok();
   uint32_t most = 0;
   Progress progress;
-  MV_RETURN_IF_NOT_OK(table->CopyStepsOut(rows, rows.count(), &most, &progress, limit));
+  MV_RETURN_IF_NOT_OK(table->shard()->CopyStepsOut(rows.first, rows.count(), rows.count(), &most,
+                                                   &progress, limit));
   *steps = most;
   return Status::Ok();
 }
@@ -77,9 +79,9 @@ Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLi
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit) {
   Progress progress;
-  if (area != kStepsArea) return table->CopyIn(area, first, count, data, &progress, limit);
-  return table->CopyStepsIn(RowRange{first, first + count}, 1,
-                            reinterpret_cast<const uint32_t*>(data), &progress, limit);
+  if (area != kStepsArea) return table->shard()->CopyIn(area, first, count, data, &progress, limit);
+  return table->shard()->CopyStepsIn(first, count, 1, reinterpret_cast<const uint32_t*>(data),
+                                     &progress, limit);
 }
 
 Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit) {
@@ -87,12 +89,13 @@ Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const Wai
   constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
   const auto counted = static_cast<uint32_t>(std::min(steps, kMost));
   Progress progress;
-  return table->CopyStepsIn(rows, rows.count(), &counted, &progress, limit);
+  return table->shard()->CopyStepsIn(rows.first, rows.count(), rows.count(), &counted, &progress,
+                                     limit);
 }
 
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table) {
   const TableSpec& spec = table.spec();
-  const bool slots_vary = table.updater().notes_gets();  // with the number of workers
+  const bool slots_vary = table.shard()->updater().notes_gets();  // one slot per worker
   if (static_cast<int64_t>(saved.kind) != spec.kind ||
       static_cast<int64_t>(saved.dtype) != spec.dtype ||
       static_cast<int64_t>(saved.updater) != spec.updater || saved.num_row != spec.num_row ||
@@ -101,7 +104,7 @@ Status CheckFits(const std::string& path, const SavedTable& saved, const Table& 
                                           spec.Describe(), ", received ", Describe(saved)));
   }
   if (saved.counting != CountingOf(table) ||
-      (!slots_vary && static_cast<int64_t>(saved.slots) != table.state_slots())) {
+      (!slots_vary && static_cast<int64_t>(saved.slots) != table.shard()->state_slots())) {
     return Corrupt(path, 0,
                    StrCat("no ", spec.Describe(), " has ", saved.slots,
                           " state slots and counts its updates like that"));

@@ -1,4 +1,4 @@
-// TableRecord: a table as a checkpoint has it.
+// TableRecord: conversion between a table and its description in a checkpoint.
 #ifndef MULTIVERSO_SESSION_TABLE_RECORD_H_
 #define MULTIVERSO_SESSION_TABLE_RECORD_H_
 
@@ -12,22 +12,24 @@
 
 namespace multiverso {
 
-// With the hyper-parameters as they are now, without clocks.
+// The table with its current hyper-parameters, without clocks.
 SavedTable RecordOf(const Table& table);
 
-// `bytes` bytes of a section of that table from `offset` on, to `out`, where they are read `when`.
+// Copies `bytes` bytes of a section of the table, from `offset` on, to `out`, where they are read
+// again `when`.
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    ReadAgain when, const WaitLimit& limit);
-// How often those rows have been updated, where a whole section has one count; else 0.
+// The number of updates of the rows, if a whole section has one count; otherwise 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
-// `count` elements of that area from number `first` on; of steps, a number for each row.
+// Sets `count` elements of the area from element `first` on; the steps area has one element per
+// row.
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit);
-// The rows have been updated so often, where a whole section has one count.
+// Sets the number of updates of the rows, if a whole section has one count.
 Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit);
 
-// Whether what has been saved, in the checkpoint `path`, can be loaded into the table:
-// MismatchError with both if not, CheckpointCorruptError if no table can be so.
+// Checks that the saved table of the checkpoint `path` can be loaded into `table`. MismatchError
+// names both; CheckpointCorruptError if no table can have such a description.
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table);
 
 }  // namespace multiverso

@@ -13,7 +13,7 @@
 namespace multiverso {
 namespace {
 
-// Copied between two looks at the clock.
+// Copied between two checks of the limit.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kCacheLine = 64;
 // With more threads memory is hardly faster.
@@ -42,10 +42,7 @@ int TableSnapshot::ThreadsFor(int ranks) {
   return static_cast<int>(std::clamp<int64_t>(threads, 1, kMostThreads));
 }
 
-void TableSnapshot::Begin(const Tables& tables, const std::vector<Section>& sections, char* to,
-                          int threads) {
-  pieces_.clear();
-  threads_ = threads;
+TableSnapshot::TableSnapshot(const Tables& tables, const std::vector<Section>& sections, char* to) {
   const std::vector<int64_t> offsets = OffsetsOf(sections);
   for (size_t i = 0; i < sections.size(); ++i) {
     const Section& section = sections[i];
@@ -56,51 +53,42 @@ void TableSnapshot::Begin(const Tables& tables, const std::vector<Section>& sect
   }
 }
 
-Status TableSnapshot::Step(const WaitLimit& limit) {
+Status TableSnapshot::Copy(int threads, const WaitLimit& limit) {
   std::atomic<size_t> next{0};
-  const auto helpers = std::min(static_cast<size_t>(threads_), pieces_.size());
-  std::vector<Share> shares(std::max<size_t>(helpers, 1));
-  // Here, where there is somebody to tell if memory is short.
-  for (Share& share : shares) share.unfinished.reserve(1);
-  std::vector<std::thread> others;
-  others.reserve(helpers);
+  const auto parts = std::max<size_t>(std::min(static_cast<size_t>(threads), pieces_.size()), 1);
+  std::vector<Status> results(parts);
+  std::vector<std::thread> helpers;
+  helpers.reserve(parts);
   {
     const WithoutSignals without_signals;
-    for (size_t i = 1; i < helpers; ++i) {
+    for (size_t i = 1; i < parts; ++i) {
       try {
-        others.emplace_back(&TableSnapshot::Work, this, &next, limit, &shares[i]);
+        helpers.emplace_back([this, &next, &limit, result = &results[i]] {
+          *result = CopyPieces(&next, WaitLimit::Until(limit.deadline));
+        });
       } catch (const std::system_error&) {
-        break;  // with fewer it only takes longer
+        break;  // with fewer threads it only takes longer
       }
     }
   }
-  Work(&next, limit, &shares[0]);
-  for (std::thread& other : others) other.join();
-  std::vector<Piece> left;
-  Status failure;
-  for (Share& share : shares) {
-    left.insert(left.end(), share.unfinished.begin(), share.unfinished.end());
-    if (failure.ok()) failure = share.failure;
-  }
-  const size_t taken = std::min(next.load(), pieces_.size());
-  left.insert(left.end(), pieces_.begin() + static_cast<int64_t>(taken), pieces_.end());
-  pieces_ = std::move(left);
-  if (!failure.ok()) return failure;
-  return pieces_.empty() ? Status::Ok() : Status::Pending();
+  results[0] = CopyPieces(&next, limit);
+  for (std::thread& helper : helpers) helper.join();
+  for (const Status& result : results) MV_RETURN_IF_NOT_OK(result);
+  return Status::Ok();
 }
 
-void TableSnapshot::Work(std::atomic<size_t>* next, const WaitLimit& limit, Share* share) const {
-  do {
+Status TableSnapshot::CopyPieces(std::atomic<size_t>* next, const WaitLimit& limit) const {
+  for (;;) {
     const size_t number = next->fetch_add(1);
-    if (number >= pieces_.size()) return;
+    if (number >= pieces_.size()) return Status::Ok();
     const Piece& piece = pieces_[number];
-    const Status status = CopySection(piece.table, piece.section, piece.offset, piece.bytes,
-                                      piece.to, ReadAgain::kLate, limit);
+    Status status = CopySection(piece.table, piece.section, piece.offset, piece.bytes, piece.to,
+                                ReadAgain::kLate, limit);
+    if (status.ok()) status = limit.Check(Clock::now());
     if (status.ok()) continue;
-    share->unfinished.push_back(piece);
-    if (!status.pending()) share->failure = status;
-    return;
-  } while (Clock::now() < limit.slice_end);
+    next->store(pieces_.size());
+    return status;
+  }
 }
 
 }  // namespace multiverso

@@ -1,6 +1,5 @@
-// TableSnapshot: copies sections of tables to memory, with as many threads as this rank has cores
-// for, since one thread alone does not use all of a memory's speed. Nobody writes to the tables
-// meanwhile.
+// TableSnapshot: copies sections of tables to memory with several threads, since one thread alone
+// cannot use the full memory bandwidth. The tables do not change meanwhile.
 #ifndef MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_
 #define MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_
 
@@ -18,17 +17,16 @@ namespace multiverso {
 
 class TableSnapshot {
  public:
-  // Where each section goes: one after the other, each from the beginning of a cache line on.
+  // The offset of each section in the copy: they follow each other, each aligned to a cache line.
   static std::vector<int64_t> OffsetsOf(const std::vector<Section>& sections);
-  // What all of them take.
+  // The bytes of the whole copy.
   static int64_t BytesOf(const std::vector<Section>& sections);
-  // How many threads a rank may use beside as many others of its node.
+  // How many threads each of `ranks` ranks of a node may use.
   static int ThreadsFor(int ranks);
 
-  // The tables and `to` stay until the end.
-  void Begin(const Tables& tables, const std::vector<Section>& sections, char* to, int threads);
-  // Goes on with it; pending at the end of the slice.
-  Status Step(const WaitLimit& limit);
+  // The tables and `to` must outlive the snapshot.
+  TableSnapshot(const Tables& tables, const std::vector<Section>& sections, char* to);
+  Status Copy(int threads, const WaitLimit& limit);
 
  private:
   struct Piece {
@@ -38,17 +36,11 @@ class TableSnapshot {
     int64_t bytes = 0;
     char* to = nullptr;
   };
-  // One thread's part.
-  struct Share {
-    std::vector<Piece> unfinished;  // one at most
-    Status failure;
-  };
 
-  // Takes pieces until there are no more, or the slice is over.
-  void Work(std::atomic<size_t>* next, const WaitLimit& limit, Share* share) const;
+  // One thread's part: copies pieces until none are left or a thread has failed.
+  Status CopyPieces(std::atomic<size_t>* next, const WaitLimit& limit) const;
 
-  std::vector<Piece> pieces_;  // still to be copied
-  int threads_ = 1;
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace multiverso

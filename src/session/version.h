@@ -2,7 +2,7 @@
 #ifndef MULTIVERSO_SESSION_VERSION_H_
 #define MULTIVERSO_SESSION_VERSION_H_
 
-// The build passes it in; a build that does not is a mistake that should not go unnoticed.
+// The build system defines it.
 #ifndef MULTIVERSO_VERSION
 #error "MULTIVERSO_VERSION is not defined: build with CMakeLists.txt"
 #endif

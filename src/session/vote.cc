@@ -3,22 +3,23 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "base/vote.h"
 
 namespace multiverso {
 namespace {
 
-struct Vote {
-  int32_t code = 0;
+struct Message {
+  Vote vote;
   int32_t error_number = 0;
+  int32_t unused = 0;
   int64_t position = 0;
-  LeaderMessage tidings;
+  LeaderMessage from_leader;
   char path[160] = {};
-  char text[296] = {};
 };
 
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
+static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
 
-// Stands for the folder where a text begins with its path: no text of an error has it.
+// Replaces the folder at the beginning of a text. No error's text contains it.
 constexpr char kHere = '\x01';
 
 std::string WithoutFolder(const std::string& text, const std::string& folder) {
@@ -30,32 +31,31 @@ std::string WithFolder(const std::string& text, const std::string& folder) {
   return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
 }
 
-Vote Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Vote>(); }
+Message Read(const Group& circle, int rank) { return circle.deposit(rank).Read<Message>(); }
 
 }  // namespace
 
 void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
-              const LeaderMessage& tidings) {
-  Vote outcome;
-  outcome.code = static_cast<int32_t>(status.code());
-  outcome.tidings = tidings;
-  CopyText(outcome.text, WithoutFolder(status.text(), folder));
+              const LeaderMessage& from_leader) {
+  Message message;
+  message.vote = Vote::Of(Status(status.code(), WithoutFolder(status.text(), folder)));
+  message.from_leader = from_leader;
   if (const FileFault* fault = status.file()) {
-    outcome.error_number = fault->error_number;
-    outcome.position = fault->position;
-    CopyText(outcome.path, WithoutFolder(fault->path, folder));
+    message.error_number = fault->error_number;
+    message.position = fault->position;
+    CopyText(message.path, WithoutFolder(fault->path, folder));
   }
-  circle->Arrive(kind, &outcome, sizeof(outcome));
+  circle->Arrive(kind, &message, sizeof(message));
 }
 
 Status FirstFailure(const Group& circle, const std::string& folder) {
   for (const int rank : circle.present()) {
-    const Vote outcome = Read(circle, rank);
-    if (outcome.code == 0) continue;
+    const Message message = Read(circle, rank);
+    if (message.vote.code == 0) continue;
     return Status(
-        static_cast<Code>(outcome.code),
-        StrCat("rank ", rank, ": ", WithFolder(outcome.text, folder)),
-        FileFault{WithFolder(outcome.path, folder), outcome.error_number, outcome.position});
+        static_cast<Code>(message.vote.code),
+        StrCat("rank ", rank, ": ", WithFolder(message.vote.text, folder)),
+        FileFault{WithFolder(message.path, folder), message.error_number, message.position});
   }
   return Status::Ok();
 }
@@ -73,6 +73,8 @@ Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vect
   return Status::Ok();
 }
 
-LeaderMessage LeaderMessageOf(const Group& circle, int rank) { return Read(circle, rank).tidings; }
+LeaderMessage LeaderMessageOf(const Group& circle, int rank) {
+  return Read(circle, rank).from_leader;
+}
 
 }  // namespace multiverso

@@ -1,5 +1,5 @@
-// Vote: how a rank fared in a step of a collective call, as it brings it to the next meeting, so
-// that what fails on one rank fails on all, with the same error.
+// Votes of a checkpoint call: each rank sends how it fared to the next allgather, so that a failure
+// of one rank is the result on every rank.
 #ifndef MULTIVERSO_SESSION_VOTE_H_
 #define MULTIVERSO_SESSION_VOTE_H_
 
@@ -13,23 +13,22 @@
 
 namespace multiverso {
 
-// What the rank that decides something tells the others, besides how it fared.
+// What the rank that decides something sends to the others with its vote.
 struct LeaderMessage {
   int64_t value[4] = {};
 };
 
-// Arrives with it. What lies in `folder` is told without its path, which all ranks know.
+// Begins the allgather of the votes. Paths in `folder`, which all ranks know, are sent without it:
+// long ones would not fit.
 void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
-              const LeaderMessage& tidings = LeaderMessage());
+              const LeaderMessage& from_leader = LeaderMessage());
 
-// The first failure that somebody brought to the meeting just held, in rank order; the same on all
-// ranks.
+// The first failure among the votes, in rank order; the same on all ranks.
 Status FirstFailure(const Group& circle, const std::string& folder);
-// PeerLost, the same on all ranks, if one of `ranks` has not come to the meeting just held. `task`
-// is what it had not done by then.
+// PeerLost, the same on all ranks, if one of `ranks` did not vote. `task` says what it had not done
+// by then.
 Status CheckAllCame(const NodeGroup& group, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task);
-// What that rank brought.
 LeaderMessage LeaderMessageOf(const Group& circle, int rank);
 
 }  // namespace multiverso

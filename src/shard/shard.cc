@@ -21,6 +21,8 @@ constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware prefet
 constexpr int64_t kRowsPerTaking = 256;
 // An unlocked read may have to be repeated, so it stays small.
 constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
+// How often a wait for a lock checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(50);
 
 // Always inlined, because the compiler drops a call without visible effects.
 template <bool kForWriting>
@@ -36,9 +38,11 @@ inline MV_ALWAYS_INLINE void PrefetchRow(const StripeLock* lock, const char* row
 }  // namespace
 
 Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
-             std::unique_ptr<const Updater> updater, ShardUser user)
+             std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row)
     : layout_(layout),
       columns_(columns),
+      element_bytes_(layout.row_bytes() / columns),
+      first_row_(first_row),
       storage_(storage),
       updater_(std::move(updater)),
       counts_steps_(updater_->counts_steps()),
@@ -48,39 +52,52 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
-  switch (lock->Take(user_.local_rank, *user_.probe, limit.first())) {
-    case RobustLock::Vote::kTaken:
-      return Status::Ok();
-    case RobustLock::Vote::kRecovered:
-      LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
-                        " of a table: a rank died in the middle of an operation; an add it was "
-                        "making there, which was never acknowledged, may be there in part"));
-      return Status::Ok();
-    case RobustLock::Vote::kTimedOut:
-      break;
+  for (;;) {
+    const Instant until = std::min(limit.first(), Clock::now() + kLook);
+    switch (lock->Take(user_.local_rank, *user_.probe, until)) {
+      case RobustLock::Vote::kTaken:
+        return Status::Ok();
+      case RobustLock::Vote::kRecovered:
+        LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
+                          " of a table: a rank died in the middle of an operation; an add it was "
+                          "making there, which was never acknowledged, may be there in part"));
+        return Status::Ok();
+      case RobustLock::Vote::kTimedOut:
+        break;
+    }
+    const Instant now = Clock::now();
+    if (now >= limit.deadline) break;
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  if (Clock::now() < limit.deadline) return Status::Pending();
   return Status(Code::kTimeout, StrCat("the lock of rows ", layout_.first_row(stripe), " to ",
                                        layout_.end_row(stripe) - 1, " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
 template <StripeUse kFor, class Body>
-Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body body) {
-  const int64_t stripes = layout_.stripes();
+Status Shard::ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
+                            Body body) {
+  const bool is_whole = range.count == Request::kWhole;
+  const int64_t begin = is_whole ? 0 : range.first - first_row_ * columns_;
+  const int64_t end = is_whole ? layout_.rows() * columns_ : begin + range.count;
+  if (begin >= end) return Status::Ok();
+  const int64_t first_stripe = is_whole ? 0 : layout_.stripe_of(begin / columns_);
+  const int64_t end_stripe =
+      is_whole ? layout_.stripes() : layout_.stripe_of((end - 1) / columns_) + 1;
+  const int64_t stripes = end_stripe - first_stripe;
   // Workers start at different stripes, so they follow each other instead of queueing for the
   // first.
-  const int64_t start = user_.local_rank * stripes / 8 % stripes;
+  const int64_t start = first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {
     int64_t stripe = start + progress->done;
-    if (stripe >= stripes) stripe -= stripes;
-    const int64_t first = layout_.first_row(stripe);
-    const int64_t rows = layout_.end_row(stripe) - first;
+    if (stripe >= end_stripe) stripe -= stripes;
+    const int64_t first = std::max(begin, layout_.first_row(stripe) * columns_);
+    const int64_t count = std::min(end, layout_.end_row(stripe) * columns_) - first;
     const auto work = [&] {
-      body(first * layout_.row_bytes(), rows * columns_, rows * layout_.row_bytes());
+      body(first * element_bytes_, (first - begin) * element_bytes_, count);
     };
-    if (kFor == StripeUse::kReading && ReadsUnlocked(rows * layout_.row_bytes()) &&
-        storage_.lock(stripe)->ReadUnlocked(work)) {
+    if (kFor == StripeUse::kReading && range.may_read_unlocked &&
+        ReadsUnlocked(count * element_bytes_) && storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
@@ -92,22 +109,24 @@ Status Shard::ForEachStripe(Progress* progress, const WaitLimit& limit, Body bod
 }
 
 template <StripeUse kFor, class Body>
-Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
-                         const WaitLimit& limit, Body body) {
+Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit,
+                         Body body) {
   const int64_t row_bytes = layout_.row_bytes();
+  const int64_t count = request.num_ids;
+  const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return request.row_ids[i] - first_row_; };
   const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
-    PrefetchRow<kFor == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(rows[i])),
-                                             storage_.parameters() + rows[i] * row_bytes,
+    PrefetchRow<kFor == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(row_at(i))),
+                                             storage_.parameters() + row_at(i) * row_bytes,
                                              row_bytes);
   };
   while (progress->done < count) {
-    const int64_t stripe = layout_.stripe_of(rows[progress->done]);
+    const int64_t stripe = layout_.stripe_of(row_at(progress->done));
     StripeLock* const lock = storage_.lock(stripe);
     if (kFor == StripeUse::kReading && ReadsUnlocked(row_bytes)) {
       const int64_t i = progress->done;
       prefetch(i + kRowsAhead);
-      if (lock->ReadUnlocked([&] { body(i, rows[i] * row_bytes); })) {
+      if (lock->ReadUnlocked([&] { body(row_at(i) * row_bytes, i * row_bytes); })) {
         ++progress->done;
         continue;
       }
@@ -119,9 +138,9 @@ Status Shard::ForEachRow(const int64_t* rows, int64_t count, Progress* progress,
     do {
       const int64_t i = progress->done;
       prefetch(i + kRowsAhead);
-      body(i, rows[i] * row_bytes);
+      body(row_at(i) * row_bytes, i * row_bytes);
       ++progress->done;
-    } while (progress->done < end && layout_.stripe_of(rows[progress->done]) == stripe);
+    } while (progress->done < end && layout_.stripe_of(row_at(progress->done)) == stripe);
   }
   return Status::Ok();
 }
@@ -145,9 +164,9 @@ Update Shard::UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_
 
 void Shard::Do(int64_t byte_offset, const Update& update) const {
   if (!counts_steps_) return updater_->Apply(*hyper(), update);
-  const int64_t first = byte_offset / element_bytes();
+  const int64_t first = byte_offset / element_bytes_;
   storage_.step_cells().Count(first, update.count, [&](int64_t at, int64_t count, int64_t step) {
-    Update run = update.Part(at - first, count, element_bytes());
+    Update run = update.Part(at - first, count, element_bytes_);
     run.step = step;
     updater_->Apply(*hyper(), run);
   });
@@ -165,13 +184,13 @@ void Shard::DoAndNote(int64_t byte_offset, const Update& update) const {
 
 void Shard::Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const {
   std::memcpy(out, storage_.parameters() + byte_offset, static_cast<size_t>(bytes));
-  Note(byte_offset, out, bytes / element_bytes(), worker);
+  Note(byte_offset, out, bytes / element_bytes_, worker);
 }
 
 void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
                   char* scratch) const {
-  const int64_t at = first * element_bytes();
-  const auto bytes = static_cast<size_t>(count * element_bytes());
+  const int64_t at = first * element_bytes_;
+  const auto bytes = static_cast<size_t>(count * element_bytes_);
   Update update = UpdateAt(at, delta, nullptr, count, /*worker=*/-1);
   update.terms = terms;
   void* const weights = update.weights;
@@ -182,102 +201,80 @@ void Shard::Apply(int64_t first, const void* delta, int64_t terms, void* out, in
   if (out != nullptr && out != update.weights) std::memcpy(out, update.weights, bytes);
 }
 
-Status Shard::Get(void* out, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kReading>(
-      progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
-        Give(at, static_cast<char*>(out) + at, bytes, user_.worker);
+Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
+  const int worker = request.worker == Request::kOwn ? user_.worker : request.worker;
+  const auto* const delta = static_cast<const char*>(request.delta);
+  auto* const out = static_cast<char*>(request.out);
+  const Elements range{request.first, request.count, /*may_read_unlocked=*/true};
+  // In the bodies, `at` is a byte offset in the shard and `in` one in the request's memory.
+  switch (request.kind) {
+    case RequestKind::kGet:
+      return ForEachStripe<StripeUse::kReading>(
+          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
+            Give(at, out + in, count * element_bytes_, worker);
+          });
+    case RequestKind::kAdd:
+      return ForEachStripe<StripeUse::kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
+            Do(at, UpdateAt(at, delta + in, nullptr, count, worker));
+          });
+    case RequestKind::kAddGet:
+      return ForEachStripe<StripeUse::kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
+            DoAndNote(at, UpdateAt(at, delta + in, out + in, count, worker));
+          });
+    case RequestKind::kStore:
+      return ForEachStripe<StripeUse::kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
+            std::memcpy(storage_.parameters() + at, delta + in,
+                        static_cast<size_t>(count * element_bytes_));
+          });
+    case RequestKind::kGetRows:
+      return ForEachRow<StripeUse::kReading>(request, progress, limit, [&](int64_t at, int64_t in) {
+        Give(at, out + in, layout_.row_bytes(), worker);
       });
-}
-
-Status Shard::Add(const void* delta, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(
-      progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-        Do(at, UpdateAt(at, static_cast<const char*>(delta) + at, nullptr, count, user_.worker));
+    case RequestKind::kAddRows:
+      return ForEachRow<StripeUse::kWriting>(request, progress, limit, [&](int64_t at, int64_t in) {
+        Do(at, UpdateAt(at, delta + in, nullptr, columns_, worker));
       });
-}
-
-Status Shard::AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(
-      progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-        DoAndNote(at, UpdateAt(at, static_cast<const char*>(delta) + at,
-                               static_cast<char*>(out) + at, count, user_.worker));
-      });
-}
-
-Status Shard::Exchange(const TensorList& tensors, void* last, Progress* progress,
-                       const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(
-      progress, limit, [&](int64_t at, int64_t count, int64_t /*bytes*/) {
-        tensors.ForEachPart(
-            at / element_bytes(), count, [&](void* part, int64_t first, int64_t elements) {
-              const int64_t part_at = at + first * element_bytes();
-              char* const part_last = static_cast<char*>(last) + part_at;
-              const Update update = UpdateAt(part_at, part_last, part_last, elements, user_.worker);
-              if (updater_->Exchange(update, part)) return;
-              updater_->TakeDelta(part, part_last, elements);
-              DoAndNote(part_at, update);
-              updater_->Settle(*hyper(), part_last, part, elements);
-            });
-      });
-}
-
-Status Shard::Store(const void* values, Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(
-      progress, limit, [&](int64_t at, int64_t /*count*/, int64_t bytes) {
-        std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + at,
-                    static_cast<size_t>(bytes));
-      });
-}
-
-template <StripeUse kFor, class Body>
-Status Shard::ForEachStripeOf(int64_t first, int64_t count, Progress* progress,
-                              const WaitLimit& limit, Body body) {
-  while (progress->done < count) {
-    const int64_t at = first + progress->done;
-    const int64_t stripe = layout_.stripe_of(at / columns_);
-    MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
-    const StripeHold<kFor> holding(storage_.lock(stripe));
-    const int64_t elements =
-        std::min(layout_.end_row(stripe) * columns_ - at, count - progress->done);
-    body(at * element_bytes(), progress->done * element_bytes(), elements);
-    progress->done += elements;
+    case RequestKind::kExchange:
+      return ForEachStripe<StripeUse::kWriting>(
+          range, progress, limit, [&](int64_t at, int64_t in, int64_t count) {
+            ExchangeStripe(*request.tensors, out, at, in, count);
+          });
+    case RequestKind::kSetHyper:
+      hyper()->value[request.hyper].store(request.value, std::memory_order_relaxed);
+      return Status::Ok();
+    case RequestKind::kReleased:
+      break;
   }
-  return Status::Ok();
+  return Status(Code::kInternal, StrCat("a shard cannot run '", NameOf(request.kind), "'"));
 }
 
-Status Shard::GetRange(int64_t first, int64_t count, void* out, Progress* progress,
-                       const WaitLimit& limit, int worker) {
-  return ForEachStripeOf<StripeUse::kReading>(
-      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        Give(at, static_cast<char*>(out) + in_range, elements * element_bytes(), WorkerOf(worker));
-      });
+void Shard::CopyUnlocked(const Request& request) const {
+  auto* const out = static_cast<char*>(request.out);
+  if (!IsOfRows(request.kind)) {
+    std::memcpy(out, parameters(), static_cast<size_t>(layout_.bytes()));
+    return;
+  }
+  const int64_t row_bytes = layout_.row_bytes();
+  for (int64_t i = 0; i < request.num_ids; ++i) {
+    std::memcpy(out + i * row_bytes, parameters() + (request.row_ids[i] - first_row_) * row_bytes,
+                static_cast<size_t>(row_bytes));
+  }
 }
 
-Status Shard::AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
-                       const WaitLimit& limit, int worker) {
-  return ForEachStripeOf<StripeUse::kWriting>(
-      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        Do(at, UpdateAt(at, static_cast<const char*>(delta) + in_range, nullptr, elements,
-                        WorkerOf(worker)));
-      });
-}
-
-Status Shard::AddGetRange(int64_t first, int64_t count, const void* delta, void* out,
-                          Progress* progress, const WaitLimit& limit, int worker) {
-  return ForEachStripeOf<StripeUse::kWriting>(
-      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        DoAndNote(at, UpdateAt(at, static_cast<const char*>(delta) + in_range,
-                               static_cast<char*>(out) + in_range, elements, WorkerOf(worker)));
-      });
-}
-
-Status Shard::StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
-                         const WaitLimit& limit) {
-  return ForEachStripeOf<StripeUse::kWriting>(
-      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        std::memcpy(storage_.parameters() + at, static_cast<const char*>(values) + in_range,
-                    static_cast<size_t>(elements * element_bytes()));
-      });
+void Shard::ExchangeStripe(const TensorList& tensors, char* last, int64_t at, int64_t in,
+                           int64_t count) const {
+  tensors.ForEachPart(in / element_bytes_, count, [&](void* part, int64_t first, int64_t elements) {
+    const int64_t offset = first * element_bytes_;
+    char* const part_last = last + in + offset;
+    const Update update = UpdateAt(at + offset, part_last, part_last, elements, user_.worker);
+    if (updater_->Exchange(update, part)) return;
+    updater_->TakeDelta(part, part_last, elements);
+    DoAndNote(at + offset, update);
+    updater_->Settle(*hyper(), part_last, part, elements);
+  });
 }
 
 char* Shard::AreaAt(int64_t area) const {
@@ -287,39 +284,39 @@ char* Shard::AreaAt(int64_t area) const {
 
 Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit, ReadAgain when) {
-  return ForEachStripeOf<StripeUse::kReading>(
-      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
-        CopyFor(when, static_cast<char*>(out) + in_range, AreaAt(area) + at,
-                elements * element_bytes());
-      });
+  return ForEachStripe<StripeUse::kReading>(Elements{first, count}, progress, limit,
+                                            [&](int64_t at, int64_t in_range, int64_t elements) {
+                                              CopyFor(when, static_cast<char*>(out) + in_range,
+                                                      AreaAt(area) + at, elements * element_bytes_);
+                                            });
 }
 
 Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
                      Progress* progress, const WaitLimit& limit) {
-  return ForEachStripeOf<StripeUse::kWriting>(
-      first, count, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
+  return ForEachStripe<StripeUse::kWriting>(
+      Elements{first, count}, progress, limit, [&](int64_t at, int64_t in_range, int64_t elements) {
         std::memcpy(AreaAt(area) + at, static_cast<const char*>(values) + in_range,
-                    static_cast<size_t>(elements * element_bytes()));
+                    static_cast<size_t>(elements * element_bytes_));
       });
 }
 
 template <StripeUse kFor, class Body>
 Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step,
                           Progress* progress, const WaitLimit& limit, Body body) {
-  return ForEachStripeOf<kFor>(first_row * columns_, count * columns_, progress, limit,
-                               [&](int64_t at, int64_t in_range, int64_t elements) {
-                                 int64_t row = at / layout_.row_bytes();
-                                 int64_t in_rows = in_range / layout_.row_bytes();
-                                 const int64_t end = row + elements / columns_;
-                                 while (row < end) {
-                                   const int64_t index = in_rows / rows_per_step;
-                                   const int64_t rows =
-                                       std::min(end - row, (index + 1) * rows_per_step - in_rows);
-                                   body(row, rows, index);
-                                   row += rows;
-                                   in_rows += rows;
-                                 }
-                               });
+  return ForEachStripe<kFor>(Elements{first_row * columns_, count * columns_}, progress, limit,
+                             [&](int64_t at, int64_t in_range, int64_t elements) {
+                               int64_t row = at / layout_.row_bytes();
+                               int64_t in_rows = in_range / layout_.row_bytes();
+                               const int64_t end = row + elements / columns_;
+                               while (row < end) {
+                                 const int64_t index = in_rows / rows_per_step;
+                                 const int64_t rows =
+                                     std::min(end - row, (index + 1) * rows_per_step - in_rows);
+                                 body(row, rows, index);
+                                 row += rows;
+                                 in_rows += rows;
+                               }
+                             });
 }
 
 Status Shard::CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
@@ -340,23 +337,6 @@ Status Shard::CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_ste
                                             storage_.step_cells().Set(
                                                 row * columns_, rows * columns_, steps[index]);
                                           });
-}
-
-Status Shard::GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                      const WaitLimit& limit, int worker) {
-  const int64_t row_bytes = layout_.row_bytes();
-  return ForEachRow<StripeUse::kReading>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
-    Give(at, static_cast<char*>(out) + i * row_bytes, row_bytes, WorkerOf(worker));
-  });
-}
-
-Status Shard::AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                      const WaitLimit& limit, int worker) {
-  const int64_t row_bytes = layout_.row_bytes();
-  return ForEachRow<StripeUse::kWriting>(rows, count, progress, limit, [&](int64_t i, int64_t at) {
-    Do(at, UpdateAt(at, static_cast<const char*>(delta) + i * row_bytes, nullptr, columns_,
-                    WorkerOf(worker)));
-  });
 }
 
 }  // namespace multiverso

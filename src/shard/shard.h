@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "memory/robust_lock.h"
 #include "memory/streaming_copy.h"
+#include "shard/request.h"
 #include "shard/storage.h"
 #include "shard/stripe_layout.h"
 #include "shard/tensor_list.h"
@@ -42,26 +43,18 @@ struct ShardUser {
 class Shard {
  public:
   // `storage` is attached. It and the objects that `user` points to must outlive the shard.
+  // `first_row` is the table's row that the shard begins with; rows and elements are counted from
+  // the table's first.
   Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
-        std::unique_ptr<const Updater> updater, ShardUser user);
+        std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0);
 
   const StripeLayout& layout() const { return layout_; }
   Hyper* hyper() const { return storage_.hyper(); }
   const Updater& updater() const { return *updater_; }
   Holders* holders() const { return storage_.holders(); }
 
-  // These operate on the whole shard, row by row.
-  Status Get(void* out, Progress* progress, const WaitLimit& limit);
-  Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
-  // `out` may equal `delta`.
-  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
-  // Adds the difference between `tensors` and `last`, which covers the whole shard, and writes the
-  // new parameters to both, stripe by stripe. If it is given up between two stripes, it has
-  // completed the earlier ones and not touched the others, so it can be repeated at any time.
-  Status Exchange(const TensorList& tensors, void* last, Progress* progress,
-                  const WaitLimit& limit);
-  // Overwrites the parameters without the updater, for initial values.
-  Status Store(const void* values, Progress* progress, const WaitLimit& limit);
+  // The shard may change between the requests that fetch a range in pieces.
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
 
   // Applies a delta without locks, for callers that exclude other access to these elements: `count`
   // elements from element `first` on. `delta` is the sum of `terms` workers' deltas. The new
@@ -70,22 +63,9 @@ class Shard {
   // much faster than modifying each in place.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
+  // Copies the parameters that a get asks for, likewise without locks.
+  void CopyUnlocked(const Request& request) const;
   const char* parameters() const { return storage_.parameters(); }
-
-  // Names the worker whose call it is: kOwn for the user's own, otherwise the worker that the user
-  // serves.
-  static constexpr int kOwn = -2;
-
-  // These operate on `count` elements from element `first` on; `out`, `delta` and `values` hold
-  // these elements alone. The shard may change between the calls that fetch a range in pieces.
-  Status GetRange(int64_t first, int64_t count, void* out, Progress* progress,
-                  const WaitLimit& limit, int worker = kOwn);
-  Status AddRange(int64_t first, int64_t count, const void* delta, Progress* progress,
-                  const WaitLimit& limit, int worker = kOwn);
-  Status AddGetRange(int64_t first, int64_t count, const void* delta, void* out, Progress* progress,
-                     const WaitLimit& limit, int worker = kOwn);
-  Status StoreRange(int64_t first, int64_t count, const void* values, Progress* progress,
-                    const WaitLimit& limit);
 
   // For checkpoints: copies the parameters (area 0) or state slot `area` - 1 verbatim, without the
   // updater. `when` says when the copied data will be read.
@@ -101,27 +81,24 @@ class Shard {
   Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step, const uint32_t* steps,
                      Progress* progress, const WaitLimit& limit);
 
-  // Rows are numbered within the shard, in the given order, and checked by the caller. A row that
-  // is named twice is updated twice; the caller handles the other cases of Updater::duplicates().
-  Status GetRows(const int64_t* rows, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit, int worker = kOwn);
-  Status AddRows(const int64_t* rows, int64_t count, const void* delta, Progress* progress,
-                 const WaitLimit& limit, int worker = kOwn);
-
  private:
-  // Calls body(byte offset, elements, bytes) for each stripe, under its lock or, for reading,
-  // without it.
+  struct Elements {
+    int64_t first;
+    int64_t count;
+    bool may_read_unlocked = false;  // the body may run more than once, on torn values but the last
+  };
+
+  // Calls body(byte offset in the shard, byte offset in the range, elements) for each stripe, under
+  // its lock or, for reading, without it.
   template <StripeUse kFor, class Body>
-  Status ForEachStripe(Progress* progress, const WaitLimit& limit, Body body);
-  // Calls body(byte offset in the shard, byte offset in the range, elements) under each lock.
+  Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
+                       Body body);
+  // Calls body(byte offset in the shard, byte offset in the list of rows) for each row, under the
+  // lock of its stripe or, for reading, without it.
   template <StripeUse kFor, class Body>
-  Status ForEachStripeOf(int64_t first, int64_t count, Progress* progress, const WaitLimit& limit,
-                         Body body);
-  // Calls body(index into rows, address of the row) for each row, under the lock of its stripe.
-  template <StripeUse kFor, class Body>
-  Status ForEachRow(const int64_t* rows, int64_t count, Progress* progress, const WaitLimit& limit,
-                    Body body);
-  // Calls body(first row, count, index of their step) for runs of the rows under each lock.
+  Status ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit, Body body);
+  // Calls body(first row in the shard, count, index of their step) for runs of the rows under each
+  // lock.
   template <StripeUse kFor, class Body>
   Status ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_step, Progress* progress,
                      const WaitLimit& limit, Body body);
@@ -136,12 +113,14 @@ class Shard {
   void Do(int64_t byte_offset, const Update& update) const;
   // Passes the update to the updater and records the parameters that the worker received.
   void DoAndNote(int64_t byte_offset, const Update& update) const;
+  void ExchangeStripe(const TensorList& tensors, char* last, int64_t at, int64_t in,
+                      int64_t count) const;
   bool ReadsUnlocked(int64_t bytes) const;
-  int WorkerOf(int worker) const { return worker == kOwn ? user_.worker : worker; }
-  int64_t element_bytes() const { return layout_.row_bytes() / columns_; }
 
   StripeLayout layout_;
   int64_t columns_;
+  int64_t element_bytes_;
+  int64_t first_row_;
   ShardStorage storage_;
   std::unique_ptr<const Updater> updater_;
   bool counts_steps_;

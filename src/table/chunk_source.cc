@@ -6,7 +6,7 @@
 
 namespace multiverso {
 
-ChunkSource::ChunkSource(const TableSpec& spec, const TableRequest& request, RowRange rows)
+ChunkSource::ChunkSource(const TableSpec& spec, const Request& request, RowRange rows)
     : request_(request),
       columns_(spec.num_col),
       element_bytes_(SizeOf(spec.type())),
@@ -14,7 +14,7 @@ ChunkSource::ChunkSource(const TableSpec& spec, const TableRequest& request, Row
       next_(rows.first * spec.num_col),
       end_(rows.end * spec.num_col) {}
 
-ChunkSource::ChunkSource(const TableSpec& spec, const TableRequest& request,
+ChunkSource::ChunkSource(const TableSpec& spec, const Request& request,
                          std::vector<int64_t> positions)
     : request_(request),
       columns_(spec.num_col),
@@ -22,7 +22,7 @@ ChunkSource::ChunkSource(const TableSpec& spec, const TableRequest& request,
       of_rows_(true),
       positions_(std::move(positions)) {}
 
-ChunkSource ChunkSource::OfOne(const TableSpec& spec, const TableRequest& request) {
+ChunkSource ChunkSource::OfOne(const TableSpec& spec, const Request& request) {
   ChunkSource source(spec, request, RowRange{});
   source.is_single_ = true;
   return source;
@@ -30,11 +30,11 @@ ChunkSource ChunkSource::OfOne(const TableSpec& spec, const TableRequest& reques
 
 bool ChunkSource::Next(Chunk* chunk) {
   if (stopped_) return false;
-  chunk->kind = request_.kind;
-  chunk->delta = nullptr;
-  chunk->out = nullptr;
+  chunk->request = request_;
+  chunk->request.delta = nullptr;
+  chunk->request.out = nullptr;
   chunk->positions = nullptr;
-  chunk->first = chunk->count = chunk->bytes = 0;
+  chunk->count = chunk->bytes = 0;
   if (is_single_) {
     stopped_ = true;
     return true;
@@ -43,19 +43,25 @@ bool ChunkSource::Next(Chunk* chunk) {
   return columns_ * element_bytes_ > kChunkBytes ? NextOfLongRow(chunk) : NextRows(chunk);
 }
 
+void ChunkSource::TakeRange(int64_t first, int64_t count, int64_t at, Chunk* chunk) const {
+  chunk->request.first = first;
+  chunk->request.count = chunk->count = count;
+  chunk->bytes = count * element_bytes_;
+  const int64_t offset = at * element_bytes_;
+  if (request_.delta != nullptr) {
+    chunk->request.delta = static_cast<const char*>(request_.delta) + offset;
+  }
+  if (request_.out != nullptr) chunk->request.out = static_cast<char*>(request_.out) + offset;
+}
+
 bool ChunkSource::NextOfRange(Chunk* chunk) {
   if (next_ >= end_) return false;
-  chunk->first = next_;
   // Whole rows, or pieces of a row that are counted from its beginning: every call cuts a row in
   // the same places.
   const int64_t most = kChunkBytes / element_bytes_;
   const int64_t to_cut =
       columns_ <= most ? most / columns_ * columns_ : std::min(most, columns_ - next_ % columns_);
-  chunk->count = std::min(end_ - next_, to_cut);
-  chunk->bytes = chunk->count * element_bytes_;
-  const int64_t at = chunk->first * element_bytes_;
-  if (request_.delta != nullptr) chunk->delta = static_cast<const char*>(request_.delta) + at;
-  if (request_.out != nullptr) chunk->out = static_cast<char*>(request_.out) + at;
+  TakeRange(next_, std::min(end_ - next_, to_cut), next_, chunk);
   next_ += chunk->count;
   return true;
 }
@@ -63,13 +69,11 @@ bool ChunkSource::NextOfRange(Chunk* chunk) {
 bool ChunkSource::NextOfLongRow(Chunk* chunk) {
   if (next_position_ >= positions_.size()) return false;
   const int64_t position = positions_[next_position_];
-  chunk->kind = request_.kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
-  chunk->first = request_.row_ids[position] * columns_ + next_;
-  chunk->count = std::min(columns_ - next_, kChunkBytes / element_bytes_);
-  chunk->bytes = chunk->count * element_bytes_;
-  const int64_t at = (position * columns_ + next_) * element_bytes_;
-  if (request_.delta != nullptr) chunk->delta = static_cast<const char*>(request_.delta) + at;
-  if (request_.out != nullptr) chunk->out = static_cast<char*>(request_.out) + at;
+  chunk->request.kind =
+      request_.kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
+  TakeRange(request_.row_ids[position] * columns_ + next_,
+            std::min(columns_ - next_, kChunkBytes / element_bytes_), position * columns_ + next_,
+            chunk);
   next_ += chunk->count;
   if (next_ == columns_) {
     next_ = 0;
@@ -90,12 +94,14 @@ bool ChunkSource::NextRows(Chunk* chunk) {
   for (int64_t i = 0; i < chunk->count; ++i) {
     chunk->ids[static_cast<size_t>(i)] = request_.row_ids[positions[i]];
   }
+  chunk->request.row_ids = chunk->ids.data();
+  chunk->request.num_ids = chunk->count;
   const int64_t at = positions[0] * row_bytes;
   const auto* const delta = static_cast<const char*>(request_.delta);
   auto* const out = static_cast<char*>(request_.out);
   if (positions[chunk->count - 1] - positions[0] == chunk->count - 1) {
-    if (delta != nullptr) chunk->delta = delta + at;
-    if (out != nullptr) chunk->out = out + at;
+    if (delta != nullptr) chunk->request.delta = delta + at;
+    if (out != nullptr) chunk->request.out = out + at;
     return true;
   }
   chunk->positions = positions;
@@ -105,14 +111,14 @@ bool ChunkSource::NextRows(Chunk* chunk) {
       std::memcpy(chunk->scratch.data() + i * row_bytes, delta + positions[i] * row_bytes,
                   static_cast<size_t>(row_bytes));
     }
-    chunk->delta = chunk->scratch.data();
+    chunk->request.delta = chunk->scratch.data();
   }
-  if (out != nullptr) chunk->out = chunk->scratch.data();
+  if (out != nullptr) chunk->request.out = chunk->scratch.data();
   return true;
 }
 
 void ChunkSource::Finish(const Chunk& chunk) const {
-  if (chunk.positions == nullptr || chunk.out == nullptr) return;
+  if (chunk.positions == nullptr || chunk.request.out == nullptr) return;
   const int64_t row_bytes = columns_ * element_bytes_;
   auto* const out = static_cast<char*>(request_.out);
   for (int64_t i = 0; i < chunk.count; ++i) {

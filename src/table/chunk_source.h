@@ -1,57 +1,40 @@
-// ChunkSource: cuts the part of a call that one server answers into chunks.
+// ChunkSource: cuts the part of a request that one server answers into chunks.
 #ifndef MULTIVERSO_TABLE_CHUNK_SOURCE_H_
 #define MULTIVERSO_TABLE_CHUNK_SOURCE_H_
 
 #include <cstdint>
 #include <vector>
 
-#include "shard/shard.h"
+#include "shard/request.h"
 #include "table/partition.h"
-#include "table/request.h"
+#include "table/request_message.h"
 #include "table/table_spec.h"
 
 namespace multiverso {
 
-// What was asked of a table. The memory is the caller's and stays as it is until the call ends.
-struct TableRequest {
-  RequestKind kind = RequestKind::kGet;
-  const int64_t* row_ids = nullptr;  // of row requests, checked
-  int64_t num_ids = 0;
-  const void* delta = nullptr;
-  void* out = nullptr;
-  int32_t hyper = 0;  // of kSetHyper
-  double value = 0;
-  uint64_t rounds = 0;  // that have been applied before it is set
-};
-
-// Can be used again for the next chunk, with the memory it has.
+// Can be reused for the next chunk, with the memory it has.
 struct Chunk {
-  RequestKind kind = RequestKind::kGet;
-  int64_t first = 0;  // the table's element that a range begins with
+  // Refers to the caller's memory, or to the scratch if the rows are not adjacent there.
+  Request request;
   int64_t count = 0;  // elements, or rows
   int64_t bytes = 0;  // of the values
   std::vector<int64_t> ids;
-  // Where the values are or go: the caller's memory, or the scratch if the rows are not neighbours
-  // there.
-  const char* delta = nullptr;
-  char* out = nullptr;
   const int64_t* positions = nullptr;  // of the rows in the caller's memory, if in the scratch
-  int worker = Shard::kOwn;            // whose call it is
   std::vector<char> scratch;
 };
 
 class ChunkSource {
  public:
   // Of a request for the whole table: these rows of it.
-  ChunkSource(const TableSpec& spec, const TableRequest& request, RowRange rows);
-  // Of a request for rows: those at these places of its list, ascending.
-  ChunkSource(const TableSpec& spec, const TableRequest& request, std::vector<int64_t> positions);
+  ChunkSource(const TableSpec& spec, const Request& request, RowRange rows);
+  // Of a request for rows: those at these positions of its list, ascending.
+  ChunkSource(const TableSpec& spec, const Request& request, std::vector<int64_t> positions);
   // Of a request without values.
-  static ChunkSource OfOne(const TableSpec& spec, const TableRequest& request);
+  static ChunkSource OfOne(const TableSpec& spec, const Request& request);
 
   // False if there are no more.
   bool Next(Chunk* chunk);
-  // The values have come: puts those in the scratch where they belong.
+  // The values have arrived: copies those in the scratch to the caller.
   void Finish(const Chunk& chunk) const;
   // No more chunks.
   void Stop() { stopped_ = true; }
@@ -59,10 +42,12 @@ class ChunkSource {
  private:
   bool NextOfRange(Chunk* chunk);
   bool NextRows(Chunk* chunk);
-  // A row that is longer than a chunk goes as ranges of elements.
+  // A row that is longer than a chunk is cut into ranges of elements.
   bool NextOfLongRow(Chunk* chunk);
+  // The `count` elements from `first` on, which are at element `at` of the caller's memory.
+  void TakeRange(int64_t first, int64_t count, int64_t at, Chunk* chunk) const;
 
-  TableRequest request_;
+  Request request_;
   int64_t columns_;
   int64_t element_bytes_;
   bool of_rows_;

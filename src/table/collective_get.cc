@@ -3,71 +3,36 @@
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
 
-CollectiveGet::CollectiveGet(Table* table, const int64_t* row_ids, int64_t num_ids, void* out,
-                             Instant deadline)
-    : Operation(deadline), table_(table), row_ids_(row_ids), num_ids_(num_ids), out_(out) {
-  Arrive();
+// Sends the table's number: a get on another table is not the same call.
+Status AwaitWorkers(Table* table, const WaitLimit& limit) {
+  const int64_t id = table->id();
+  Group* const workers = table->group()->workers();
+  workers->Arrive(CollectiveKind::kCollectiveGet, &id, sizeof(id));
+  return workers->Meet(limit);
 }
 
-void CollectiveGet::Cancel(const std::string& reason) {
-  if (reading_ != nullptr) reading_->Cancel(reason);
-  table_->group()->Abort(Status(Code::kAborted, reason));
-}
-
-void CollectiveGet::Arrive() {
-  const int64_t id = table_->id();
-  table_->group()->workers()->Arrive(CollectiveKind::kCollectiveGet, &id, sizeof(id));
-}
-
-Status CollectiveGet::CheckSameTable() const {
-  const NodeGroup* const group = table_->group();
-  const Group* const workers = table_->group()->workers();
+Status CheckSameTable(Table* table) {
+  const NodeGroup* const group = table->group();
+  const Group* const workers = table->group()->workers();
   for (const int member : workers->present()) {
     const auto id = workers->deposit(member).Read<int64_t>();
-    if (id == table_->id()) continue;
-    return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", group->rank(),
-                         " called get(sync=True) of table number ", table_->id(), ", rank ", member,
-                         " of table number ", id));
+    if (id == table->id()) continue;
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
+                                          group->rank(), " called get(sync=True) of table number ",
+                                          table->id(), ", rank ", member, " of table number ", id));
   }
   return Status::Ok();
 }
 
-Status CollectiveGet::Read(const WaitLimit& limit) {
-  if (!table_->spans_nodes()) {
-    return row_ids_ == nullptr ? table_->Get(out_, &progress_, limit)
-                               : table_->GetRows(row_ids_, num_ids_, out_, &progress_, limit);
-  }
-  if (reading_ == nullptr) {
-    TableRequest request;
-    request.kind = row_ids_ == nullptr ? RequestKind::kGet : RequestKind::kGetRows;
-    request.row_ids = row_ids_;
-    request.num_ids = num_ids_;
-    request.out = out_;
-    reading_ = table_->StartAtServers(request, deadline());
-  }
-  return reading_->Step(limit);
-}
+}  // namespace
 
-Status CollectiveGet::Step(const WaitLimit& limit) {
-  Group* const workers = table_->group()->workers();
-  switch (phase_) {
-    case Phase::kBefore:
-      MV_RETURN_IF_NOT_OK(workers->Meet(limit));
-      MV_RETURN_IF_NOT_OK(CheckSameTable());
-      phase_ = Phase::kRead;
-      [[fallthrough]];
-    case Phase::kRead:
-      MV_RETURN_IF_NOT_OK(Read(limit));
-      reading_.reset();
-      Arrive();
-      phase_ = Phase::kAfter;
-      [[fallthrough]];
-    case Phase::kAfter:
-      return workers->Meet(limit);
-  }
-  return Status(Code::kInternal, "collective get in no phase");
+Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(AwaitWorkers(table, limit));
+  MV_RETURN_IF_NOT_OK(CheckSameTable(table));
+  MV_RETURN_IF_NOT_OK(table->RunPastMode(get, limit));
+  return AwaitWorkers(table, limit);
 }
 
 }  // namespace multiverso

@@ -1,13 +1,13 @@
 #include "table/distributed_call.h"
 
 #include <algorithm>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "base/text.h"
 #include "group/control_channel.h"
 #include "memory/futex.h"
-#include "table/shard_service.h"
 #include "transport/transport.h"
 
 namespace multiverso {
@@ -15,74 +15,75 @@ namespace {
 
 // Longest sleep between two looks for answers.
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
-// How often a waiting call looks after those it waits for.
-constexpr auto kLook = std::chrono::milliseconds(50);
-// How long a call that failed waits for what is under way; its receivers are polling.
+// How often a waiting call checks the servers that it waits for.
+constexpr auto kCheckEvery = std::chrono::milliseconds(50);
+// How long a call that failed waits for messages in flight; their receivers are polling.
 constexpr auto kWindDown = std::chrono::seconds(2);
-// The same if the other side is known to have gone.
+// The same after a server was lost.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
-// How long it may take to learn of the death of a server to which messages fail.
+// How long it may take until the death of a server to which messages fail is known.
 constexpr auto kKnownWithin = std::chrono::seconds(2);
 
 }  // namespace
 
-DistributedCall::DistributedCall(Table* table, const TableRequest& request, Instant deadline)
-    : Operation(deadline),
-      table_(table),
+DistributedCall::DistributedCall(TableShard* here, ShardService* service, NodeGroup* group,
+                                 const Request& request)
+    : here_(here),
+      service_(service),
+      group_(group),
       request_(request),
-      messenger_(table->group()->control_channel()->messenger()),
-      tag_(table->group()->control_channel()->tags()->Take()),
+      messenger_(group->control_channel()->messenger()),
+      tag_(group->control_channel()->tags()->Take()),
       began_(Clock::now()),
       backoff_(kLongestNap),
-      looked_(began_) {
-  if (tag_ >= 0) OpenLanes();
+      checked_(began_) {
+  if (tag_ >= 0) OpenPipelines();
 }
 
 DistributedCall::~DistributedCall() {
-  const bool over = std::all_of(lanes_.begin(), lanes_.end(),
-                                [](ServerPipeline& lane) { return lane.WindDown(); });
+  const bool over = std::all_of(pipelines_.begin(), pipelines_.end(),
+                                [](ServerPipeline& pipeline) { return pipeline.WindDown(); });
   if (!over) return;
-  ControlChannel* const control_channel = table_->group()->control_channel();
+  ControlChannel* const control_channel = group_->control_channel();
   if (tag_ >= 0) control_channel->tags()->GiveBack(tag_);
-  for (const ServerPipeline& lane : lanes_) {
-    if (lane.tag() != tag_) control_channel->tags()->GiveBack(lane.tag());
-    const LaneBackup& backup = lane.backup();
-    if (backup.slot >= 0) backup.numbers->GiveBack(backup.node, backup.slot);
+  for (const ServerPipeline& pipeline : pipelines_) {
+    if (pipeline.tag() != tag_) control_channel->tags()->GiveBack(pipeline.tag());
+    const Failover& failover = pipeline.failover();
+    if (failover.slot >= 0) failover.numbers->GiveBack(failover.node, failover.slot);
   }
 }
 
-void DistributedCall::AddLane(int server, ChunkSource source, RowRange rows) {
-  LaneBackup backup;
+void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows) {
+  Failover failover;
   int tag = tag_;
   if (survives_losses()) {
-    ControlChannel* const control_channel = table_->group()->control_channel();
-    backup.node = table_->group()->members().node_of(server);
-    if (!table_->group()->peers()->ExitReason(server).empty()) {
-      // Another lane may go there, too.
-      server = control_channel->ServiceRankOf(backup.node);
+    ControlChannel* const control_channel = group_->control_channel();
+    failover.node = group_->members().node_of(server);
+    if (!group_->peers()->ExitReason(server).empty()) {
+      // Another pipeline may go to the same rank.
+      server = control_channel->ServiceRankOf(failover.node);
       const int other = control_channel->tags()->Take();
       if (other >= 0) tag = other;
     }
-    backup.numbers = control_channel->numbers();
-    if (IsChange(request_.kind)) backup.slot = backup.numbers->Take(backup.node);
+    failover.numbers = control_channel->numbers();
+    if (IsChange(request_.kind)) failover.slot = failover.numbers->Take(failover.node);
   }
-  lanes_.emplace_back(messenger_, server, tag, table_->id(), request_, std::move(source), rows,
-                      backup);
+  pipelines_.emplace_back(messenger_, server, tag, here_->id(), std::move(source), rows, failover);
   answered_.push_back(false);
 }
 
-void DistributedCall::OpenLanes() {
-  const TableSpec& spec = table_->spec();
-  const Partition& partition = table_->partition();
-  const NodeGroup* const group = table_->group();
-  if (request_.kind == RequestKind::kSetHyper || request_.kind == RequestKind::kReleased) {
-    for (int node = 0; node < group->num_nodes(); ++node) {
-      if (node == group->members().node()) continue;
-      const int leader = group->members().leader_of(node);
+void DistributedCall::OpenPipelines() {
+  const TableSpec& spec = here_->spec();
+  const Partition& partition = here_->partition();
+  if (request_.kind == RequestKind::kSetHyper) {
+    for (int node = 0; node < group_->num_nodes(); ++node) {
+      if (node == group_->members().node()) continue;
+      const int leader = group_->members().leader_of(node);
       // A node without workers has no replica.
-      if (partition.is_replicated() && !group->members().is_worker(leader)) continue;
-      AddLane(partition.is_replicated() ? leader : group->control_channel()->ServiceRankOf(node),
-              ChunkSource::OfOne(spec, request_), {});
+      if (partition.is_replicated() && !group_->members().is_worker(leader)) continue;
+      AddPipeline(
+          partition.is_replicated() ? leader : group_->control_channel()->ServiceRankOf(node),
+          ChunkSource::OfOne(spec, request_), {});
     }
     return;
   }
@@ -91,23 +92,23 @@ void DistributedCall::OpenLanes() {
   if (of_rows) SplitRows(&by_owner);
   for (size_t place = 0; place < partition.servers().size(); ++place) {
     const int server = partition.servers()[place];
-    const RowRange rows = of_rows ? partition.RowsOf(place) : table_->RowsAskedOf(place);
-    if (group->is_local(server)) continue;
+    const RowRange rows = of_rows ? partition.RowsOf(place) : RowsAskedOf(place);
+    if (group_->is_local(server)) continue;
     if (of_rows && !by_owner[place].empty()) {
-      AddLane(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);
+      AddPipeline(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);
     } else if (!of_rows && rows.count() > 0) {
-      AddLane(server, ChunkSource(spec, request_, rows), rows);
+      AddPipeline(server, ChunkSource(spec, request_, rows), rows);
     }
   }
   if (of_rows) {
-    here_ = std::make_unique<ChunkSource>(spec, request_, std::move(by_owner.back()));
+    source_ = std::make_unique<ChunkSource>(spec, request_, std::move(by_owner.back()));
   } else {
-    here_ = std::make_unique<ChunkSource>(spec, request_, partition.node_rows());
+    source_ = std::make_unique<ChunkSource>(spec, request_, partition.node_rows());
   }
 }
 
 void DistributedCall::SplitRows(std::vector<std::vector<int64_t>>* by_owner) const {
-  const Partition& partition = table_->partition();
+  const Partition& partition = here_->partition();
   const RowRange here = partition.node_rows();
   for (int64_t i = 0; i < request_.num_ids; ++i) {
     const int64_t row = request_.row_ids[i];
@@ -116,34 +117,51 @@ void DistributedCall::SplitRows(std::vector<std::vector<int64_t>>* by_owner) con
   }
 }
 
+RowRange DistributedCall::RowsAskedOf(size_t place) const {
+  const Partition& partition = here_->partition();
+  RowRange rows = partition.RowsOf(place);
+  const bool is_array = here_->spec().kind == static_cast<int32_t>(TableKind::kArray);
+  if (!is_array || !here_->shard()->updater().counts_steps()) return rows;
+  // Whole stripes, since a stripe of an array is updated in one piece.
+  const Membership& members = group_->members();
+  const std::vector<int>& servers = partition.servers();
+  const int node = members.node_of(servers[place]);
+  size_t first_place = place;
+  while (first_place > 0 && members.node_of(servers[first_place - 1]) == node) --first_place;
+  const int64_t node_first = partition.RowsOf(first_place).first;
+  const int64_t stripe = here_->shard()->layout().rows_per_stripe();
+  const auto cut = [&](int64_t row) { return node_first + (row - node_first) / stripe * stripe; };
+  const bool is_last = place + 1 == servers.size() || members.node_of(servers[place + 1]) != node;
+  return RowRange{cut(rows.first), is_last ? rows.end : cut(rows.end)};
+}
+
 Status DistributedCall::StepHere(const WaitLimit& limit, bool* progressed) {
-  if (here_ == nullptr) return Status::Ok();
+  if (source_ == nullptr) return Status::Ok();
   if (!has_chunk_) {
-    has_chunk_ = here_->Next(&chunk_);
+    has_chunk_ = source_->Next(&chunk_);
     progress_ = Progress();
     if (!has_chunk_) {
-      here_.reset();
+      source_.reset();
       return Status::Ok();
     }
-    table_->CountFromShard(&chunk_);
   }
-  MV_RETURN_IF_NOT_OK(table_->Operate(&chunk_, &progress_, limit));
-  here_->Finish(chunk_);
+  MV_RETURN_IF_NOT_OK(here_->shard()->Run(chunk_.request, &progress_, limit));
+  source_->Finish(chunk_);
   has_chunk_ = false;
   *progressed = true;
   return Status::Pending();
 }
 
-Status DistributedCall::StepLanes(bool* progressed) {
+Status DistributedCall::StepPipelines(bool* progressed) {
   bool all_answered = true;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
+  for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (answered_[i]) continue;
-    Status status = lanes_[i].Step(progressed);
-    // With a backup it has been held back already, or is the server's answer.
+    Status status = pipelines_[i].Step(progressed);
+    // With failover, the pipeline has held the messenger's errors back.
     if (!survives_losses()) {
       status = failure_.Filter(status);
-    } else if (status.code() == Code::kPeerLost && lanes_[i].replaced() >= 0) {
-      status = table_->group()->peers()->About(lanes_[i].replaced(), status);
+    } else if (status.code() == Code::kPeerLost && pipelines_[i].replaced() >= 0) {
+      status = group_->peers()->About(pipelines_[i].replaced(), status);
     }
     if (!status.ok() && !status.pending()) return status;
     answered_[i] = status.ok();
@@ -152,43 +170,48 @@ Status DistributedCall::StepLanes(bool* progressed) {
   return all_answered ? Status::Ok() : Status::Pending();
 }
 
-Status DistributedCall::Replace(ServerPipeline* lane) {
-  NodeGroup* const group = table_->group();
-  const int server = lane->server();
-  const int next = group->control_channel()->ServiceRankOf(group->members().node_of(server));
-  if (!group->peers()->ExitReason(next).empty()) return Status::Pending();
-  const int tag = group->control_channel()->tags()->Take();
+Status DistributedCall::Replace(ServerPipeline* pipeline) {
+  ControlChannel* const control_channel = group_->control_channel();
+  const int node = group_->members().node_of(pipeline->server());
+  const int next = control_channel->ServiceRankOf(node);
+  if (!group_->peers()->ExitReason(next).empty()) return Status::Pending();
+  const int tag = control_channel->tags()->Take();
   if (tag < 0) return Status(Code::kState, "too many calls at once");
-  if (lane->tag() != tag_) group->control_channel()->tags()->GiveBack(lane->tag());
-  return lane->Redirect(next, tag);
+  if (pipeline->tag() != tag_) control_channel->tags()->GiveBack(pipeline->tag());
+  return pipeline->Redirect(next, tag);
 }
 
-Status DistributedCall::Step(const WaitLimit& limit) {
+Status DistributedCall::Run(const WaitLimit& limit) {
   if (tag_ < 0) return Status(Code::kState, "too many calls at once");
+  const Status status = RunToAnswers(limit);
+  if (!status.ok()) WindDown(status);
+  return status;
+}
+
+Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
   const WaitLimit no_wait{limit.deadline, Instant::min()};
   for (;;) {
     bool progressed = false;
-    const Status there = failure_.is_set() ? failure_.Get() : StepLanes(&progressed);
-    if (!there.ok() && !there.pending()) return Fail(there);
-    // A lock of this node may be waited for while nothing else is to be done.
+    const Status there = failure_.is_set() ? failure_.Get() : StepPipelines(&progressed);
+    if (!there.ok() && !there.pending()) return there;
+    // Waits for a lock of this node only when all servers have answered.
     const Status here = StepHere(there.ok() ? limit : no_wait, &progressed);
-    if (!here.ok() && !here.pending()) return Fail(here);
+    if (!here.ok() && !here.pending()) return here;
     if (there.ok() && here.ok()) return Status::Ok();
     const Instant now = Clock::now();
     if (progressed) {
       backoff_.Reset();
     } else {
-      if (now >= limit.deadline) return Fail(TooLate());
-      if (now >= looked_ + kLook) {
-        looked_ = now;
-        const Status lost = LookAfterServers();
-        if (!lost.ok()) return Fail(lost);
+      if (now >= limit.deadline) return Timeout();
+      if (now >= checked_ + kCheckEvery) {
+        checked_ = now;
+        MV_RETURN_IF_NOT_OK(CheckServers());
       }
     }
-    if (now >= limit.slice_end) return Status::Pending();
-    // While it waits this thread does the service thread's work, which saves a change of threads.
-    if (progressed || table_->service()->Poll()) continue;
-    const auto nap = backoff_.Next(now, ShardService::kUnderWay);
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+    // A waiting thread does the service thread's work, which saves a context switch.
+    if (progressed || service_->Poll()) continue;
+    const auto nap = backoff_.Next(now, ShardService::kEagerWhenBusy);
     if (nap.count() == 0) {
       YieldCore();
     } else {
@@ -197,62 +220,56 @@ Status DistributedCall::Step(const WaitLimit& limit) {
   }
 }
 
-Status DistributedCall::LookAfterServers() {
-  NodeGroup* const group = table_->group();
-  for (size_t i = 0; i < lanes_.size(); ++i) {
+Status DistributedCall::CheckServers() {
+  for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (answered_[i]) continue;
-    const std::string gone = group->peers()->ExitReason(lanes_[i].server());
-    if (gone.empty()) {
-      if (lanes_[i].stall().ok()) continue;
+    ServerPipeline* const pipeline = &pipelines_[i];
+    const int server = pipeline->server();
+    const std::string reason = group_->peers()->ExitReason(server);
+    if (reason.empty()) {
+      if (pipeline->stall().ok()) continue;
       if (!stalled_at_.has_value()) stalled_at_ = Clock::now();
-      if (Clock::now() >= *stalled_at_ + kKnownWithin) return lanes_[i].stall();
+      if (Clock::now() >= *stalled_at_ + kKnownWithin) return pipeline->stall();
       continue;
     }
     if (survives_losses()) {
-      const Status replaced = Replace(&lanes_[i]);
+      const Status replaced = Replace(pipeline);
       stalled_at_.reset();
       if (replaced.ok()) continue;
       if (!replaced.pending()) return replaced;
     }
-    const RowRange rows = lanes_[i].rows();
-    const int server = lanes_[i].server();
-    return group->Lost(
-        server, StrCat(group->members().NameRank(server), " ", gone, " with rows ", rows.first,
-                       " to ", rows.end - 1, group->peers()->Trace(server)));
+    const RowRange rows = pipeline->rows();
+    return group_->Lost(
+        server, StrCat(group_->members().NameRank(server), " ", reason, " with rows ", rows.first,
+                       " to ", rows.end - 1, group_->peers()->Trace(server)));
   }
   return Status::Ok();
 }
 
-Status DistributedCall::TooLate() const {
+Status DistributedCall::Timeout() const {
   std::vector<int> silent;
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (!answered_[i]) silent.push_back(lanes_[i].server());
+  for (size_t i = 0; i < pipelines_.size(); ++i) {
+    if (!answered_[i]) silent.push_back(pipelines_[i].server());
   }
-  const NodeGroup& group = *table_->group();
   const Status timeout(
       Code::kTimeout,
       StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ", NameRanks(silent),
-             " to answer", silent.empty() ? "" : group.peers()->Trace(silent[0])));
-  return silent.empty() ? timeout : group.peers()->About(silent[0], timeout);
+             " to answer", silent.empty() ? "" : group_->peers()->Trace(silent[0])));
+  return silent.empty() ? timeout : group_->peers()->About(silent[0], timeout);
 }
 
-Status DistributedCall::Fail(const Status& status) {
-  const bool lost = status.code() == Code::kPeerLost || status.code() == Code::kTimeout;
+void DistributedCall::WindDown(const Status& failure) {
+  const bool lost = failure.code() == Code::kPeerLost || failure.code() == Code::kTimeout;
   const Instant until = Clock::now() + (lost ? kWindDownFromLost : kWindDown);
   for (;;) {
     bool over = true;
-    for (ServerPipeline& lane : lanes_) over = lane.WindDown() && over;
-    if (over) return status;
+    for (ServerPipeline& pipeline : pipelines_) over = pipeline.WindDown() && over;
+    if (over) return;
     if (Clock::now() >= until) break;
-    (void)table_->service()->Poll();
+    (void)service_->Poll();
     YieldCore();
   }
-  for (ServerPipeline& lane : lanes_) lane.Abandon();
-  return status;
-}
-
-void DistributedCall::Cancel(const std::string& /*reason*/) {
-  (void)Fail(Status(Code::kAborted, "given up"));
+  for (ServerPipeline& pipeline : pipelines_) pipeline.Abandon();
 }
 
 }  // namespace multiverso

@@ -1,64 +1,74 @@
 // DistributedCall: a call on a table whose rows lie on several nodes.
 //
-// The rows of this node are operated on by this thread, in memory, like those of any table; those
-// of other nodes by the service threads of the ranks that own them (ShardService). Both at once.
-// The call ends when everybody has answered, so whatever it added is there for every get after it.
+// This thread operates on the rows of this node, in memory, as on those of any table; the service
+// threads of the ranks that own the other rows do so there (ShardService). Both work at once. The
+// call ends when every server has answered, so every later get sees its adds.
 #ifndef MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 #define MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/backoff.h"
-#include "base/operation.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "group/node_group.h"
 #include "table/chunk_source.h"
 #include "table/server_pipeline.h"
-#include "table/table.h"
+#include "table/shard_service.h"
+#include "table/table_shard.h"
 #include "transport/deferred_failure.h"
 
 namespace multiverso {
 
-class DistributedCall final : public Operation {
+class DistributedCall {
  public:
-  // The arguments have been checked. The table outlives the call.
-  DistributedCall(Table* table, const TableRequest& request, Instant deadline);
-  ~DistributedCall() override;
+  // The arguments have been checked and outlive the call.
+  DistributedCall(TableShard* here, ShardService* service, NodeGroup* group,
+                  const Request& request);
+  ~DistributedCall();
+  DistributedCall(const DistributedCall&) = delete;
+  DistributedCall& operator=(const DistributedCall&) = delete;
 
-  Status Step(const WaitLimit& limit) override;
-  // What has been sent is applied, what has not is not.
-  void Cancel(const std::string& reason) override;
+  // Called once. After an interrupt, what has been sent is applied and the rest is not.
+  Status Run(const WaitLimit& limit);
 
  private:
-  void OpenLanes();
+  void OpenPipelines();
   void SplitRows(std::vector<std::vector<int64_t>>* by_owner) const;
-  void AddLane(int server, ChunkSource source, RowRange rows);
-  // One chunk of this node's own rows.
+  // The rows to ask of the server at that place among the servers: its own, unless the updater
+  // counts parts of several servers of a node as one.
+  RowRange RowsAskedOf(size_t place) const;
+  void AddPipeline(int server, ChunkSource source, RowRange rows);
+  Status RunToAnswers(const WaitLimit& limit);
+  // Runs one chunk of this node's rows.
   Status StepHere(const WaitLimit& limit, bool* progressed);
-  Status StepLanes(bool* progressed);
-  // Whether those who have not answered still can.
-  Status LookAfterServers();
-  // In a session that goes on without it: another rank of its node takes over.
-  Status Replace(ServerPipeline* lane);
-  bool survives_losses() const { return table_->group()->members().survives_losses(); }
-  Status TooLate() const;
-  // Ends what is under way, so that the caller gets the memory back.
-  Status Fail(const Status& status);
+  Status StepPipelines(bool* progressed);
+  // Fails if a server that has not answered no longer can.
+  Status CheckServers();
+  // In a session that continues without lost ranks: another rank of the server's node takes over.
+  Status Replace(ServerPipeline* pipeline);
+  bool survives_losses() const { return group_->members().survives_losses(); }
+  Status Timeout() const;
+  // Completes the messages in flight, so that the caller gets the memory back.
+  void WindDown(const Status& failure);
 
-  Table* table_;
-  TableRequest request_;
+  TableShard* here_;
+  ShardService* service_;
+  NodeGroup* group_;
+  Request request_;
   Messenger* messenger_;
   int tag_;
   Instant began_;
   Backoff backoff_;
-  Instant looked_;
-  std::vector<ServerPipeline> lanes_;
+  Instant checked_;
+  std::vector<ServerPipeline> pipelines_;
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
-  // Of this node.
-  std::unique_ptr<ChunkSource> here_;
+  // Of this node's rows.
+  std::unique_ptr<ChunkSource> source_;
   Chunk chunk_;
   bool has_chunk_ = false;
   Progress progress_;

@@ -39,7 +39,7 @@ ParamSync::ParamSync(TensorList tensors, Segment last)
     : tensors_(std::move(tensors)), last_(std::move(last)) {}
 
 Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) {
-  MV_RETURN_IF_NOT_OK(table.CheckWhole("sync", last_.data(), tensors_.count()));
+  MV_RETURN_IF_NOT_OK(table.Check(Request::Exchange(tensors_, last_.data()), tensors_.count()));
   if (tensors != tensors_.tensors() || data == nullptr) {
     return Status(Code::kValue, StrCat(table.Where("sync"), ": expected ", tensors_.tensors(),
                                        " tensors, received ", data == nullptr ? 0 : tensors));
@@ -52,8 +52,8 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
   }
   if (last_is_delta_) {
     return Status(Code::kState, StrCat(table.Where("sync"),
-                                       ": an earlier sync failed, and what it "
-                                       "was to add cannot be told from what came since"));
+                                       ": an earlier sync failed, so its delta "
+                                       "cannot be separated from later changes"));
   }
   tensors_.Place(data);
   return Status::Ok();
@@ -61,34 +61,28 @@ Status ParamSync::Begin(const Table& table, void* const* data, int64_t tensors) 
 
 Status ParamSync::Run(Table* table, Progress* progress, const WaitLimit& limit) {
   char* const last = last_.data();
-  if (table->ExchangesInPlace()) return table->Exchange(tensors_, last, progress, limit);
+  if (table->ExchangesInPlace()) {
+    return table->Run(Request::Exchange(tensors_, last), progress, limit);
+  }
   if (!last_is_delta_) TakeDelta(*table);
-  MV_RETURN_IF_NOT_OK(table->AddGet(last, last, progress, limit));
-  Finish(*table);
+  MV_RETURN_IF_NOT_OK(table->Run(Request::AddGet(last, last), progress, limit));
+  Settle(*table);
   return Status::Ok();
 }
 
 void ParamSync::TakeDelta(const Table& table) {
   const int64_t element_bytes = SizeOf(tensors_.dtype());
   tensors_.ForEachPart(0, tensors_.count(), [&](void* part, int64_t first, int64_t elements) {
-    table.updater().TakeDelta(part, last_.data() + first * element_bytes, elements);
+    table.shard()->updater().TakeDelta(part, last_.data() + first * element_bytes, elements);
   });
   last_is_delta_ = true;
 }
 
-std::unique_ptr<Operation> ParamSync::Start(Table* table, Instant deadline) {
-  TakeDelta(*table);
-  TableRequest request;
-  request.kind = RequestKind::kAddGet;
-  request.delta = last_.data();
-  request.out = last_.data();
-  return table->Start(request, deadline);
-}
-
-void ParamSync::Finish(const Table& table) {
+void ParamSync::Settle(const Table& table) {
   const int64_t element_bytes = SizeOf(tensors_.dtype());
   tensors_.ForEachPart(0, tensors_.count(), [&](void* part, int64_t first, int64_t elements) {
-    table.updater().Settle(*table.hyper(), last_.data() + first * element_bytes, part, elements);
+    table.shard()->updater().Settle(*table.shard()->hyper(), last_.data() + first * element_bytes,
+                                    part, elements);
   });
   last_is_delta_ = false;
 }

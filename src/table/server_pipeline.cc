@@ -14,101 +14,97 @@ bool ServerPipeline::Wire::is_in_use() const {
 }
 
 ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, int64_t table,
-                               const TableRequest& request, ChunkSource source, RowRange rows,
-                               LaneBackup backup)
+                               ChunkSource source, RowRange rows, Failover failover)
     : messenger_(messenger),
       server_(server),
       tag_(tag),
       table_(table),
-      request_(request),
       source_(std::move(source)),
       rows_(rows),
-      backup_(backup) {}
+      failover_(failover) {}
 
 ServerPipeline::~ServerPipeline() {
-  for (std::unique_ptr<InFlightRequest>& parcel : parcels_) {
-    // Memory that the transport may still use is better lost than used twice.
-    if (parcel->is_under_way) (void)parcel.release();  // NOLINT: see above
+  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
+    // The transport may still use the memory, so it is leaked rather than reused.
+    if (sent->is_in_flight) (void)sent.release();  // NOLINT: see above
   }
 }
 
-Status ServerPipeline::SendNext(InFlightRequest* parcel) {
-  if (!source_.Next(&parcel->chunk)) {
+Status ServerPipeline::SendNext(InFlightRequest* sent) {
+  if (!source_.Next(&sent->chunk)) {
     all_sent_ = true;
     return Status::Ok();
   }
-  parcel->order = ++sent_;
-  const bool is_numbered = backup_.slot >= 0 && IsChange(parcel->chunk.kind);
-  parcel->number = is_numbered ? backup_.numbers->Next(backup_.node, backup_.slot) : 0;
-  parcel->is_under_way = true;
-  return Send(parcel);
+  sent->order = ++sent_;
+  const bool is_numbered = failover_.slot >= 0 && IsChange(sent->chunk.request.kind);
+  sent->number = is_numbered ? failover_.numbers->Next(failover_.node, failover_.slot) : 0;
+  sent->is_in_flight = true;
+  return Send(sent);
 }
 
-Status ServerPipeline::Send(InFlightRequest* parcel) {
-  const Chunk& chunk = parcel->chunk;
-  Wire& wire = *parcel->wire;
+Status ServerPipeline::Send(InFlightRequest* sent) {
+  const Chunk& chunk = sent->chunk;
+  Wire& wire = *sent->wire;
   RequestHeader header;
-  header.kind = chunk.kind;
+  const bool is_hyper = chunk.request.kind == RequestKind::kSetHyper;
+  header.kind = chunk.request.kind;
   header.sender = messenger_->rank();
   header.tag = tag_;
   header.table = table_;
-  header.first = chunk.kind == RequestKind::kSetHyper ? request_.hyper : chunk.first;
-  header.count =
-      chunk.kind == RequestKind::kSetHyper ? static_cast<int64_t>(request_.rounds) : chunk.count;
+  header.first = is_hyper ? chunk.request.hyper : chunk.request.first;
+  header.count = is_hyper ? static_cast<int64_t>(chunk.request.rounds) : chunk.count;
   header.bytes = chunk.bytes;
-  header.value = request_.value;
-  header.slot = parcel->number > 0 ? backup_.slot : -1;
-  header.number = parcel->number;
+  header.value = chunk.request.value;
+  header.slot = sent->number > 0 ? failover_.slot : -1;
+  header.number = sent->number;
   wire.header = EncodeRequest(header);
-  const int64_t id_bytes =
-      IsOfRows(chunk.kind) ? chunk.count * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  const int64_t id_bytes = header.id_bytes();
   const char* ids = reinterpret_cast<const char*>(chunk.ids.data());
-  const char* delta = chunk.delta;
-  char* out = chunk.out;
-  if (has_backup()) {
-    // An answer does not come before all has been received of what it is the answer to.
+  const void* delta = chunk.request.delta;
+  void* out = chunk.request.out;
+  if (has_failover()) {
+    // The values share the memory of the answer, which arrives after the server has them all.
     wire.values.resize(static_cast<size_t>(id_bytes + chunk.bytes));
-    out = wire.values.data() + id_bytes;
+    char* const values = wire.values.data() + id_bytes;
     if (id_bytes > 0) std::memcpy(wire.values.data(), ids, static_cast<size_t>(id_bytes));
-    if (delta != nullptr) std::memcpy(out, delta, static_cast<size_t>(chunk.bytes));
+    if (delta != nullptr) std::memcpy(values, delta, static_cast<size_t>(chunk.bytes));
     ids = wire.values.data();
-    delta = out;
+    delta = out = values;
   }
-  // There must be a place for the answer before the question is asked.
-  const bool values = ReturnsData(chunk.kind);
-  parcel->expected = values ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
-  MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_,
-                                          values ? static_cast<void*>(out) : &wire.reply,
-                                          parcel->expected, &wire.answer));
+  // The answer needs a place before the request is sent.
+  const bool returns = ReturnsData(chunk.request.kind);
+  sent->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
+  MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_, returns ? out : &wire.reply,
+                                          sent->expected, &wire.answer));
   MV_RETURN_IF_NOT_OK(messenger_->Send(server_, kRequestTag, wire.header.data(),
                                        static_cast<int64_t>(wire.header.size()), &wire.sends[0]));
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Send(server_, ValuesTag(tag_), ids, id_bytes, &wire.sends[1]));
   }
-  if (!CarriesData(chunk.kind)) return Status::Ok();
+  if (!CarriesData(chunk.request.kind)) return Status::Ok();
   return messenger_->Send(server_, ValuesTag(tag_), delta, chunk.bytes, &wire.sends[2]);
 }
 
-Status ServerPipeline::Test(InFlightRequest* parcel, bool* done) {
+Status ServerPipeline::Test(InFlightRequest* sent, bool* done) {
   *done = true;
-  for (Messenger::Ticket& send : parcel->wire->sends) {
+  for (Messenger::Ticket& send : sent->wire->sends) {
     if (!send.is_open) continue;
     bool over = false;
     int64_t bytes = 0;
     MV_RETURN_IF_NOT_OK(messenger_->Test(&send, &over, &bytes));
     *done = *done && over;
   }
-  if (parcel->wire->answer.is_open) {
+  if (sent->wire->answer.is_open) {
     bool over = false;
-    MV_RETURN_IF_NOT_OK(messenger_->Test(&parcel->wire->answer, &over, &parcel->wire->received));
+    MV_RETURN_IF_NOT_OK(messenger_->Test(&sent->wire->answer, &over, &sent->wire->received));
     *done = *done && over;
   }
   return Status::Ok();
 }
 
-Status ServerPipeline::CheckAnswer(const InFlightRequest& parcel) {
-  if (parcel.wire->received == parcel.expected) {
-    return ReturnsData(parcel.chunk.kind) ? Status::Ok() : parcel.wire->reply.status();
+Status ServerPipeline::CheckAnswer(const InFlightRequest& sent) {
+  if (sent.wire->received == sent.expected) {
+    return ReturnsData(sent.chunk.request.kind) ? Status::Ok() : sent.wire->reply.status();
   }
   std::string bytes;
   bool got = false;
@@ -118,17 +114,17 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& parcel) {
     std::memcpy(&error, bytes.data(), sizeof(error));
     if (error.tag == tag_ && error.reply.code < 0) return error.reply.status();
   }
-  return Status(Code::kTransport, StrCat("rank ", server_, " answered with ", parcel.wire->received,
-                                         " bytes, expected ", parcel.expected));
+  return Status(Code::kTransport, StrCat("rank ", server_, " answered with ", sent.wire->received,
+                                         " bytes, expected ", sent.expected));
 }
 
-Status ServerPipeline::Finish(InFlightRequest* parcel) {
-  parcel->is_under_way = false;
-  MV_RETURN_IF_NOT_OK(CheckAnswer(*parcel));
-  const Chunk& chunk = parcel->chunk;
-  if (has_backup() && ReturnsData(chunk.kind)) {
-    const std::vector<char>& values = parcel->wire->values;
-    std::memcpy(chunk.out, values.data() + values.size() - chunk.bytes,
+Status ServerPipeline::Finish(InFlightRequest* sent) {
+  sent->is_in_flight = false;
+  MV_RETURN_IF_NOT_OK(CheckAnswer(*sent));
+  const Chunk& chunk = sent->chunk;
+  if (has_failover() && ReturnsData(chunk.request.kind)) {
+    const std::vector<char>& values = sent->wire->values;
+    std::memcpy(chunk.request.out, values.data() + values.size() - chunk.bytes,
                 static_cast<size_t>(chunk.bytes));
   }
   source_.Finish(chunk);
@@ -136,47 +132,47 @@ Status ServerPipeline::Finish(InFlightRequest* parcel) {
 }
 
 Status ServerPipeline::Stall(const Status& status) {
-  if (!has_backup() || !MayMeanLoss(status)) return status;
+  if (!has_failover() || !MayMeanLoss(status)) return status;
   stall_ = status;
   return Status::Ok();
 }
 
 Status ServerPipeline::Step(bool* progressed) {
-  bool any_under_way = false;
+  bool any_in_flight = false;
   for (size_t i = 0; i < kWindow && stall_.ok(); ++i) {
-    if (i == parcels_.size()) {
+    if (i == in_flight_.size()) {
       if (all_sent_) break;
-      parcels_.push_back(std::make_unique<InFlightRequest>());
+      in_flight_.push_back(std::make_unique<InFlightRequest>());
     }
-    InFlightRequest* const parcel = parcels_[i].get();
-    if (parcel->is_under_way) {
+    InFlightRequest* const sent = in_flight_[i].get();
+    if (sent->is_in_flight) {
       bool done = false;
-      MV_RETURN_IF_NOT_OK(Stall(Test(parcel, &done)));
+      MV_RETURN_IF_NOT_OK(Stall(Test(sent, &done)));
       if (!stall_.ok()) break;
       if (done) {
         *progressed = true;
-        MV_RETURN_IF_NOT_OK(Finish(parcel));
+        MV_RETURN_IF_NOT_OK(Finish(sent));
       }
     }
-    if (!parcel->is_under_way && !all_sent_) {
-      MV_RETURN_IF_NOT_OK(Stall(SendNext(parcel)));
-      *progressed = *progressed || (parcel->is_under_way && stall_.ok());
+    if (!sent->is_in_flight && !all_sent_) {
+      MV_RETURN_IF_NOT_OK(Stall(SendNext(sent)));
+      *progressed = *progressed || (sent->is_in_flight && stall_.ok());
     }
-    any_under_way = any_under_way || parcel->is_under_way;
+    any_in_flight = any_in_flight || sent->is_in_flight;
   }
-  return stall_.ok() && all_sent_ && !any_under_way ? Status::Ok() : Status::Pending();
+  return stall_.ok() && all_sent_ && !any_in_flight ? Status::Ok() : Status::Pending();
 }
 
 Status ServerPipeline::Redirect(int server, int tag) {
   std::vector<InFlightRequest*> unanswered;
-  for (std::unique_ptr<InFlightRequest>& parcel : parcels_) {
-    if (!parcel->is_under_way) continue;
+  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
+    if (!sent->is_in_flight) continue;
     bool done = false;
-    // Its answer may have been the last that the server sent.
-    if (stall_.ok() && Test(parcel.get(), &done).ok() && done) {
-      MV_RETURN_IF_NOT_OK(Finish(parcel.get()));
+    // The server may have answered this one before it died.
+    if (stall_.ok() && Test(sent.get(), &done).ok() && done) {
+      MV_RETURN_IF_NOT_OK(Finish(sent.get()));
     } else {
-      unanswered.push_back(parcel.get());
+      unanswered.push_back(sent.get());
     }
   }
   std::sort(unanswered.begin(), unanswered.end(),
@@ -185,26 +181,27 @@ Status ServerPipeline::Redirect(int server, int tag) {
   server_ = server;
   tag_ = tag;
   stall_ = Status::Ok();
-  for (InFlightRequest* const parcel : unanswered) {
-    Detach(messenger_, &parcel->wire);
-    const bool is_safe = parcel->number > 0 || !IsChange(parcel->chunk.kind);
-    if (!is_safe && !MayRepeat(parcel->chunk.kind)) {
-      parcel->is_under_way = false;
-      return Status(Code::kPeerLost, StrCat("rank ", replaced_,
-                                            " died before it had answered an add: it may be there, "
-                                            "in part or as a whole, or not"));
+  for (InFlightRequest* const sent : unanswered) {
+    Detach(messenger_, &sent->wire);
+    const bool is_safe = sent->number > 0 || !IsChange(sent->chunk.request.kind);
+    if (!is_safe && !IsIdempotent(sent->chunk.request.kind)) {
+      sent->is_in_flight = false;
+      return Status(Code::kPeerLost,
+                    StrCat("rank ", replaced_,
+                           " died before it answered an add: the add may have been "
+                           "applied completely, in part or not at all"));
     }
   }
-  for (InFlightRequest* const parcel : unanswered) {
-    // Those after a failure are sent by the next Redirect.
-    if (stall_.ok()) MV_RETURN_IF_NOT_OK(Stall(Send(parcel)));
+  for (InFlightRequest* const sent : unanswered) {
+    // After a failure, the next Redirect sends the rest.
+    if (stall_.ok()) MV_RETURN_IF_NOT_OK(Stall(Send(sent)));
   }
   return Status::Ok();
 }
 
 void ServerPipeline::Detach(Messenger* messenger, std::unique_ptr<Wire>* wire) {
   (void)messenger->Withdraw(&(*wire)->answer);
-  // Memory that the transport may still use is better lost than used twice.
+  // The transport may still use the memory, so it is leaked rather than reused.
   if ((*wire)->is_in_use()) (void)wire->release();  // NOLINT: see above
   *wire = std::make_unique<Wire>();
 }
@@ -213,23 +210,22 @@ bool ServerPipeline::WindDown() {
   all_sent_ = true;
   source_.Stop();
   bool all_over = true;
-  for (std::unique_ptr<InFlightRequest>& parcel : parcels_) {
-    if (!parcel->is_under_way) continue;
+  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
+    if (!sent->is_in_flight) continue;
     bool done = false;
-    // An error ends a message as well.
-    if (!stall_.ok() || !Test(parcel.get(), &done).ok()) done = false;
-    // Takes the message that explains an empty answer, so that it is not taken for another's.
-    if (done) (void)CheckAnswer(*parcel);
-    if (done) parcel->is_under_way = false;
+    if (!stall_.ok() || !Test(sent.get(), &done).ok()) done = false;
+    // Takes the ErrorMessage of an empty answer, so that no later call receives it.
+    if (done) (void)CheckAnswer(*sent);
+    if (done) sent->is_in_flight = false;
     all_over = all_over && done;
   }
   return all_over;
 }
 
 void ServerPipeline::Abandon() {
-  for (std::unique_ptr<InFlightRequest>& parcel : parcels_) {
-    if (!parcel->is_under_way || !messenger_->Withdraw(&parcel->wire->answer)) continue;
-    parcel->is_under_way = parcel->wire->is_in_use();
+  for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
+    if (!sent->is_in_flight || !messenger_->Withdraw(&sent->wire->answer)) continue;
+    sent->is_in_flight = sent->wire->is_in_use();
   }
 }
 

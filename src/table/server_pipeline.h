@@ -1,4 +1,4 @@
-// ServerPipeline: the part of a call that one server of another node answers.
+// ServerPipeline: sends the part of a call that one server of another node answers.
 #ifndef MULTIVERSO_TABLE_SERVER_PIPELINE_H_
 #define MULTIVERSO_TABLE_SERVER_PIPELINE_H_
 
@@ -10,28 +10,27 @@
 #include "base/status.h"
 #include "node/sequence_numbers.h"
 #include "table/chunk_source.h"
-#include "table/request.h"
+#include "table/request_message.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
 
-// What a lane needs in a session that goes on without lost ranks: its changes are numbered, so that
-// another server can take over, and its messages have memory of their own, so that the caller's is
-// free whatever becomes of a message to a rank that has died.
-struct LaneBackup {
+// For a session that continues without lost ranks. Changes are numbered, so that another server can
+// take over, and messages have memory of their own, so that the caller gets its memory back even if
+// a message to a dead rank never completes.
+struct Failover {
   SequenceNumbers* numbers = nullptr;  // null in other sessions
   int node = 0;
-  int slot = -1;  // none: then a change that was not answered cannot be asked for again
+  int slot = -1;  // of the numbers; without one, a change that was not answered is not repeated
 };
 
-// Keeps several chunks under way, straight from and into the caller's memory, so that the network
-// always has something to do. Used by one thread at a time.
+// Keeps several chunks in flight, straight from and into the caller's memory, so that the network
+// never idles. Used by one thread at a time.
 class ServerPipeline {
  public:
-  // To `server`, with a tag that no other call of this rank has now. `rows` is for messages.
-  ServerPipeline(Messenger* messenger, int server, int tag, int64_t table,
-                 const TableRequest& request, ChunkSource source, RowRange rows,
-                 LaneBackup backup = LaneBackup());
+  // To `server`, with a tag that no other call of this rank uses now. `rows` is for error messages.
+  ServerPipeline(Messenger* messenger, int server, int tag, int64_t table, ChunkSource source,
+                 RowRange rows, Failover failover);
   ~ServerPipeline();
   ServerPipeline(ServerPipeline&&) = default;
   ServerPipeline& operator=(ServerPipeline&&) = delete;
@@ -41,23 +40,23 @@ class ServerPipeline {
   RowRange rows() const { return rows_; }
   // The server that this one took over from, or -1.
   int replaced() const { return replaced_; }
-  const LaneBackup& backup() const { return backup_; }
+  const Failover& failover() const { return failover_; }
 
-  // Ok when all chunks have been answered, pending before. Never waits. Not called again after an
-  // error.
+  // Sends and receives without waiting: ok when all chunks have been answered, pending before. Not
+  // called again after an error.
   Status Step(bool* progressed);
 
-  // With a backup: the messenger has failed, as it may when the server has died, and this is how.
-  // Step does nothing any more before Redirect.
+  // With failover: the messenger's error, which may mean that the server has died. Step does
+  // nothing until Redirect.
   const Status& stall() const { return stall_; }
-  // The server has gone: asks another one of its node for what has not been answered, with another
-  // tag. PeerLost if that might be done twice.
+  // The server is lost: asks another one of its node for what has not been answered, with another
+  // tag. PeerLost if a change might then be made twice.
   Status Redirect(int server, int tag);
 
-  // The call has failed or is given up. Sends no more, and lets what is under way end; true when
-  // nothing is.
+  // The call has failed or is aborted: sends no more and lets messages in flight complete; true
+  // when none is.
   bool WindDown();
-  // Nothing more will come of what is under way: takes the caller's memory back where it can.
+  // Messages in flight will not complete: takes the caller's memory back where possible.
   void Abandon();
 
  private:
@@ -67,32 +66,31 @@ class ServerPipeline {
   struct Wire {
     std::string header;
     Reply reply;
-    std::vector<char> values;  // with a backup: row ids, then what is sent or comes back
+    std::vector<char> values;  // with failover: row ids, then the values sent or received
     int64_t received = 0;
     Messenger::Ticket answer;
     Messenger::Ticket sends[3];
 
     bool is_in_use() const;
   };
-  // A chunk under way.
   struct InFlightRequest {
     Chunk chunk;
     std::unique_ptr<Wire> wire = std::make_unique<Wire>();
     uint64_t number = 0;   // among the changes of the slot
-    uint64_t order = 0;    // among the chunks of the lane
+    uint64_t order = 0;    // among the chunks of the pipeline
     int64_t expected = 0;  // bytes of the answer
-    bool is_under_way = false;
+    bool is_in_flight = false;
   };
 
-  bool has_backup() const { return backup_.numbers != nullptr; }
-  Status SendNext(InFlightRequest* parcel);
-  Status Send(InFlightRequest* parcel);
-  // Lets the messages of the parcel move on; done when all are over.
-  Status Test(InFlightRequest* parcel, bool* done);
-  Status CheckAnswer(const InFlightRequest& parcel);
-  // Takes in the answer to a parcel that is over.
-  Status Finish(InFlightRequest* parcel);
-  // What came of a message: ok if that is held back, since the server may have died.
+  bool has_failover() const { return failover_.numbers != nullptr; }
+  Status SendNext(InFlightRequest* sent);
+  Status Send(InFlightRequest* sent);
+  // Progresses the messages of the request; done when all have completed.
+  Status Test(InFlightRequest* sent, bool* done);
+  Status CheckAnswer(const InFlightRequest& sent);
+  // Takes the answer of a request whose messages have completed.
+  Status Finish(InFlightRequest* sent);
+  // With failover, keeps an error that may mean that the server has died in stall_ and returns ok.
   Status Stall(const Status& status);
   static void Detach(Messenger* messenger, std::unique_ptr<Wire>* wire);
 
@@ -101,13 +99,12 @@ class ServerPipeline {
   int replaced_ = -1;
   int tag_;
   int64_t table_;
-  TableRequest request_;
   ChunkSource source_;
   RowRange rows_;
-  LaneBackup backup_;
+  Failover failover_;
   Status stall_;
-  std::vector<std::unique_ptr<InFlightRequest>> parcels_;  // stay put: messages point into them
-  uint64_t sent_ = 0;                                      // chunks
+  std::vector<std::unique_ptr<InFlightRequest>> in_flight_;  // messages point into them
+  uint64_t sent_ = 0;                                        // chunks
   bool all_sent_ = false;
 };
 

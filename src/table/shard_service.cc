@@ -6,13 +6,12 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "table/table.h"
 
 namespace multiverso {
 namespace {
 
-// How long a job may wait for a lock before the others get their turn.
-constexpr auto kTurn = std::chrono::milliseconds(25);
+// How long a job may wait for a lock before other jobs continue.
+constexpr auto kTimeSlice = std::chrono::milliseconds(25);
 constexpr auto kFarewell = std::chrono::milliseconds(200);
 constexpr auto kCleanUp = std::chrono::milliseconds(200);
 
@@ -22,7 +21,7 @@ ShardService::ShardService(NodeGroup* group)
     : group_(group), messenger_(group->control_channel()->messenger()) {}
 
 ShardService::~ShardService() {
-  // Answers on their way to somebody who is polling for them are not lost.
+  // Gives answers in flight the time to arrive.
   const Instant until = Clock::now() + kFarewell;
   for (bool all_over = false; !all_over && Clock::now() < until;) {
     all_over = true;
@@ -35,7 +34,7 @@ ShardService::~ShardService() {
   for (Job& job : jobs_) Abandon(&job);
 }
 
-void ShardService::Keep(std::shared_ptr<Table> table) {
+void ShardService::Keep(std::shared_ptr<TableShard> table) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   const int64_t id = table->id();
   tables_[id] = std::move(table);
@@ -46,15 +45,15 @@ void ShardService::Forget(int64_t table) {
   tables_.erase(table);
 }
 
-void ShardService::Release(Table* table) {
-  if (table->holders()->ranks.fetch_sub(1) != 1) return;
-  // At the end of the session everything goes, and nobody listens any more.
+void ShardService::Release(const TableShard& table) {
+  if (table.shard()->holders()->ranks.fetch_sub(1) != 1) return;
+  // At the end of the session, no rank listens any more.
   if (group_->slot(group_->rank()).state.load() != RankSlot::kHere) return;
-  // The last of this node tells the others.
+  // The last rank of this node to release the table tells the other nodes.
   RequestHeader header;
   header.kind = RequestKind::kReleased;
   header.sender = group_->rank();
-  header.table = table->id();
+  header.table = table.id();
   for (int node = 0; node < group_->num_nodes(); ++node) {
     if (node == group_->members().node()) continue;
     (void)messenger_->Post(group_->control_channel()->ServiceRankOf(node), kRequestTag,
@@ -67,7 +66,7 @@ size_t ShardService::tables() const {
   return tables_.size();
 }
 
-std::shared_ptr<Table> ShardService::Find(int64_t id) const {
+std::shared_ptr<TableShard> ShardService::Find(int64_t id) const {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   const auto found = tables_.find(id);
   return found == tables_.end() ? nullptr : found->second;
@@ -83,17 +82,17 @@ bool ShardService::Poll() {
       ++job;
       continue;
     }
-    const Status gone_on = GoOn(&*job, &any);
-    if (gone_on.ok()) {
+    const Status continued = Continue(&*job, &any);
+    if (continued.ok()) {
       free_buffers_.push_back(job->buffer);
       job = jobs_.erase(job);
     } else {
-      // Who cannot be answered has died, or learns of it at its deadline.
-      if (!gone_on.pending() && !MayMeanLoss(gone_on)) status = gone_on;
+      // A sender that cannot be answered has died, or its call reaches its deadline.
+      if (!continued.pending() && !MayMeanLoss(continued)) status = continued;
       ++job;
     }
   }
-  // Without its transport this rank can serve nobody; whoever waits is told.
+  // Without its transport this rank can serve no one, so it aborts the session.
   const bool is_loss = group_->members().survives_losses() && MayMeanLoss(status);
   if (!status.ok() && !is_loss && !group_->IsAborted()) group_->Abort(status);
   CleanUp();
@@ -120,9 +119,9 @@ Status ShardService::TakeRequests(bool* any) {
 }
 
 Status ShardService::Begin(const RequestHeader& header) {
-  std::shared_ptr<Table> table = Find(header.table);
+  std::shared_ptr<TableShard> table = Find(header.table);
   if (header.kind == RequestKind::kReleased) {
-    if (table != nullptr) table->holders()->nodes_done.fetch_add(1);
+    if (table != nullptr) table->shard()->holders()->nodes_done.fetch_add(1);
     return Status::Ok();
   }
   Job job;
@@ -135,7 +134,7 @@ Status ShardService::Begin(const RequestHeader& header) {
     job.failure = job.table->CheckRequest(header);
   }
   if (free_buffers_.empty()) {
-    // Empty until it is needed, and then of the size of the largest chunk so far.
+    // A buffer grows to the size of the largest chunk that it receives.
     buffers_.push_back(std::make_unique<std::vector<char>>());
     free_buffers_.push_back(buffers_.back().get());
   }
@@ -147,23 +146,28 @@ Status ShardService::Begin(const RequestHeader& header) {
 
 Status ShardService::ReceiveValues(Job* job) {
   const RequestHeader& header = job->header;
-  const int64_t id_bytes =
-      IsOfRows(header.kind) ? header.count * static_cast<int64_t>(sizeof(int64_t)) : 0;
+  const int64_t id_bytes = header.id_bytes();
   if (static_cast<int64_t>(job->buffer->size()) < id_bytes + header.bytes) {
     job->buffer->resize(static_cast<size_t>(id_bytes + header.bytes));
   }
-  job->chunk.kind = header.kind;
-  job->chunk.first = header.first;
-  job->chunk.count = header.count;
-  job->chunk.bytes = header.bytes;
-  job->chunk.worker = group_->members().worker_id(header.sender);
-  char* const values = job->buffer->data() + id_bytes;
-  job->chunk.delta = values;
-  job->chunk.out = values;
-  // Also of a request that cannot be met, so that its messages do not get in the way of others.
+  char* const ids = job->buffer->data();
+  char* const values = ids + id_bytes;
+  Request* const request = &job->request;
+  request->kind = header.kind;
+  request->worker = group_->members().worker_id(header.sender);
+  request->first = header.first;
+  request->count = header.count;
+  request->row_ids = reinterpret_cast<const int64_t*>(ids);
+  request->num_ids = header.count;
+  request->delta = values;
+  request->out = values;
+  request->hyper = static_cast<int32_t>(header.first);
+  request->value = header.value;
+  request->rounds = static_cast<uint64_t>(header.count);
+  // An invalid request is received as well, so that no later request matches its messages.
   if (id_bytes > 0) {
-    MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag),
-                                            job->buffer->data(), id_bytes, &job->receives[0]));
+    MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), ids, id_bytes,
+                                            &job->receives[0]));
   }
   if (!CarriesData(header.kind)) return Status::Ok();
   return messenger_->Receive(header.sender, ValuesTag(header.tag), values, header.bytes,
@@ -185,7 +189,7 @@ Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
     bool over = false;
     int64_t bytes = 0;
     const Status status = messenger_->Test(&tickets[i], &over, &bytes);
-    // The other one may still be on its way to the buffer.
+    // The other message may still be written to the buffer.
     if (!status.ok() && failure.ok()) failure = status;
     if (over) job->received += bytes;
     *done = *done && (over || !status.ok());
@@ -193,8 +197,7 @@ Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
   return failure;
 }
 
-Status ShardService::GoOn(Job* job, bool* any) {
-  const RequestHeader& header = job->header;
+Status ShardService::Continue(Job* job, bool* any) {
   bool done = false;
   switch (job->phase) {
     case Job::Phase::kReceive: {
@@ -202,14 +205,9 @@ Status ShardService::GoOn(Job* job, bool* any) {
       if (!received.ok() && job->failure.ok()) job->failure = received;
       if (!done) return Status::Pending();
       *any = true;
-      const int64_t expected =
-          job->chunk.out - job->buffer->data() + (CarriesData(header.kind) ? header.bytes : 0);
-      if (job->failure.ok() && job->received != expected) {
-        job->failure = Status(Code::kTransport, StrCat("a request of ", job->received,
-                                                       " bytes, expected ", expected));
-      }
+      if (job->failure.ok()) CheckValues(job);
       job->phase = Job::Phase::kWork;
-      return Status::Pending();  // others of the same call may come first
+      return Status::Pending();  // earlier requests of the same call run first
     }
     case Job::Phase::kWork: {
       const Status worked = job->failure.ok() ? Work(job) : job->failure;
@@ -225,7 +223,18 @@ Status ShardService::GoOn(Job* job, bool* any) {
       *any = *any || done;
       return done ? Status::Ok() : Status::Pending();
   }
-  return Status(Code::kInternal, "a request in no phase");
+  return Status(Code::kInternal, "internal error: invalid phase of a request");
+}
+
+void ShardService::CheckValues(Job* job) {
+  const RequestHeader& header = job->header;
+  const int64_t expected = header.id_bytes() + (CarriesData(header.kind) ? header.bytes : 0);
+  if (job->received != expected) {
+    job->failure = Status(Code::kTransport,
+                          StrCat("a request of ", job->received, " bytes, expected ", expected));
+  } else if (IsOfRows(header.kind)) {
+    job->failure = job->table->CheckRows(job->request.row_ids, job->request.num_ids);
+  }
 }
 
 Status ShardService::Claim(Job* job, bool* done) {
@@ -233,7 +242,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   *done = false;
   const bool is_numbered = header.slot >= 0 && group_->members().survives_losses();
   if (!is_numbered || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
-  // Others do its work by now.
+  // After the exclusion of this rank, others serve in its place.
   MV_RETURN_IF_NOT_OK(group_->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
     return group_->peers()->IsAlive(local_rank) &&
@@ -241,7 +250,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   };
   const auto claim =
       group_->request_record(header.sender, header.slot)
-          ->Take(header.number, group_->local_rank(), MayRepeat(header.kind), is_alive);
+          ->Take(header.number, group_->local_rank(), IsIdempotent(header.kind), is_alive);
   switch (claim) {
     case RequestRecord::Claim::kMine:
       job->is_claimed = true;
@@ -270,33 +279,24 @@ Status ShardService::Work(Job* job) {
   MV_RETURN_IF_NOT_OK(Claim(job, &is_done));
   if (is_done) {
     if (!ReturnsData(header.kind)) return Status::Ok();
-    // What the rank before would have answered is gone: what is there now has the add in it, too.
-    job->chunk.kind = RequestKind::kGet;
+    // The answer of the rank that applied the add is lost; the current values include the add.
+    job->request.kind = RequestKind::kGet;
   }
-  const Status status = Operate(job);
+  const Status status = Run(job);
   if (status.ok() && job->is_claimed) {
     group_->request_record(header.sender, header.slot)->Finish(header.number);
   }
   return status;
 }
 
-Status ShardService::Operate(Job* job) {
-  if (job->header.kind == RequestKind::kSetHyper) {
-    // What has been added before is applied with the value of before.
-    if (!job->table->HasApplied(static_cast<uint64_t>(job->header.count))) return Status::Pending();
-    return job->table->SetHyper(static_cast<int32_t>(job->header.first), job->header.value);
+Status ShardService::Run(Job* job) {
+  // A change of an option applies to the rounds after it only.
+  if (job->header.kind == RequestKind::kSetHyper &&
+      !job->table->consistency()->HasApplied(job->request.rounds)) {
+    return Status::Pending();
   }
-  if (!job->is_of_shard) {
-    if (IsOfRows(job->header.kind)) {
-      const auto* const ids = reinterpret_cast<const int64_t*>(job->buffer->data());
-      job->chunk.ids.assign(ids, ids + job->header.count);
-      MV_RETURN_IF_NOT_OK(job->table->CheckRowsHere(job->chunk.ids));
-    }
-    job->table->CountFromShard(&job->chunk);
-    job->is_of_shard = true;
-  }
-  return job->table->Operate(&job->chunk, &job->progress,
-                             WaitLimit{Instant::max(), Clock::now() + kTurn});
+  return job->table->shard()->Run(job->request, &job->progress,
+                                  WaitLimit{Instant::max(), Clock::now() + kTimeSlice});
 }
 
 Status ShardService::SendReply(Job* job) {
@@ -308,7 +308,7 @@ Status ShardService::SendReply(Job* job) {
                             static_cast<int64_t>(job->reply.size()), &job->sends[0]);
   }
   if (job->failure.ok()) {
-    return messenger_->Send(header.sender, header.tag, job->chunk.out, header.bytes,
+    return messenger_->Send(header.sender, header.tag, job->request.out, header.bytes,
                             &job->sends[0]);
   }
   ErrorMessage error;
@@ -329,7 +329,7 @@ void ShardService::Abandon(Job* job) {
     free_buffers_.push_back(job->buffer);
     return;
   }
-  // The transport may still use them: better lost than used twice.
+  // The transport may still use the memory, so it is leaked rather than reused.
   const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
                                    [&](const auto& one) { return one.get() == job->buffer; });
   (void)buffer->release();  // NOLINT: see above
@@ -351,7 +351,7 @@ void ShardService::CleanUp() {
   }
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   for (auto kept = tables_.begin(); kept != tables_.end();) {
-    const Holders* const holders = kept->second->holders();
+    const Holders* const holders = kept->second->shard()->holders();
     const bool unused =
         holders->ranks.load() == 0 &&
         holders->nodes_done.load() >= static_cast<uint32_t>(group_->num_nodes() - 1);

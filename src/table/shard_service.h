@@ -1,5 +1,5 @@
-// ShardService: answers the requests of other nodes for this node's rows, by calling the very same
-// operations of the shard that the ranks of this node call.
+// ShardService: answers the requests of other nodes for this node's rows, on the same shards that
+// the ranks of this node operate on.
 #ifndef MULTIVERSO_TABLE_SHARD_SERVICE_H_
 #define MULTIVERSO_TABLE_SHARD_SERVICE_H_
 
@@ -17,13 +17,11 @@
 #include "base/status.h"
 #include "group/node_group.h"
 #include "shard/shard.h"
-#include "table/chunk_source.h"
-#include "table/request.h"
+#include "table/request_message.h"
+#include "table/table_shard.h"
 #include "transport/messenger.h"
 
 namespace multiverso {
-
-class Table;
 
 // Thread-safe. Works in whichever thread polls: a service thread, or one that waits.
 class ShardService {
@@ -32,28 +30,28 @@ class ShardService {
   explicit ShardService(NodeGroup* group);
   ~ShardService();
 
-  // Serves the table from now on, until all ranks of all nodes have released it.
-  void Keep(std::shared_ptr<Table> table);
-  // Its creation has failed.
+  // Serves the table until all ranks of all nodes have released it.
+  void Keep(std::shared_ptr<TableShard> table);
+  // The creation of the table has failed.
   void Forget(int64_t table);
-  // This rank has released it.
-  void Release(Table* table);
+  // This rank has released the table.
+  void Release(const TableShard& table);
 
-  // Takes requests in and goes on with those at hand. True if there was something to do. If
-  // another thread is at it, returns at once.
+  // Accepts requests and continues those accepted. True if there was something to do. Returns at
+  // once if another thread is polling.
   bool Poll();
 
-  // Messages move on only while somebody polls: with some under way it pays to do so for longer
-  // than it takes the network to fill and empty its buffers.
-  static constexpr std::chrono::microseconds kUnderWay{1000};
-  // Whether requests are at hand.
+  // How long a thread with messages in flight polls before it sleeps. Messages make progress only
+  // while a thread polls, and this is longer than the network takes to fill and empty its buffers.
+  static constexpr std::chrono::microseconds kEagerWhenBusy{1000};
+  // Whether accepted requests are unfinished.
   bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
 
   // Tables served, for tests.
   size_t tables() const;
 
  private:
-  // How many requests are at hand at a time; others wait at the transport.
+  // Further requests wait at the transport.
   static constexpr size_t kMostJobs = 16;
 
   struct Job {
@@ -61,47 +59,48 @@ class ShardService {
 
     RequestHeader header;
     Phase phase = Phase::kReceive;
-    bool is_claimed = false;   // it is this rank's, to be made once
-    bool is_of_shard = false;  // the chunk has been checked and counts from the shard's first row
-    std::shared_ptr<Table> table;
+    bool is_claimed = false;  // in the RequestLog, by this rank
+    std::shared_ptr<TableShard> table;
     Status failure;
     // Row ids, then values.
     std::vector<char>* buffer = nullptr;
     Messenger::Ticket receives[2];
     int64_t received = 0;
-    Chunk chunk;
+    Request request;  // refers to the buffer
     Progress progress;
     std::string reply;
     Messenger::Ticket sends[2];
   };
 
-  std::shared_ptr<Table> Find(int64_t id) const;
+  std::shared_ptr<TableShard> Find(int64_t id) const;
   Status TakeRequests(bool* any);
   Status Begin(const RequestHeader& header);
   Status ReceiveValues(Job* job);
   // Ok when the job is over.
-  Status GoOn(Job* job, bool* any);
+  Status Continue(Job* job, bool* any);
+  // Checks what has been received.
+  void CheckValues(Job* job);
   Status Work(Job* job);
-  Status Operate(Job* job);
-  // Ok if the job is to be carried out now; else done, broken, or pending while another rank of the
-  // node is at it.
+  Status Run(Job* job);
+  // Ok if this rank runs the job now or *done says that it has been run. Pending while another rank
+  // of the node runs it; an error if one died in the middle.
   Status Claim(Job* job, bool* done);
   Status SendReply(Job* job);
-  // Whether an earlier request of the same call has not been answered yet.
+  // Whether an earlier request of the same call is unanswered.
   bool HasPredecessor(const std::list<Job>::iterator& job);
   // The failure of one does not end the wait for the other.
   Status TestAll(Messenger::Ticket* tickets, Job* job, bool* done);
-  // Drops the jobs of ranks that are not there any more, and tables that nobody uses.
+  // Drops the jobs of ranks that are lost or closed, and tables that all ranks have released.
   void CleanUp();
-  // Gives up a job whose sender has gone.
+  // Releases the buffer of a job that will not be answered.
   void Abandon(Job* job);
 
   NodeGroup* group_;
   Messenger* messenger_;
   mutable std::mutex tables_mutex_;
-  std::map<int64_t, std::shared_ptr<Table>> tables_;
+  std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_;
-  std::list<Job> jobs_;  // in the order in which they came; stay put
+  std::list<Job> jobs_;  // in order of arrival; messages point into them
   std::vector<std::unique_ptr<std::vector<char>>> buffers_;
   std::vector<std::vector<char>*> free_buffers_;
   std::atomic<bool> busy_{false};  // jobs_ is not empty

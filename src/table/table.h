@@ -1,35 +1,25 @@
-// Table: what a worker holds in its hand. Checks a call, splits it over the shards, and makes it.
-//
-// The rows of this node's servers lie in one shard, in memory that this process has mapped. If that
-// is all rows, a call on the table ends as a call on the shard. If not, it is an operation that
-// also asks the servers of other nodes (DistributedCall).
+// Table: a client's handle to one table. Checks a request, passes it through the consistency mode,
+// and runs it: on the shard of this node, or by a DistributedCall if rows lie on other nodes too.
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/clock.h"
-#include "base/operation.h"
 #include "base/status.h"
 #include "consistency/consistency.h"
-#include "consistency/node_rounds.h"
+#include "consistency/round_service.h"
 #include "group/node_group.h"
-#include "memory/segment.h"
 #include "node/membership.h"
 #include "shard/row_merge.h"
-#include "shard/shard.h"
-#include "table/chunk_source.h"
-#include "table/partition.h"
-#include "table/request.h"
+#include "table/shard_service.h"
+#include "table/table_shard.h"
 #include "table/table_spec.h"
 
 namespace multiverso {
-
-class RoundService;
-class ShardService;
 
 // What a table needs of its session; outlives the table.
 struct TableContext {
@@ -40,128 +30,54 @@ struct TableContext {
   RoundService* rounds = nullptr;   // likewise
 };
 
-// What a table's segment holds on this node: the shard, and what the mode needs beside it.
-struct TableBytes {
-  int64_t shard = 0;
-  int64_t consistency = 0;  // sparse: mostly address space
-};
-
-// Thread-safe. Calls that meet a long-held lock return pending and continue from `progress`.
+// Thread-safe.
 class Table {
  public:
-  // Over a segment of the size that BytesOf says.
-  static Result<std::unique_ptr<Table>> Attach(const TableSpec& spec, int64_t id, Segment segment,
-                                               TableContext context);
-  static Result<TableBytes> BytesOf(const TableSpec& spec, const TableContext& context);
+  Table(std::shared_ptr<TableShard> here, const TableContext& context)
+      : here_(std::move(here)), context_(context) {}
 
-  const TableSpec& spec() const { return spec_; }
-  int64_t id() const { return id_; }
-  Segment* segment() { return &segment_; }
+  const TableSpec& spec() const { return here_->spec(); }
+  int64_t id() const { return here_->id(); }
   NodeGroup* group() const { return context_.group; }
-
-  // The arguments of a call on the whole table or on rows of it; ok if it can be made.
-  Status CheckWhole(const char* call, const void* data, int64_t count) const;
-  Status CheckRows(const char* call, const int64_t* row_ids, int64_t num_ids, const void* data,
-                   int64_t count) const;
-
-  // Whether calls are made by Start; if not, by the functions after it. In sync mode each node has
-  // a replica, and they are not.
-  bool spans_nodes() const { return is_on_other_nodes() && !partition_.is_replicated(); }
-  std::unique_ptr<Operation> Start(const TableRequest& request, Instant deadline);
-  // The same without waiting for other workers, whatever the mode.
-  std::unique_ptr<Operation> StartAtServers(const TableRequest& request, Instant deadline);
-  // Whether ranks of other nodes have the table too.
-  bool is_on_other_nodes() const { return context_.service != nullptr; }
-
-  // Checked by the above.
-  Status Get(void* out, Progress* progress, const WaitLimit& limit);
-  Status Add(const void* delta, Progress* progress, const WaitLimit& limit);
-  Status AddGet(const void* delta, void* out, Progress* progress, const WaitLimit& limit);
-  // Shard::Exchange, where the parameters are within reach and the mode allows it; elsewhere the
-  // same is made of AddGet.
-  bool ExchangesInPlace() const;
-  Status Exchange(const TensorList& tensors, void* last, Progress* progress,
-                  const WaitLimit& limit);
-  Status GetRows(const int64_t* row_ids, int64_t num_ids, void* out, Progress* progress,
-                 const WaitLimit& limit);
-  Status AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta, Progress* progress,
-                 const WaitLimit& limit);
-
-  // What is to be added instead of a delta that names rows twice, where the updater wants each
-  // once; null if the delta is right as it is. ValueError if the updater refuses it.
-  Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const RowDelta& delta) const;
-
-  // This worker joins no further rounds of sync mode or bounded staleness.
-  void Finish();
-  // This worker is about to join a collective call of all ranks. See Consistency for the rest.
-  void ReachSyncPoint(const SyncPoint& fence);
-  CallDigest CallsBefore(const SyncPoint& fence) const;
-  Status CompareAt(const SyncPoint& fence);
-  void Depart();
-  // Whether calls are parts of rounds, for which other workers wait.
-  bool HasRounds() const { return consistency_ != nullptr; }
-  // In sync mode, every get is what get(sync=True) is in the other modes.
-  bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
-
-  // Past the updater, by the master, before the table is handed out.
-  Status Store(const void* values, Progress* progress, const WaitLimit& limit);
-
-  const Updater& updater() const { return shard_->updater(); }
-  const Hyper* hyper() const { return shard_->hyper(); }
-  // On this node. Others are asked, by the request that this makes, to follow when they have
-  // applied as many rounds as this one.
-  Status SetHyper(int32_t index, double value);
-  TableRequest HyperRequest(int32_t index, double value) const;
-  bool HasApplied(uint64_t rounds) const;
-  double GetHyper(int32_t index) const;
-
-  // ---- In a session that spans nodes, about this node's rows.
-  const Partition& partition() const { return partition_; }
+  // This node's part of the table.
+  TableShard* here() const { return here_.get(); }
+  Shard* shard() const { return here_->shard(); }
+  const Partition& partition() const { return here_->partition(); }
+  Consistency* consistency() const { return here_->consistency(); }
+  // Null if the session has one node.
   ShardService* service() const { return context_.service; }
-  Holders* holders() const { return shard_->holders(); }
-  // What the leader of a node does for the table's rounds; null elsewhere.
-  NodeRounds* node_rounds() const { return node_rounds_.get(); }
-  // Whether a request from another node can be met; not yet which rows it names.
-  Status CheckRequest(const RequestHeader& header) const;
-  Status CheckRowsHere(const std::vector<int64_t>& row_ids) const;
-  // The rows that a call on the whole table asks that server for, by its place among the servers.
-  // Its own, unless several servers of a node have parts of what the updater counts as one.
-  RowRange RowsAskedOf(size_t place) const;
-  // Makes what counts from the table's first row count from the shard's.
-  void CountFromShard(Chunk* chunk) const;
-  // Does what the chunk asks for on the shard.
-  Status Operate(Chunk* chunk, Progress* progress, const WaitLimit& limit);
 
-  // ---- For checkpoints
-  int64_t state_slots() const { return shard_->state_slots(); }
-  // Shard::CopyOut and CopyIn, counted from the table's first element; of this node's rows.
-  Status CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
-                 const WaitLimit& limit, ReadAgain when = ReadAgain::kSoon);
-  Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
-                const WaitLimit& limit);
-  Status CopyStepsOut(RowRange rows, int64_t rows_per_step, uint32_t* steps, Progress* progress,
-                      const WaitLimit& limit);
-  Status CopyStepsIn(RowRange rows, int64_t rows_per_step, const uint32_t* steps,
-                     Progress* progress, const WaitLimit& limit);
-  // As in Consistency. No clocks without rounds, and on ranks that are no workers.
-  Status Settle(const WaitLimit& limit);
-  std::vector<uint64_t> Clocks() const;
-  void StartFrom(uint64_t rounds);
+  // Whether Run accepts the request; `count` is the number of elements in the caller's buffers.
+  Status Check(const Request& request, int64_t count) const;
+  // Runs a checked request. Where it would wait past the slice it returns pending, and continues
+  // from its progress; a request that is not RunsHere blocks to its end.
+  Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
+  bool RunsHere(RequestKind kind) const;
+  // The same without waiting for other workers in any mode; blocks to its end.
+  Status RunPastMode(const Request& request, const WaitLimit& limit);
+  // The rows to add in place of those of a request that names rows twice, if the updater needs each
+  // row once; null if the request is right as it is. ValueError if the updater rejects it.
+  Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const Request& request) const;
+
+  // Whether the mode runs kExchange, which applies only where all rows are on this node.
+  bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
+  // In sync mode, every get returns the same on all workers, like get(sync=True) in other modes.
+  bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
+  // Whether servers of other nodes have rows of the table. In sync mode each node has a replica.
+  bool spans_nodes() const { return context_.service != nullptr && !partition().is_replicated(); }
+
+  double GetHyper(int32_t index) const {
+    return shard()->hyper()->value[index].load(std::memory_order_relaxed);
+  }
 
   // "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;
 
  private:
-  Table(const TableSpec& spec, int64_t id, Segment segment, TableContext context);
+  Status CheckRows(const Request& request, int64_t count) const;
 
-  TableSpec spec_;
-  int64_t id_;
-  Segment segment_;
+  std::shared_ptr<TableShard> here_;
   TableContext context_;
-  Partition partition_;
-  std::unique_ptr<Shard> shard_;
-  std::unique_ptr<Consistency> consistency_;  // null in async mode
-  std::unique_ptr<NodeRounds> node_rounds_;
 };
 
 }  // namespace multiverso

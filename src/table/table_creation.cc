@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
-#include "consistency/round_service.h"
-#include "table/shard_service.h"
+#include "base/vote.h"
 
 namespace multiverso {
 namespace {
@@ -20,81 +19,45 @@ struct Proposal {
   SyncPointArrival attendance;
 };
 
-// What a rank brings to the second and third.
-struct Vote {
-  int32_t code = 0;
-  char text[256] = {};
-  SegmentLocator locator;
+// Sent to the second and third.
+struct Message {
+  Vote vote;
+  SegmentLocator locator;  // from makers
 };
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMostBytes);
-static_assert(sizeof(Vote) <= ExchangeSlot::kMostBytes);
-
-Vote OutcomeOf(const Status& status) {
-  Vote outcome;
-  outcome.code = static_cast<int32_t>(status.code());
-  CopyText(outcome.text, status.text());
-  return outcome;
-}
+static_assert(sizeof(Message) <= ExchangeSlot::kMostBytes);
 
 }  // namespace
 
-TableCreation::TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
-                             TableContext context, SyncPointCheck fence, Instant deadline)
-    : Operation(deadline),
-      spec_(spec),
-      id_(id),
-      init_value_(init_value),
-      context_(context),
-      fence_(std::move(fence)) {
+Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
+  Group* const meeting = context_.group->world();
+  ArriveWithSpec(fence.mine());
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(fence.Check(*meeting, offsetof(Proposal, attendance), limit));
+  MV_RETURN_IF_NOT_OK(CompareSpecs());
+  ArriveWithSegment();
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(MapAndArrive());
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
+  if (!master_fills_) return Status::Ok();
+  if (context_.members->rank() == master_) {
+    MV_RETURN_IF_NOT_OK(table_->RunPastMode(Request::Store(init_value_), limit));
+  }
+  meeting->Arrive(CollectiveKind::kFillTable);
+  MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
+  return CheckCame(master_, "stored the initial value");
+}
+
+void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
   Proposal proposal;
   proposal.spec = spec_;
   failure_ = spec_.Check();
   proposal.code = static_cast<int32_t>(failure_.code());
-  proposal.has_init_value = init_value != nullptr ? 1 : 0;
-  proposal.attendance = fence_.mine();
+  proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
+  proposal.attendance = arrival;
   context_.group->world()->Arrive(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
-}
-
-void TableCreation::Cancel(const std::string& reason) {
-  if (storing_ != nullptr) storing_->Cancel(reason);
-  context_.group->Abort(Status(Code::kAborted, reason));
-}
-
-Status TableCreation::Step(const WaitLimit& limit) {
-  Group* const meeting = context_.group->world();
-  // Each phase is left by falling into the next; a pending wait comes back to where it was.
-  switch (phase_) {
-    case Phase::kCompare:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(fence_.Check(*meeting, offsetof(Proposal, attendance), limit));
-      MV_RETURN_IF_NOT_OK(CompareSpecs());
-      ArriveWithSegment();
-      phase_ = Phase::kMap;
-      [[fallthrough]];
-    case Phase::kMap:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(MapAndArrive());
-      phase_ = Phase::kConfirm;
-      [[fallthrough]];
-    case Phase::kConfirm:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
-      if (!master_fills_) return Status::Ok();
-      phase_ = Phase::kStore;
-      [[fallthrough]];
-    case Phase::kStore:
-      if (context_.members->rank() == master_) {
-        MV_RETURN_IF_NOT_OK(Store(limit));
-      }
-      meeting->Arrive(CollectiveKind::kFillTable);
-      phase_ = Phase::kFilled;
-      [[fallthrough]];
-    case Phase::kFilled:
-      MV_RETURN_IF_NOT_OK(meeting->Meet(limit));
-      return CheckCame(master_, "stored the initial value");
-  }
-  return Status(Code::kInternal, "table creation in no phase");
 }
 
 Status TableCreation::CompareSpecs() {
@@ -134,9 +97,9 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
 void TableCreation::ArriveWithSegment() {
   NodeGroup* const group = context_.group;
   Group* const meeting = group->world();
-  Vote outcome;
+  Message message;
   if (is_maker()) {
-    const Result<TableBytes> bytes = Table::BytesOf(spec_, context_);
+    const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
     if (!bytes.ok()) {
       failure_ = bytes.status();
     } else {
@@ -146,25 +109,20 @@ void TableCreation::ArriveWithSegment() {
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }
-    outcome = OutcomeOf(failure_);
+    message.vote = Vote::Of(failure_);
     group->Label(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
-    if (failure_.ok()) outcome.locator = segment_.locator();
+    if (failure_.ok()) message.locator = segment_.locator();
   }
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
 Status TableCreation::MapAndArrive() {
   NodeGroup* const group = context_.group;
   Group* const meeting = group->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
-  for (const int i : meeting->present()) {
-    const auto made = meeting->deposit(i).Read<Vote>();
-    if (made.code == 0) continue;
-    return Status(static_cast<Code>(made.code),
-                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", made.text));
-  }
+  MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Vote>().locator);
+    Result<Segment> mapped = Segment::OpenShared(meeting->deposit(maker_).Read<Message>().locator);
     failure_ = mapped.status();
     // It is open only as long as its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
@@ -177,48 +135,44 @@ Status TableCreation::MapAndArrive() {
     if (mapped.ok()) segment_ = std::move(mapped.value());
   }
   if (failure_.ok()) {
-    Result<std::unique_ptr<Table>> table = Table::Attach(spec_, id_, std::move(segment_), context_);
-    failure_ = table.status();
-    if (table.ok()) table_ = std::move(table.value());
+    Result<std::shared_ptr<TableShard>> here =
+        TableShard::Attach(spec_, id_, std::move(segment_), group, context_.mode);
+    failure_ = here.status();
+    if (here.ok()) here_ = std::move(here.value());
   }
   if (failure_.ok() && context_.service != nullptr) {
     // Before anybody can ask for it.
-    table_->holders()->ranks.fetch_add(1);
-    context_.service->Keep(table_);
-    context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(table_, table_->node_rounds()));
+    here_->shard()->holders()->ranks.fetch_add(1);
+    context_.service->Keep(here_);
+    context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
-  const Vote outcome = OutcomeOf(failure_);
-  meeting->Arrive(CollectiveKind::kMapTable, &outcome, sizeof(outcome));
+  const Message message{Vote::Of(failure_), SegmentLocator()};
+  meeting->Arrive(CollectiveKind::kMapTable, &message, sizeof(message));
+  return Status::Ok();
+}
+
+Status TableCreation::FirstFailure() const {
+  const Group& meeting = *context_.group->world();
+  for (const int i : meeting.present()) {
+    const Vote vote = meeting.deposit(i).Read<Message>().vote;
+    MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));
+  }
   return Status::Ok();
 }
 
 Status TableCreation::ConfirmAllMapped() {
-  Group* const meeting = context_.group->world();
-  for (const int i : meeting->present()) {
-    const auto mapped = meeting->deposit(i).Read<Vote>();
-    if (mapped.code == 0) continue;
+  const Status failure = FirstFailure();
+  if (!failure.ok()) {
     if (context_.service != nullptr) {
       context_.service->Forget(id_);
       context_.rounds->Forget(id_);
     }
-    table_.reset();
-    return Status(static_cast<Code>(mapped.code),
-                  StrCat("rank ", i, ", ", spec_.Describe(), ": ", mapped.text));
+    return failure;
   }
   // Everybody has it: from here on it needs neither name nor descriptor.
-  table_->segment()->Seal();
+  here_->segment()->Seal();
+  table_ = std::make_shared<Table>(here_, context_);
   return Status::Ok();
-}
-
-Status TableCreation::Store(const WaitLimit& limit) {
-  if (!table_->is_on_other_nodes()) return table_->Store(init_value_, &stored_, limit);
-  if (storing_ == nullptr) {
-    TableRequest request;
-    request.kind = RequestKind::kStore;
-    request.delta = init_value_;
-    storing_ = table_->StartAtServers(request, deadline());
-  }
-  return storing_->Step(limit);
 }
 
 }  // namespace multiverso

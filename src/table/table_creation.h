@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "base/operation.h"
+#include "base/clock.h"
 #include "consistency/sync_point_check.h"
 #include "memory/segment.h"
 #include "shard/shard.h"
@@ -24,22 +24,20 @@
 
 namespace multiverso {
 
-class TableCreation final : public Operation {
+class TableCreation {
  public:
-  // `init_value` is spec.count() elements or null; it counts on the master only, and stays valid
-  // until the operation has ended. `fence` checks what the workers did before it.
-  TableCreation(const TableSpec& spec, int64_t id, const void* init_value, TableContext context,
-                SyncPointCheck fence, Instant deadline);
+  // `init_value` is spec.count() elements or null; only the master's is used.
+  TableCreation(const TableSpec& spec, int64_t id, const void* init_value,
+                const TableContext& context)
+      : spec_(spec), id_(id), init_value_(init_value), context_(context) {}
 
-  Status Step(const WaitLimit& limit) override;
-  void Cancel(const std::string& reason) override;
-
-  // After Step returned ok.
+  // Called once. `fence` checks the workers' earlier calls.
+  Status Run(SyncPointCheck fence, const WaitLimit& limit);
+  // After Run returned ok.
   std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
  private:
-  enum class Phase { kCompare, kMap, kConfirm, kStore, kFilled };
-
+  void ArriveWithSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }
   // PeerLost, on all ranks, if that one has not come to the meeting just held.
@@ -48,24 +46,21 @@ class TableCreation final : public Operation {
   void ArriveWithSegment();
   // Maps what the first rank of the node made and says so.
   Status MapAndArrive();
+  // The first failure that a rank sent to the last allgather.
+  Status FirstFailure() const;
   Status ConfirmAllMapped();
-  // The master's part.
-  Status Store(const WaitLimit& limit);
 
   TableSpec spec_;
   int64_t id_;
   const void* init_value_;
   TableContext context_;
-  SyncPointCheck fence_;
-  Phase phase_ = Phase::kCompare;
   Segment segment_;
   Status failure_;           // of this rank
   int maker_ = -1;           // the rank of this node that makes the segment
   std::vector<int> makers_;  // of all nodes
   int master_ = -1;          // the rank that has the initial value
   bool master_fills_ = false;
-  Progress stored_;
-  std::unique_ptr<Operation> storing_;
+  std::shared_ptr<TableShard> here_;
   std::shared_ptr<Table> table_;
 };
 

@@ -75,7 +75,7 @@ Status MpiTransport::SendTo(int to, const Status& verdict, const std::string& bo
   return communicator_->Send(to, kTag, std::move(bytes));
 }
 
-Status MpiTransport::BeginExchange(const std::string& mine) {
+Status MpiTransport::Begin(const std::string& mine) {
   if (mine.size() > kMostBytes) return Status(Code::kInternal, "exchange of too many bytes");
   ++exchange_;
   // Fixed-size entries make the list of everybody's bytes plain to take apart.
@@ -112,7 +112,7 @@ Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string
   return Status::Ok();
 }
 
-Status MpiTransport::Gather(const WaitLimit& limit) {
+Status MpiTransport::Gather(const WaitLimit& limit, std::string* list) {
   const size_t entry_bytes = sizeof(uint32_t) + kMostBytes;
   Header header{};
   std::string body;
@@ -123,7 +123,18 @@ Status MpiTransport::Gather(const WaitLimit& limit) {
     hellos_[static_cast<size_t>(header.sender)] = body;
     came_[static_cast<size_t>(header.sender)] = true;
   }
-  return std::count(came_.begin(), came_.end(), false) == 0 ? Status::Ok() : Status::Pending();
+  if (std::count(came_.begin(), came_.end(), false) != 0) return Status::Pending();
+  for (const std::string& hello : hellos_) *list += hello;
+  for (int i = 1; i < size(); ++i) MV_RETURN_IF_NOT_OK(SendTo(i, Status::Ok(), *list));
+  return Drain(limit.deadline);
+}
+
+Status MpiTransport::TakeList(const WaitLimit& limit, std::string* list) {
+  Header header{};
+  bool got = false;
+  MV_RETURN_IF_NOT_OK(Receive(limit, &header, list, &got));
+  if (!got) return Status::Pending();
+  return header.verdict == 0 ? Status::Ok() : Status(static_cast<Code>(header.verdict), *list);
 }
 
 Status MpiTransport::GiveUpWaiting() {
@@ -147,35 +158,24 @@ Status MpiTransport::Drain(Instant deadline) {
   return Status::Ok();
 }
 
-Status MpiTransport::PollExchange(const WaitLimit& limit, std::vector<std::string>* all) {
+Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
+                                                        const WaitLimit& limit) {
   const size_t entry_bytes = sizeof(uint32_t) + kMostBytes;
   const Instant deadline = rank() == 0 ? limit.deadline : limit.deadline + kGrace;
   auto nap = std::chrono::microseconds(20);
   std::string list;
+  MV_RETURN_IF_NOT_OK(Begin(mine));
   for (;;) {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
-    if (rank() == 0) {
-      const Status gathered = Gather(limit);
-      if (gathered.ok()) {
-        for (const std::string& hello : hellos_) list += hello;
-        for (int i = 1; i < size(); ++i) MV_RETURN_IF_NOT_OK(SendTo(i, Status::Ok(), list));
-        MV_RETURN_IF_NOT_OK(Drain(limit.deadline));
-        break;
-      }
-      if (!gathered.pending()) return gathered;
-    } else {
-      Header header{};
-      bool got = false;
-      MV_RETURN_IF_NOT_OK(Receive(limit, &header, &list, &got));
-      if (got && header.verdict != 0) return Status(static_cast<Code>(header.verdict), list);
-      if (got) break;
-    }
+    const Status status = rank() == 0 ? Gather(limit, &list) : TakeList(limit, &list);
+    if (status.ok()) break;
+    if (!status.pending()) return status;
     const Instant now = Clock::now();
     if (now >= deadline) {
       if (rank() == 0) return GiveUpWaiting();
       return Status(Code::kTimeout, "waited for rank 0");
     }
-    if (now >= limit.slice_end) return Status::Pending();
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     // Ranks may outnumber cores: get out of the way of the one that is waited for.
     std::this_thread::sleep_for(nap);
     nap = std::min(2 * nap, std::chrono::microseconds(2000));
@@ -184,26 +184,29 @@ Status MpiTransport::PollExchange(const WaitLimit& limit, std::vector<std::strin
     return Status(Code::kTransport, StrCat("startup list of ", list.size(), " bytes, expected ",
                                            entry_bytes * static_cast<size_t>(size())));
   }
-  all->clear();
+  std::vector<std::string> all;
   for (size_t at = 0; at < list.size(); at += entry_bytes) {
     uint32_t length = 0;
     std::memcpy(&length, list.data() + at, sizeof(length));
     if (length > kMostBytes) return Status(Code::kTransport, "broken startup list");
-    all->push_back(list.substr(at + sizeof(length), length));
+    all.push_back(list.substr(at + sizeof(length), length));
   }
-  return Status::Ok();
+  return all;
 }
 
-Status MpiTransport::PollConnect(const WaitLimit& limit, std::unique_ptr<Messenger>* messenger) {
+Result<std::unique_ptr<Messenger>> MpiTransport::Connect(const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(communicator_->BeginDuplicate());
   Backoff backoff(std::chrono::milliseconds(2));
   for (;;) {
-    const Status status = communicator_->PollDuplicate(messenger);
+    std::unique_ptr<Messenger> messenger;
+    const Status status = communicator_->PollDuplicate(&messenger);
+    if (status.ok()) return messenger;
     if (!status.pending()) return status;
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
       return Status(Code::kTimeout, "a rank stopped in the middle of the start");
     }
-    if (now >= limit.slice_end) return status;
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(backoff.Next(now));
   }
 }

@@ -26,11 +26,10 @@ class MpiTransport final : public Transport {
   int rank() const override { return communicator_->rank(); }
   int size() const override { return communicator_->size(); }
   std::string Describe() const override { return communicator_->Describe(); }
-  Status BeginExchange(const std::string& mine) override;
-  Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) override;
+  Result<std::vector<std::string>> Exchange(const std::string& mine,
+                                            const WaitLimit& limit) override;
   Status CheckCanConnect() const override { return communicator_->CheckThreadLevel(); }
-  Status BeginConnect() override { return communicator_->BeginDuplicate(); }
-  Status PollConnect(const WaitLimit& limit, std::unique_ptr<Messenger>* messenger) override;
+  Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) override;
 
  private:
   MpiTransport(std::unique_ptr<MpiCommunicator> communicator, int64_t session)
@@ -40,7 +39,11 @@ class MpiTransport final : public Transport {
   Status SendTo(int to, const Status& verdict, const std::string& body);
   // True if a message of this exchange was received.
   Status Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got);
-  Status Gather(const WaitLimit& limit);
+  Status Begin(const std::string& mine);
+  // On rank 0: pending until the bytes of all ranks are in `list`.
+  Status Gather(const WaitLimit& limit, std::string* list);
+  // On the others: pending until rank 0 has sent the list.
+  Status TakeList(const WaitLimit& limit, std::string* list);
   Status GiveUpWaiting();
   // Until MPI has taken all messages; their receivers are polling.
   Status Drain(Instant deadline);

@@ -16,25 +16,18 @@ class SingleTransport final : public Transport {
   int size() const override { return 1; }
   std::string Describe() const override { return "single process"; }
 
-  Status BeginExchange(const std::string& mine) override {
-    mine_ = mine;
-    return Status::Ok();
-  }
-  Status PollExchange(const WaitLimit& /*limit*/, std::vector<std::string>* all) override {
-    *all = {mine_};
-    return Status::Ok();
+  Result<std::vector<std::string>> Exchange(const std::string& mine,
+                                            const WaitLimit& /*limit*/) override {
+    return std::vector<std::string>{mine};
   }
 
   Status CheckCanConnect() const override { return NobodyThere(); }
-  Status BeginConnect() override { return NobodyThere(); }
-  Status PollConnect(const WaitLimit& /*limit*/, std::unique_ptr<Messenger>* /*m*/) override {
+  Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& /*limit*/) override {
     return NobodyThere();
   }
 
  private:
   static Status NobodyThere() { return Status(Code::kInternal, "one rank has nobody to write to"); }
-
-  std::string mine_;
 };
 
 }  // namespace multiverso

@@ -1,8 +1,16 @@
 #include "transport/thread_transport.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace multiverso {
+namespace {
+
+// How often a waiting rank checks its limit.
+constexpr auto kLook = std::chrono::milliseconds(50);
+
+}  // namespace
 
 ThreadHub::ThreadHub(int size, int longest_delay, uint64_t seed)
     : rounds_(static_cast<size_t>(size), 0),
@@ -10,47 +18,25 @@ ThreadHub::ThreadHub(int size, int longest_delay, uint64_t seed)
   for (auto& round : bytes_) round.resize(static_cast<size_t>(size));
 }
 
-void ThreadHub::ExchangeSlot(int rank, const std::string& bytes) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  const auto index = static_cast<size_t>(rank);
-  ++rounds_[index];
-  bytes_[rounds_[index] % 2][index] = bytes;
-  changed_.notify_all();
-}
-
-Status ThreadHub::Collect(int rank, const WaitLimit& limit, std::vector<std::string>* all) {
+Result<std::vector<std::string>> ThreadHub::Exchange(int rank, const std::string& bytes,
+                                                     const WaitLimit& limit) {
   std::unique_lock<std::mutex> guard(mutex_);
-  const int64_t round = rounds_[static_cast<size_t>(rank)];
-  const auto everybody_began = [&] {
-    for (const int64_t began : rounds_) {
-      if (began < round) return false;
+  const int64_t round = ++rounds_[static_cast<size_t>(rank)];
+  bytes_[round % 2][static_cast<size_t>(rank)] = bytes;
+  changed_.notify_all();
+  for (;;) {
+    std::vector<int> late;
+    for (size_t i = 0; i < rounds_.size(); ++i) {
+      if (rounds_[i] < round) late.push_back(static_cast<int>(i));
     }
-    return true;
-  };
-  // Slices keep Instant::max() out of the standard library's clock conversions.
-  while (!everybody_began()) {
+    if (late.empty()) return bytes_[round % 2];
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      std::vector<int> late;
-      for (size_t i = 0; i < rounds_.size(); ++i) {
-        if (rounds_[i] < round) late.push_back(static_cast<int>(i));
-      }
       return Status(Code::kTimeout, StrCat("waited for ", NameRanks(late)));
     }
-    if (now >= limit.slice_end) return Status::Pending();
-    changed_.wait_until(guard, std::min(limit.first(), now + std::chrono::milliseconds(50)));
+    MV_RETURN_IF_NOT_OK(limit.Check(now));
+    changed_.wait_until(guard, std::min(limit.first(), now + kLook));
   }
-  *all = bytes_[round % 2];
-  return Status::Ok();
-}
-
-Status ThreadTransport::BeginExchange(const std::string& mine) {
-  hub_->ExchangeSlot(rank_, mine);
-  return Status::Ok();
-}
-
-Status ThreadTransport::PollExchange(const WaitLimit& limit, std::vector<std::string>* all) {
-  return hub_->Collect(rank_, limit, all);
 }
 
 }  // namespace multiverso

@@ -21,8 +21,8 @@ class ThreadHub {
   explicit ThreadHub(int size, int longest_delay = 0, uint64_t seed = 0);
 
   int size() const { return static_cast<int>(rounds_.size()); }
-  void ExchangeSlot(int rank, const std::string& bytes);
-  Status Collect(int rank, const WaitLimit& limit, std::vector<std::string>* all);
+  Result<std::vector<std::string>> Exchange(int rank, const std::string& bytes,
+                                            const WaitLimit& limit);
   const std::shared_ptr<MailRoom>& mail() const { return mail_; }
 
  private:
@@ -34,20 +34,20 @@ class ThreadHub {
   std::shared_ptr<MailRoom> mail_;
 };
 
-class ThreadTransport final : public Transport {
+class ThreadTransport : public Transport {
  public:
   ThreadTransport(std::shared_ptr<ThreadHub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
 
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   std::string Describe() const override { return "threads of one process"; }
-  Status BeginExchange(const std::string& mine) override;
-  Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) override;
+  Result<std::vector<std::string>> Exchange(const std::string& mine,
+                                            const WaitLimit& limit) override {
+    return hub_->Exchange(rank_, mine, limit);
+  }
   Status CheckCanConnect() const override { return Status::Ok(); }
-  Status BeginConnect() override { return Status::Ok(); }
-  Status PollConnect(const WaitLimit& /*limit*/, std::unique_ptr<Messenger>* messenger) override {
-    *messenger = std::make_unique<ThreadMessenger>(hub_->mail(), rank_);
-    return Status::Ok();
+  Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& /*limit*/) override {
+    return std::unique_ptr<Messenger>(std::make_unique<ThreadMessenger>(hub_->mail(), rank_));
   }
 
  private:

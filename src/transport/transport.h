@@ -22,18 +22,15 @@ class Transport {
   // Such as "MPICH 5.0.2", for messages.
   virtual std::string Describe() const = 0;
 
-  // Collective: everybody's bytes (at most kMostBytes each, any length) to everybody, by rank.
-  // BeginExchange never waits; PollExchange returns pending at the end of the slice, and a timeout
-  // that names the late ranks at the deadline. One exchange at a time.
+  // Collective: returns the bytes of all ranks, by rank, each of at most kMostBytes. A timeout
+  // names the late ranks.
   static constexpr size_t kMostBytes = 1024;
-  virtual Status BeginExchange(const std::string& mine) = 0;
-  virtual Status PollExchange(const WaitLimit& limit, std::vector<std::string>* all) = 0;
+  virtual Result<std::vector<std::string>> Exchange(const std::string& mine,
+                                                    const WaitLimit& limit) = 0;
 
-  // For jobs that span nodes. Whether this rank can have a messenger, and, collective, getting it:
-  // PollConnect is pending at the end of the slice, and a timeout at the deadline.
+  // For jobs that span nodes: whether this rank can have a messenger, and, collective, opening it.
   virtual Status CheckCanConnect() const = 0;
-  virtual Status BeginConnect() = 0;
-  virtual Status PollConnect(const WaitLimit& limit, std::unique_ptr<Messenger>* messenger) = 0;
+  virtual Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) = 0;
 };
 
 // "rank 2", "ranks 1 and 3", "ranks 1, 2, 3 and 5 more".

@@ -99,19 +99,17 @@ Status ReadAll(MemoryFiles* files) {
   auto reader = CheckpointReader::Open(files, kFolder);
   if (!reader.ok()) return reader.status();
   const WaitLimit limit = WaitLimit::Until(Instant::max());
-  BlockProgress verified;
-  MV_RETURN_IF_NOT_OK(reader.value()->Verify(reader.value()->blocks(), &verified, limit));
+  MV_RETURN_IF_NOT_OK(reader.value()->Verify(0, reader.value()->blocks(), limit));
   const auto& tables = reader.value()->manifest().tables;
   for (uint32_t i = 0; i < tables.size(); ++i) {
     for (uint32_t place = 0; place < tables[i].num_areas(); ++place) {
-      BlockProgress progress;
       int64_t sum = 0;
       const auto take = [&](int64_t /*first*/, int64_t count, const char* data) {
         sum += count + data[0];
         return Status::Ok();
       };
-      MV_RETURN_IF_NOT_OK(reader.value()->Read(i, tables[i].area(place), 0, tables[i].num_row,
-                                               &progress, limit, take));
+      MV_RETURN_IF_NOT_OK(
+          reader.value()->Read(i, tables[i].area(place), 0, tables[i].num_row, limit, take));
     }
   }
   return Status::Ok();

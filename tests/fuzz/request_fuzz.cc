@@ -14,7 +14,7 @@
 #include "group/control_channel.h"
 #include "session/session.h"
 #include "session/session_opening.h"
-#include "table/request.h"
+#include "table/request_message.h"
 #include "target.h"
 #include "transport/thread_transport.h"
 
@@ -41,10 +41,9 @@ class Job {
     const auto hub = std::make_shared<ThreadHub>(2);
     OnBothRanks([&](int rank) {
       SessionOptions options;
-      SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
-      const Status status = RunToEnd(&opening);
-      Require(status.ok(), "a session", status.text());
-      sessions_[rank] = opening.TakeSession();
+      auto session = OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
+      Require(session.ok(), "a session", session.status().text());
+      sessions_[rank] = std::move(session.value());
     });
     array_.first = kArraySize / 2;
     array_.model.resize(kArraySize / 2);
@@ -99,10 +98,9 @@ class Job {
 
   void Create(const TableSpec& spec, Table** tables) {
     OnBothRanks([&](int rank) {
-      const auto creation = sessions_[rank]->StartTable(spec, nullptr);
-      const Status status = RunToEnd(creation.get());
-      Require(status.ok(), "a table", status.text());
-      tables[rank] = sessions_[rank]->KeepTable(creation->TakeTable());
+      auto table = sessions_[rank]->CreateTable(spec, nullptr);
+      Require(table.ok(), "a table", table.status().text());
+      tables[rank] = sessions_[rank]->KeepTable(std::move(table.value()));
     });
   }
 
@@ -203,8 +201,8 @@ class Job {
     std::vector<int64_t> now(table.model.size());
     Progress progress;
     const Status status =
-        table.tables[1]->CopyOut(0, table.first, static_cast<int64_t>(now.size()), now.data(),
-                                 &progress, WaitLimit::For(kPatience));
+        table.tables[1]->shard()->CopyOut(0, table.first, static_cast<int64_t>(now.size()),
+                                          now.data(), &progress, WaitLimit::For(kPatience));
     Require(status.ok(), "the table's values", status.text());
     Require(now == table.model, "the values of the model", "other values");
   }

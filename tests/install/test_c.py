@@ -1,4 +1,4 @@
-"""C and C++ programs find an installed Multiverso, with CMake and with pkg-config, and run."""
+"""C and C++ programs find an installed Multiverso with CMake and with pkg-config."""
 
 import os
 import re
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 COOKBOOK = ROOT / "examples" / "c"
-# What `make` compiles.
 BUILD = ROOT / "build" / "cmake"
 CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
 LIMIT = 300  # seconds
@@ -26,7 +25,7 @@ HISTOGRAM = r"{} worker\(s\) counted 100 values of class 3, their sum is 49800"
 
 
 def run(*command, **environ):
-    """Run a command and return what it printed; that is the message if it fails."""
+    """Run a command and return its output; raise AssertionError with it on failure."""
     done = subprocess.run(
         [str(word) for word in command],
         stdout=subprocess.PIPE,
@@ -40,8 +39,10 @@ def run(*command, **environ):
     return done.stdout
 
 
-@unittest.skipUnless(CMAKE and (BUILD / "cmake_install.cmake").exists(), f"needs {BUILD}")
-class TestThePackage(unittest.TestCase):
+@unittest.skipUnless(
+    CMAKE and (BUILD / "cmake_install.cmake").exists(), f"needs {BUILD}: make test-cpp"
+)
+class TestInstalledPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = tempfile.TemporaryDirectory(prefix="multiverso-c-")
@@ -49,10 +50,10 @@ class TestThePackage(unittest.TestCase):
         cls.top = Path(folder.name)
         installed = cls.top / "installed"
         run(CMAKE, "--install", BUILD, "--prefix", installed)
-        # Somewhere else than where it was installed: it can be moved.
+        # An installation may be moved.
         cls.prefix = installed.rename(cls.top / "moved")
 
-    def test_cmake_finds_it_and_programs_run_on_one_and_several_ranks(self):
+    def test_cmake_finds_the_library_and_programs_run_on_one_and_three_ranks(self):
         build = self.top / "build"
         run(CMAKE, "-S", COOKBOOK, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run(CMAKE, "--build", build)
@@ -63,7 +64,7 @@ class TestThePackage(unittest.TestCase):
                 job = launch.run("native.py", program, "--mpi", np=3).check()
                 self.assertEqual(len(re.findall(expected.format(3), job.output)), 1, job.output)
 
-    def test_another_version_is_refused(self):
+    def test_cmake_rejects_another_version(self):
         project = self.top / "other"
         project.mkdir()
         text = (COOKBOOK / "CMakeLists.txt").read_text("utf-8")
@@ -73,8 +74,8 @@ class TestThePackage(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, r'with\s+requested\s+version\s+"99\.0"'):
             run(CMAKE, "-S", project, "-B", project / "b", f"-DCMAKE_PREFIX_PATH={self.prefix}")
 
-    @unittest.skipUnless(shutil.which("pkg-config") and shutil.which("cc"), "needs pkg-config, cc")
-    def test_so_does_pkg_config(self):
+    @unittest.skipUnless(shutil.which("pkg-config"), "needs pkg-config: apt install pkg-config")
+    def test_pkg_config_finds_the_library(self):
         (found,) = self.prefix.rglob("multiverso.pc")
         where = {"PKG_CONFIG_PATH": str(found.parent)}
         flags = run("pkg-config", "--cflags", "--libs", "multiverso", **where).split()

@@ -1,4 +1,4 @@
-"""The package as a stranger gets it: sdist, wheel compiled from it, a new environment."""
+"""The package as a user installs it: an sdist, the wheel built from it, a new environment."""
 
 import shutil
 import subprocess
@@ -29,7 +29,7 @@ assert "mpi4py.MPI" not in sys.modules, "one rank needs no MPI"
 
 
 def run(*command, cwd):
-    """Run a command and return what it printed; its output is the message if it fails."""
+    """Run a command and return its output; raise AssertionError with it on failure."""
     done = subprocess.run(
         [str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=550
     )
@@ -44,9 +44,8 @@ class TestInstall(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="multiverso-install-")
         cls.addClassCleanup(folder.cleanup)
         cls.top = Path(folder.name)
-        # A copy, without what setuptools remembers of earlier builds: it would add files that
-        # MANIFEST.in has forgotten.
-        # Nor what Python writes just now for a test that runs beside this one.
+        # A copy without the egg-info of earlier builds, from which setuptools would add files that
+        # MANIFEST.in lacks, and without caches that other tests write at the same time.
         patterns = (".*env*", ".git", ".*_cache", "build", "*.egg-info", "__pycache__")
         ignored = shutil.ignore_patterns(*patterns)
         tree = shutil.copytree(ROOT, cls.top / "tree", ignore=ignored)
@@ -58,7 +57,7 @@ class TestInstall(unittest.TestCase):
         )
         (cls.wheel,) = cls.top.glob("*.whl")
 
-    def test_the_sdist_holds_the_sources_and_nothing_built(self):
+    def test_sdist_contains_all_sources_and_no_build_output(self):
         with tarfile.open(self.sdist) as archive:
             names = {name.partition("/")[2] for name in archive.getnames()}
         expected = {"CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml", "setup.py"}
@@ -70,14 +69,14 @@ class TestInstall(unittest.TestCase):
         built = [n for n in names if n.endswith((".so", ".o", ".pyc")) or n.startswith("build/")]
         self.assertEqual(built, [])
 
-    def test_the_wheel_fits_every_python_and_brings_no_mpi(self):
+    def test_wheel_fits_every_python_and_contains_no_mpi(self):
         self.assertRegex(self.wheel.name, r"^multiverso-.+-py3-none-\w+\.whl$")
         with zipfile.ZipFile(self.wheel) as archive:
             names = set(archive.namelist())
         self.assertLessEqual({LIBRARY, "multiverso/py.typed", "multiverso/errors.py"}, names)
         self.assertEqual([n for n in names if ".so" in n], [LIBRARY])
         self.assertEqual({n.split("/")[0].partition("-")[0] for n in names}, {"multiverso"})
-        # What C programs need, with the package's own folder as the prefix.
+        # The folder of the package is a prefix for C programs.
         for name in (
             "include/multiverso/c_api.h",
             "share/cmake/multiverso/multiverso-config.cmake",
@@ -86,7 +85,7 @@ class TestInstall(unittest.TestCase):
         ):
             self.assertIn(f"multiverso/{name}", names)
 
-    def test_it_runs_in_a_new_environment(self):
+    def test_wheel_runs_in_a_new_environment(self):
         venv.create(self.top / "env", with_pip=True)
         python = self.top / "env" / "bin" / "python"
         run(python, "-m", "pip", "install", "-q", self.wheel, cwd=self.top)
@@ -94,7 +93,7 @@ class TestInstall(unittest.TestCase):
         self.assertIn(f"-{version}-", self.wheel.name)
         self.assertTrue(Path(place).is_relative_to(self.top / "env"), place)
         self.assertEqual([float(value) for value in values], [11, 22, 33])
-        # A C program finds the same library, with the package as the prefix.
+        # With the package as the prefix, a C program finds the same library.
         build = self.top / "build-c"
         prefix = f"-DCMAKE_PREFIX_PATH={Path(place).parent}"
         run("cmake", "-S", ROOT / "examples" / "c", "-B", build, prefix, cwd=self.top)

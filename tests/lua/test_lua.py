@@ -1,4 +1,4 @@
-"""The binding for LuaJIT: its own tests on 1, 2 and 4 ranks, its example, and how its jobs end."""
+"""The binding for LuaJIT: its own tests on 1, 2 and 4 ranks, its example, and how jobs end."""
 
 import os
 import re
@@ -21,7 +21,7 @@ CAPI = ROOT / "lua" / "multiverso" / "capi.lua"
 
 
 def have_lua():
-    """Return whether LuaJIT is installed, and busted for it."""
+    """Return whether LuaJIT and its busted are installed."""
     luajit = shutil.which("luajit")
     if luajit is None:
         return False
@@ -34,7 +34,7 @@ def run(*arguments, np, **options):
 
 
 def statements(text):
-    """Return the declarations of a C text, without comments and with single spaces."""
+    """Return the declarations of a C text without comments, with single spaces."""
     text = re.sub(r"/\*.*?\*/|^#.*?$|MV_EXPORT", " ", text, flags=re.DOTALL | re.MULTILINE)
     count = re.search(r"#define MV_HYPER_COUNT (\d+)", HEADER.read_text("utf-8"))[1]
     text = text.replace("MV_HYPER_COUNT", count)
@@ -43,12 +43,12 @@ def statements(text):
 
 
 class TestDeclarations(unittest.TestCase):
-    def test_they_are_those_of_the_header(self):
+    def test_functions_and_structs_match_the_header(self):
         declared = statements(re.search(r"\[\[(.*?)\]\]", CAPI.read_text("utf-8"), re.DOTALL)[1])
         self.assertGreater(len(declared), 20)
         self.assertEqual(declared - statements(HEADER.read_text("utf-8")), set())
 
-    def test_so_are_the_numbers(self):
+    def test_constants_match_the_header(self):
         text = HEADER.read_text("utf-8")
         pairs = re.findall(r"^  (MV_\w+) = (-?\d+),", CAPI.read_text("utf-8"), re.MULTILINE)
         self.assertGreater(len(pairs), 10)
@@ -56,7 +56,7 @@ class TestDeclarations(unittest.TestCase):
             with self.subTest(name):
                 self.assertRegex(text, rf"#define {name} \(?{number}\)?\s")
 
-    def test_a_changed_one_is_found(self):
+    def test_detects_a_changed_declaration(self):
         text = HEADER.read_text("utf-8")
         self.assertNotEqual(
             statements(text), statements(text.replace("int64_t staleness", "int32_t staleness"))
@@ -64,16 +64,16 @@ class TestDeclarations(unittest.TestCase):
 
 
 class TestRockspec(unittest.TestCase):
-    def test_it_installs_all_modules(self):
+    def test_rockspec_installs_all_modules(self):
         text = (ROOT / "lua" / "multiverso-scm-1.rockspec").read_text("utf-8")
         installed = set(re.findall(r"'(lua/multiverso/\w+\.lua)'", text))
         modules = {str(path.relative_to(ROOT)) for path in CAPI.parent.glob("*.lua")}
         self.assertEqual(installed, modules)
 
 
-@unittest.skipUnless(have_lua(), "LuaJIT and busted are not installed")
+@unittest.skipUnless(have_lua(), "needs LuaJIT and busted: apt install luajit lua-busted lua-unit")
 class TestBinding(unittest.TestCase):
-    def test_its_own_tests_pass(self):
+    def test_busted_tests_pass_on_every_rank(self):
         for np in (1, 2, 4):
             with self.subTest(np=np):
                 result = run(ROOT / "lua/spec/run.lua", "-o", "TAP", ROOT / "lua/spec", np=np)
@@ -81,13 +81,13 @@ class TestBinding(unittest.TestCase):
                 self.assertEqual(re.findall(r"^not ok.*", result.output, re.MULTILINE), [])
                 self.assertGreaterEqual(len(re.findall(r"\bok \d+", result.output)), 50 * np)
 
-    def test_the_example_learns_xor(self):
+    def test_example_learns_xor(self):
         for np in (1, 4):
             with self.subTest(np=np):
                 result = run(ROOT / "examples/lua/xor.lua", np=np).check()
                 self.assertIn(f"{np} worker(s): 4 of 4 right", result.output)
 
-    def test_it_has_the_version_of_the_library(self):
+    def test_version_is_that_of_the_library(self):
         done = subprocess.run(
             ["luajit", "-e", "print(require 'multiverso'._VERSION)"],
             env={**os.environ, "LUA_PATH": f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"},
@@ -97,7 +97,7 @@ class TestBinding(unittest.TestCase):
         )
         self.assertEqual(done.stdout.strip(), multiverso.__version__)
 
-    def test_who_waits_for_a_rank_that_has_ended_is_told(self):
+    def test_waiting_ranks_receive_the_reason_why_a_rank_left(self):
         for how, reason in {
             "error": "its script ended without multiverso.shutdown",
             "return": "its script ended without multiverso.shutdown",
@@ -112,7 +112,7 @@ class TestBinding(unittest.TestCase):
                     self.assertIn(reason, report["message"])
                 self.assertNotIn(1, result.reports)
 
-    def test_ctrl_c_ends_a_wait_and_tells_the_others(self):
+    def test_ctrl_c_ends_a_wait_and_aborts_the_other_ranks(self):
         with launch.Job(
             "luajit.py", str(ROOT / "tests/mpi/programs/lua_ends.lua"), "interrupt", np=2
         ) as job:

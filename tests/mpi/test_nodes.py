@@ -6,7 +6,7 @@ import pytest
 import semantics
 
 import launch
-from case_jobs import CaseJobs, on_nodes
+from case_jobs import CaseJobs, marks, on_nodes
 
 #: Ranks and ranks per node. If two of three ranks share a node, the third is alone on its node.
 SIZES = [(2, 1), (3, 1), (3, 2), (4, 2)]
@@ -22,7 +22,13 @@ RUNS = CaseJobs(semantics, on_nodes(*SIZES))
 TestTables = RUNS.tests()
 
 
-@pytest.mark.parametrize(("size", "job"), list(zip(SIZES, RUNS.jobs, strict=True)))
+@pytest.mark.parametrize(
+    ("size", "job"),
+    [
+        pytest.param(size, job, marks=marks(*size))
+        for size, job in zip(SIZES, RUNS.jobs, strict=True)
+    ],
+)
 def test_ranks_report_their_nodes(size, job):
     np, per_node = size
     for rank, report in RUNS.result(job).check().reports.items():

@@ -1,7 +1,4 @@
-"""What `make docs` has built: whole, without a dead link, and with nothing from elsewhere.
-
-Runs in the environment of the site, which has no pytest, by ``python -m unittest``.
-"""
+"""The site that `make docs` has built: complete, without dead links or resources of other sites."""
 
 import re
 import unittest
@@ -14,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "build" / "docs"
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 
-#: What a browser fetches by itself for each of these, apart from CSS; an <a> waits to be clicked.
+#: The attributes of each element whose addresses a browser fetches without a click, except CSS.
 FETCHED = {
     "audio": ("src",),
     "embed": ("src",),
@@ -33,7 +30,7 @@ FETCHED = {
 OUTSIDE = re.compile(r"^\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 CSS_FETCH = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:[a-z]+:)?//[^"')\s]+)""", re.IGNORECASE)
 
-#: The questions of the first page, and the page of the answer.
+#: The questions of the first page, and the page with each answer.
 QUESTIONS = {
     "My job hangs": "faults.html",
     "How do I use two machines?": "cluster.html",
@@ -45,7 +42,7 @@ QUESTIONS = {
 
 
 class Reader(HTMLParser):
-    """Collects what a page names, fetches and leads to."""
+    """Collects the ids, links, classes and fetched addresses of a page."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +50,7 @@ class Reader(HTMLParser):
         self.texts = {}
 
     def handle_starttag(self, tag, attrs):
-        """Note the ids, links, classes and addresses of an element."""
+        """Record the ids, links, classes and addresses of an element."""
         given = {name: value or "" for name, value in attrs}
         self.ids |= {given[name] for name in ("id", "name") if name in given}
         self.classes |= set(given.get("class", "").split())
@@ -65,14 +62,14 @@ class Reader(HTMLParser):
 
 @cache
 def read(page):
-    """Return a Reader that has read this page."""
+    """Return a Reader of this page."""
     reader = Reader()
     reader.feed((SITE / page).read_text("utf-8"))
     return reader
 
 
 def inner_links(page):
-    """Return (file, anchor) of every link of a page that stays on the site."""
+    """Return (file, anchor) of every link of a page to the site itself."""
     found = []
     for link in read(page).links:
         parts = urlsplit(link)
@@ -84,7 +81,7 @@ def inner_links(page):
 
 
 def _normal(path):
-    """Return a path without `..`, relative to the site; a folder stands for its index."""
+    """Return a path without `..`, relative to the site; of a folder, that of its index."""
     parts = []
     for part in path.parts[1:]:
         if part == "..":
@@ -96,7 +93,7 @@ def _normal(path):
 
 
 def addresses_outside(html):
-    """Return what a browser would fetch from elsewhere to show this HTML."""
+    """Return the addresses of other sites that a browser fetches to show this HTML."""
     reader = Reader()
     reader.feed(html)
     styles = "".join(re.findall(r"<style[^>]*>(.*?)</style>", html, re.DOTALL))
@@ -104,7 +101,7 @@ def addresses_outside(html):
 
 
 class TestSite(unittest.TestCase):
-    def test_every_document_is_a_page_and_the_first_page_leads_to_it(self):
+    def test_every_document_is_reachable_from_the_first_page(self):
         reached, waiting = set(), ["index.html"]
         while waiting:
             page = waiting.pop()
@@ -115,9 +112,9 @@ class TestSite(unittest.TestCase):
         self.assertGreater(len(documents), 10)
         self.assertEqual(documents - reached, set())
 
-    def test_every_link_on_the_site_leads_somewhere(self):
+    def test_every_link_has_a_target(self):
         for page in PAGES:
-            if page == "404.html":  # has addresses from the root of a server
+            if page == "404.html":  # its addresses begin at the root of a server
                 continue
             for to, anchor in inner_links(page):
                 with self.subTest(f"{page}: {to}#{anchor}"):
@@ -125,7 +122,7 @@ class TestSite(unittest.TestCase):
                     if anchor and to.endswith(".html"):
                         self.assertIn(anchor, read(to).ids)
 
-    def test_nothing_is_fetched_from_elsewhere(self):
+    def test_no_page_fetches_from_another_site(self):
         for page in PAGES:
             with self.subTest(page):
                 self.assertEqual(addresses_outside((SITE / page).read_text("utf-8")), [])
@@ -133,14 +130,14 @@ class TestSite(unittest.TestCase):
             with self.subTest(sheet.name):
                 self.assertEqual(CSS_FETCH.findall(sheet.read_text("utf-8")), [])
 
-    def test_no_page_uses_what_the_theme_s_script_would_fetch(self):
+    def test_no_page_makes_the_script_of_the_theme_fetch(self):
         for page in PAGES:
             with self.subTest(page):
-                # Diagrams and the number of stars: from a CDN and from the host of a repository.
+                # The theme fetches diagrams from a CDN, and stars from the host of the repository.
                 self.assertEqual(read(page).classes & {"mermaid", "md-source__facts"}, set())
                 self.assertNotIn('data-md-component="source"', (SITE / page).read_text("utf-8"))
 
-    def test_the_first_page_answers_these_questions(self):
+    def test_first_page_answers_these_questions(self):
         html = (SITE / "index.html").read_text("utf-8")
         for question, page in QUESTIONS.items():
             with self.subTest(question):
@@ -148,14 +145,14 @@ class TestSite(unittest.TestCase):
                 answer = html[html.index(question) : html.index(question) + 1000].split("</tr>")[0]
                 self.assertRegex(answer, rf'href="{re.escape(page)}[#"]')
 
-    def test_the_reference_has_the_functions_of_the_package(self):
+    def test_reference_documents_the_package(self):
         ids = read("python.html").ids
         for name in ("api.init", "tables.MatrixTableHandler.add_get", "errors.PeerLostError"):
             self.assertIn(f"multiverso.{name}", ids)
 
 
-class TestTheChecks(unittest.TestCase):
-    def test_addresses_outside_are_seen(self):
+class TestChecks(unittest.TestCase):
+    def test_finds_addresses_of_other_sites(self):
         for html in (
             '<script src="https://cdn.example/x.js"></script>',
             '<link rel="stylesheet" href="//fonts.example/css">',
@@ -166,11 +163,11 @@ class TestTheChecks(unittest.TestCase):
             with self.subTest(html):
                 self.assertEqual(len(addresses_outside(html)), 1)
 
-    def test_links_to_click_and_own_files_are_not(self):
+    def test_ignores_links_and_files_of_the_site(self):
         html = '<a href="https://a.example">x</a><img src="x.svg"><link href="a/b.css">'
         self.assertEqual(addresses_outside(html), [])
 
-    def test_paths_are_made_whole(self):
+    def test_normal_resolves_parents_and_folders(self):
         self.assertEqual(_normal(PurePosixPath("/source/src/../../a.html")), "a.html")
         self.assertEqual(_normal(PurePosixPath("/source")), "source/index.html")
 

@@ -1,4 +1,4 @@
-"""Which GPU a process of a host gets, by what launchers say."""
+"""The GPU that a process gets from the variables of its launcher."""
 
 import os
 import tempfile
@@ -19,31 +19,31 @@ def environ(**variables):
 
 
 class TestLocalRank(unittest.TestCase):
-    def test_what_launchers_say(self):
+    def test_local_rank_reads_the_variables_of_launchers(self):
         for variables, expected in ((OPEN_MPI, 3), (MPICH, 1), (SRUN, 2)):
             with self.subTest(expected), environ(**variables):
                 self.assertEqual(mv.local_rank(), expected)
 
-    def test_one_process_is_the_first(self):
+    def test_local_rank_is_zero_without_a_launcher(self):
         for variables in ({}, {"SLURM_LOCALID": "5", "SLURM_JOB_ID": "1"}):
             with environ(**variables):
                 self.assertEqual(mv.local_rank(), 0)
 
-    def test_a_launcher_that_does_not_say(self):
+    def test_local_rank_fails_if_the_launcher_does_not_provide_it(self):
         for variables in ({"PMI_SIZE": "4"}, OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": "x"}):
             with environ(**variables), self.assertRaisesRegex(mv.LauncherError, "received none"):
                 mv.local_rank()
 
 
 class TestAssignDevice(unittest.TestCase):
-    def test_each_process_gets_one_in_turn(self):
+    def test_processes_share_the_given_devices_in_turn(self):
         for rank, expected in enumerate(["0", "1", "2", "0"]):
             variables = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}
             with environ(**variables):
                 self.assertEqual(mv.assign_device([0, 1, 2]), expected)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected)
 
-    def test_those_that_are_visible(self):
+    def test_devices_default_to_visible_ones(self):
         for listed, expected in (
             ("4,5", "5"),
             ("GPU-7", "GPU-7"),
@@ -55,7 +55,7 @@ class TestAssignDevice(unittest.TestCase):
                 self.assertEqual(mv.assign_device(), expected)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected or listed)
 
-    def test_those_that_the_driver_shows(self):
+    def test_devices_default_to_those_of_the_driver(self):
         with tempfile.TemporaryDirectory() as folder:
             with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", Path(folder, "none")):
                 self.assertIsNone(mv.assign_device())
@@ -65,11 +65,7 @@ class TestAssignDevice(unittest.TestCase):
             with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", Path(folder)):
                 self.assertEqual(mv.assign_device(), "1")
 
-    def test_what_is_no_device(self):
+    def test_rejects_invalid_devices(self):
         for wrong in ([], [""], ["0,1"], [-1], [True]):
             with self.subTest(wrong), self.assertRaisesRegex(ValueError, "devices: expected"):
                 mv.assign_device(wrong)
-
-
-if __name__ == "__main__":
-    unittest.main()

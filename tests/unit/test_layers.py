@@ -1,4 +1,4 @@
-"""The arrows between layers point down only, in the C++ core and in the Python package."""
+"""Dependencies point down and have no cycles, in the C++ core and in the Python package."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# From low to high. A folder of src/ that is not listed here has no place yet and is a fault.
+# The folders of src/ from low to high. A folder that is not listed here is a fault.
 CORE_LAYERS = (
     "base",
     "memory",
@@ -27,8 +27,8 @@ CORE_LAYERS = (
 # The public header belongs to the layer that implements it.
 PUBLIC = "include"
 
-# From low to high: the modules and packages of multiverso/; those of one line are peers. `__init__`
-# is the public face, and the adapters above it use the package like any other program.
+# The modules and packages of multiverso/ from low to high; those in one line are peers.
+# `__init__` is the public interface, which the adapters above it use like any other program.
 PACKAGE_LAYERS = (
     ("_version", "errors"),
     ("_mpi", "_native"),
@@ -53,7 +53,7 @@ MPI_NAME = re.compile(r"\bMPI_\w+|\bmpi\.h\b")
 
 
 def code_of(path: Path) -> str:
-    """Return the file without its comments, which may speak of anything; strings stay."""
+    """Return the file without its comments, which may mention anything, but with its strings."""
     return COMMENT.sub(lambda m: " " if m["comment"] else m[0], path.read_text("utf-8"))
 
 
@@ -69,8 +69,17 @@ def core_layer(path: Path, src: Path) -> str:
     return "c_api" if folder == PUBLIC else folder
 
 
+def includes(path: Path, src: Path) -> Iterator[tuple[str, Path | None]]:
+    """Yield what the file at `path` includes, and the file under `src` that it leads to, if any."""
+    for include in INCLUDE.finditer(code_of(path)):
+        beside = [path.parent] if include["bracket"] == '"' else []
+        targets = ((folder / include["path"]).resolve() for folder in [*beside, src, src / PUBLIC])
+        inside = (t for t in targets if t.is_file() and t.is_relative_to(src.resolve()))
+        yield include["path"], next(inside, None)
+
+
 def include_faults(src: Path) -> list[str]:
-    """Return one line for each include that points up, and for each folder without a rank."""
+    """Return one line for each include that points up, and for each folder without a layer."""
     faults = []
     for path in core_files(src):
         layer = core_layer(path, src)
@@ -78,19 +87,23 @@ def include_faults(src: Path) -> list[str]:
         if layer not in CORE_LAYERS:
             faults.append(f"{name}: expected a folder of {CORE_LAYERS}, received {layer}")
             continue
-        for include in INCLUDE.finditer(code_of(path)):
-            beside = [path.parent] if include["bracket"] == '"' else []
-            for folder in [*beside, src, src / PUBLIC]:
-                target = (folder / include["path"]).resolve()
-                if target.is_file() and target.is_relative_to(src.resolve()):
-                    other = core_layer(target, src.resolve())
-                    break
-            else:
-                # Not there (yet), but named by its folder; <memory> is of the standard library.
-                other = include["path"].rpartition("/")[0].split("/")[0]
-            if other in CORE_LAYERS and CORE_LAYERS.index(other) > CORE_LAYERS.index(layer):
-                faults.append(f"{name}: {layer} includes {include['path']} of {other} above it")
+        for included, target in includes(path, src):
+            # A file that does not exist has at least a folder; <memory> is the standard library.
+            other = core_layer(target, src.resolve()) if target else included.split("/")[0]
+            if "/" in included and other in CORE_LAYERS[CORE_LAYERS.index(layer) + 1 :]:
+                faults.append(f"{name}: {layer} includes {included} of {other} above it")
     return faults
+
+
+def unit_graph(src: Path) -> dict[str, set[str]]:
+    """Return what each unit includes; a unit is a header together with its source files."""
+    graph: dict[str, set[str]] = {}
+    for path in core_files(src):
+        unit = str(path.relative_to(src).with_suffix(""))
+        targets = (target for _, target in includes(path, src) if target)
+        others = {str(target.relative_to(src.resolve()).with_suffix("")) for target in targets}
+        graph.setdefault(unit, set()).update(others - {unit})
+    return graph
 
 
 def mpi_faults(src: Path) -> list[str]:
@@ -104,7 +117,7 @@ def mpi_faults(src: Path) -> list[str]:
 
 
 def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below `tree`, but none that only a type checker reads."""
+    """Yield the nodes below `tree`, except those that only a type checker reads."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -150,7 +163,7 @@ def module_graph(package: Path) -> dict[str, set[str]]:
 
 
 def import_faults(package: Path) -> list[str]:
-    """Return one line for each import that points up, and for each module without a rank."""
+    """Return one line for each import that points up, and for each module without a layer."""
     rank = {module: index for index, modules in enumerate(PACKAGE_LAYERS) for module in modules}
     faults = []
     for module, imported in module_graph(package).items():
@@ -187,8 +200,13 @@ class TestTheTree(unittest.TestCase):
     def test_no_core_layer_includes_one_above_it(self):
         self.assertEqual(include_faults(ROOT / "src"), [])
 
-    def test_only_the_transport_knows_mpi(self):
+    def test_only_the_transport_layer_names_mpi(self):
         self.assertEqual(mpi_faults(ROOT / "src"), [])
+
+    # Fails until the factories and the group no longer include the units that are built on them.
+    @unittest.expectedFailure
+    def test_no_units_include_each_other_in_a_cycle(self):
+        self.assertEqual(cycles(unit_graph(ROOT / "src")), [])
 
     def test_no_module_imports_one_above_it(self):
         self.assertEqual(import_faults(ROOT / "multiverso"), [])
@@ -196,13 +214,13 @@ class TestTheTree(unittest.TestCase):
     def test_no_modules_import_each_other_in_a_cycle(self):
         self.assertEqual(cycles(module_graph(ROOT / "multiverso")), [])
 
-    def test_something_was_read(self):
+    def test_source_files_are_found(self):
         self.assertGreater(len(list(core_files(ROOT / "src"))), 20)
         self.assertGreater(len(list((ROOT / "multiverso").rglob("*.py"))), 5)
 
 
 class TestTheChecks(unittest.TestCase):
-    """Each fault above is found in a tree that has it, and a sound tree has none."""
+    """The checks find each fault in a tree that has it, and none in a valid tree."""
 
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -214,7 +232,7 @@ class TestTheChecks(unittest.TestCase):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
 
-    def sound_core(self):
+    def valid_core(self):
         self.write("src/base/status.h", "#include <memory>\n")
         self.write("src/table/table.h", '#include "base/status.h"\n#include "table/cut.h"\n')
         self.write(
@@ -226,13 +244,21 @@ class TestTheChecks(unittest.TestCase):
         self.write("src/transport/mpi_api.cc", 'auto* f = Find("MPI_Init"); MPI_Comm c;\n')
         return self.top / "src"
 
-    def test_a_sound_core_passes(self):
-        src = self.sound_core()
+    def test_valid_core_passes(self):
+        src = self.valid_core()
         self.assertEqual(include_faults(src), [])
         self.assertEqual(mpi_faults(src), [])
+        self.assertEqual(cycles(unit_graph(src)), [])
 
-    def test_an_include_that_points_up_is_found_however_it_is_written(self):
-        src = self.sound_core()
+    def test_finds_a_cycle_of_units_through_a_source_file(self):
+        src = self.valid_core()
+        self.write("src/table/cut.h", "")
+        self.write("src/table/cut.cc", '#include "table/cut.h"\n#include "table/table.h"\n')
+        self.assertEqual(include_faults(src), [])
+        self.assertEqual(cycles(unit_graph(src)), ["table/table -> table/cut -> table/table"])
+
+    def test_finds_every_form_of_include_that_points_up(self):
+        src = self.valid_core()
         for include in (
             '#include "table/table.h"',
             '#  include "../table/table.h"',
@@ -248,28 +274,28 @@ class TestTheChecks(unittest.TestCase):
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("base/dtype.cc: base includes", faults[0])
 
-    def test_an_include_in_a_comment_is_none(self):
-        src = self.sound_core()
+    def test_ignores_includes_in_comments(self):
+        src = self.valid_core()
         self.write(
             "src/base/dtype.cc", '// #include "table/table.h"\n/*\n#include "c_api/a.h"\n*/\n'
         )
         self.assertEqual(include_faults(src), [])
 
-    def test_a_folder_without_a_rank_is_found(self):
-        src = self.sound_core()
+    def test_finds_a_folder_without_a_layer(self):
+        src = self.valid_core()
         self.write("src/misc/helper.cc", "")
         self.assertIn("misc", "".join(include_faults(src)))
 
-    def test_a_name_of_mpi_outside_the_transport_is_found(self):
-        src = self.sound_core()
+    def test_finds_mpi_names_outside_the_transport(self):
+        src = self.valid_core()
         for code in ("MPI_Comm comm;", 'Find("MPI_Send");', "#include <mpi.h>"):
             with self.subTest(code):
-                self.write("src/session/session.cc", f"// MPI_Barrier is no code\n{code}\n")
+                self.write("src/session/session.cc", f"// MPI_Barrier is a comment\n{code}\n")
                 faults = mpi_faults(src)
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("session/session.cc: ", faults[0])
 
-    def sound_package(self):
+    def valid_package(self):
         self.write(
             "multiverso/__init__.py", "from multiverso.api import init\nfrom . import errors\n"
         )
@@ -284,13 +310,13 @@ class TestTheChecks(unittest.TestCase):
         )
         return self.top / "multiverso"
 
-    def test_a_sound_package_passes(self):
-        package = self.sound_package()
+    def test_valid_package_passes(self):
+        package = self.valid_package()
         self.assertEqual(import_faults(package), [])
         self.assertEqual(cycles(module_graph(package)), [])
 
-    def test_an_import_that_points_up_is_found_however_it_is_written(self):
-        package = self.sound_package()
+    def test_finds_every_form_of_import_that_points_up(self):
+        package = self.valid_package()
         for code in (
             "import multiverso.api",
             "import multiverso as mv",
@@ -307,26 +333,22 @@ class TestTheChecks(unittest.TestCase):
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("errors: errors imports ", faults[0])
 
-    def test_a_cycle_inside_a_package_is_found(self):
-        package = self.sound_package()
+    def test_finds_a_cycle_inside_a_package(self):
+        package = self.valid_package()
         self.write("multiverso/_native/capi.py", "def f():\n    from . import library\n")
         self.assertEqual(import_faults(package), [])
         expected = ["_native.capi -> _native.library -> _native.capi"]
         self.assertEqual(cycles(module_graph(package)), expected)
 
-    def test_an_import_for_the_type_checker_is_none(self):
-        package = self.sound_package()
+    def test_ignores_imports_for_type_checking(self):
+        package = self.valid_package()
         code = (
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from multiverso import api\n"
         )
         self.write("multiverso/errors.py", code)
         self.assertEqual(import_faults(package), [])
 
-    def test_a_module_without_a_rank_is_found(self):
-        package = self.sound_package()
+    def test_finds_a_module_without_a_layer(self):
+        package = self.valid_package()
         self.write("multiverso/misc.py", "")
         self.assertIn("misc", "".join(import_faults(package)))
-
-
-if __name__ == "__main__":
-    unittest.main()

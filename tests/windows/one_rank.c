@@ -1,4 +1,4 @@
-/* What one rank can do, from beginning to end: tables, rows, an optimiser, rounds, checkpoints.
+/* Uses everything that one rank can do: tables, rows, an updater, rounds, checkpoints.
  *
  *   one_rank FOLDER    writes its checkpoints there
  */

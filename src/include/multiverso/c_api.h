@@ -9,8 +9,9 @@
  * - Waiting. With MV_SessionOptions.wait_slice_ms == 0 a call blocks until it is done or its
  *   deadline passes. With a positive slice, a call that has to wait longer than the slice returns
  *   MV_PENDING: its arguments must then stay valid, and the same thread calls MV_Wait() until it
- *   no longer returns MV_PENDING, or MV_Cancel(). That is how a binding stays responsive to
- *   signals without the library knowing about them.
+ *   no longer returns MV_PENDING, or MV_Cancel(). A thread that has called MV_SetInterrupt blocks
+ *   whatever the slice, and its function is called during the wait. Either keeps a binding
+ *   responsive to signals without the library knowing about them.
  * - Every function may be called from any thread; collective calls of one session must be made in
  *   the same order on every rank, so one thread at a time makes them, and with MV_MODE_SYNC and
  *   MV_MODE_STALE one thread at a time calls a table: another gets MV_ERR_STATE.
@@ -157,6 +158,12 @@ MV_EXPORT int32_t MV_Wait(void);
 /* Gives the calling thread's pending call up. If other ranks take part in it, the session is
  * aborted with this reason, since they can no longer complete it. No-op without a pending call. */
 MV_EXPORT int32_t MV_Cancel(const char* reason);
+/* Called about every 20 ms by a thread that waits in a call. NULL: the call continues. Otherwise
+ * the call is given up for this reason, as by MV_Cancel, and returns MV_ERR_ABORTED; the text must
+ * stay valid until then. Calls that it makes on sessions and tables fail with MV_ERR_STATE. */
+typedef const char* (*MV_InterruptCheck)(void* argument);
+/* Sets the function that the calling thread's later waits call; NULL for none, the default. */
+MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
 typedef struct MV_SessionOptions {

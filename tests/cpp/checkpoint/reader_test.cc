@@ -9,9 +9,11 @@
 #include <iterator>
 #include <new>
 #include <random>
+#include <thread>
 
 #include "base/crc.h"
 #include "support/checkpoints.h"
+#include "support/limits.h"
 
 namespace {
 
@@ -76,34 +78,33 @@ TEST_F(Reader, GivesAnyRangeOfRows) {
   }
 }
 
-TEST_F(Reader, ComesBackAtTheEndOfASliceAndGoesOn) {
+TEST_F(Reader, ReadsBlockAfterBlockAndCanBeInterruptedBetweenThem) {
   auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok());
-  BlockProgress progress;
   int64_t elements = 0;
-  int slices = 0;
-  Status status;
-  do {
-    ++slices;
-    status =
-        opened.value()->Read(0, 0, 0, 300'000, &progress, WaitLimit{Instant::max(), Instant::min()},
-                             [&](int64_t first, int64_t count, const char*) {
-                               EXPECT_EQ(first, elements);
-                               elements += count;
-                               return Status::Ok();
-                             });
-  } while (status.pending());
-  EXPECT_TRUE(status.ok());
+  int blocks = 0;
+  const auto take = [&](int64_t first, int64_t count, const char*) {
+    EXPECT_EQ(first, elements);
+    elements += count;
+    ++blocks;
+    return Status::Ok();
+  };
+  EXPECT_TRUE(opened.value()->Read(0, 0, 0, 300'000, kNoLimit, take).ok());
   EXPECT_EQ(elements, 300'000);
-  EXPECT_GT(slices, 1);
+  EXPECT_GT(blocks, 1);
+  elements = blocks = 0;
+  Interrupt interrupt = InterruptAtOnce();
+  std::this_thread::sleep_for(Interrupt::kEvery);
+  const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
+  EXPECT_EQ(opened.value()->Read(0, 0, 0, 300'000, limit, take).code(), Code::kAborted);
+  EXPECT_EQ(blocks, 1);
 }
 
 TEST_F(Reader, DeadlineEndsIt) {
   auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok());
-  BlockProgress progress;
   const Status status =
-      opened.value()->Verify(opened.value()->blocks(), &progress, WaitLimit::Until(Instant::min()));
+      opened.value()->Verify(0, opened.value()->blocks(), WaitLimit::Until(Instant::min()));
   EXPECT_EQ(status.code(), Code::kTimeout);
 }
 

@@ -18,10 +18,8 @@ using testing::RunJobWithoutShutdown;
 
 template <class T>
 Status Aggregate(Session* session, std::vector<T>* data) {
-  return RunToEnd(
-      session
-          ->StartAggregate(testing::DTypeOf<T>(), data->data(), static_cast<int64_t>(data->size()))
-          .get());
+  return session->Aggregate(testing::DTypeOf<T>(), data->data(),
+                            static_cast<int64_t>(data->size()));
 }
 
 // What a worker brings: numbers whose sum depends on the order.
@@ -135,10 +133,9 @@ TEST(Aggregation, WhileAnotherRankCallsBarrierIsAMismatchForAllAlsoBesideAServer
 }
 
 TEST(Aggregation, NamesTheWorkerThatDoesNotCome) {
-  const auto sessions = testing::OpenAll(2);
+  const auto sessions = testing::OpenAll(2, std::chrono::seconds(1));
   std::vector<float> values(10);
-  const Status status =
-      sessions[0]->StartAggregate(DType::kFloat32, values.data(), 10)->Step(testing::Shortly());
+  const Status status = Aggregate(sessions[0].get(), &values);
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_TRUE(Contains(status, "in aggregate for rank 1")) << status.text();
 }
@@ -147,7 +144,9 @@ TEST(Aggregation, ThatIsCancelledEndsTheSessionForAll) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     std::vector<float> values(10);
     if (rank == 0) {
-      session->StartAggregate(DType::kFloat32, values.data(), 10)->Cancel("KeyboardInterrupt");
+      Interrupt interrupt = testing::InterruptAtOnce();
+      EXPECT_EQ(session->Aggregate(DType::kFloat32, values.data(), 10, &interrupt).code(),
+                Code::kAborted);
       return;
     }
     // Coming earlier, it could complete the sum before the other gives it up.

@@ -67,14 +67,15 @@ void MakeRounds(Session* session, int worker, int workers) {
     Progress progress;
     if (NamesRows(worker, round)) {
       const int64_t row = round % kRows;
-      const Status added = table->AddRows(&row, 1, delta.data(), &progress, Patiently());
+      const Status added =
+          table->Run(Request::AddRows(&row, 1, delta.data()), &progress, Patiently());
       ASSERT_TRUE(added.ok()) << added.text();
     } else {
       testing::Add(table, delta);
     }
     if (round % 3 == 1) continue;  // two rounds until the next get
     Progress reading;
-    const Status read = table->Get(got.data(), &reading, Patiently());
+    const Status read = table->Run(Request::Get(got.data()), &reading, Patiently());
     ASSERT_TRUE(read.ok()) << read.text();
     ASSERT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)))
         << "round " << round;

@@ -47,7 +47,7 @@ class Summed {
   }
   void Store(const std::vector<float>& values) {
     Progress progress;
-    EXPECT_TRUE(shard_.Store(values.data(), &progress, testing::Patiently()).ok());
+    EXPECT_TRUE(shard_.Run(Request::Store(values.data()), &progress, testing::Patiently()).ok());
   }
   std::vector<float> values() const { return {memory_.values(), memory_.values() + count_}; }
   int64_t stripes() const { return memory_.layout().stripes(); }

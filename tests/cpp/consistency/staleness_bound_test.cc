@@ -67,7 +67,7 @@ TEST(StalenessBound, LetsAWorkerRunAheadThatFar) {
   for (int i = 0; i < 3; ++i) fast->Add(one);
   const auto add = [&] {
     Progress progress;
-    return fast->calls()->Add(one.data(), &progress, WithoutWaiting());
+    return fast->calls()->Run(Request::Add(one.data()), &progress, WithoutWaiting());
   };
   EXPECT_TRUE(add().pending());
   EXPECT_EQ(fast->Get(), (Counts{3, 0}));  // which waits for nobody
@@ -87,9 +87,11 @@ TEST(StalenessBound, DoesNotHoldForThoseThatHaveFinished) {
   const Counts delta(2, 1);
   Counts out(2);
   Progress progress;
-  EXPECT_EQ(other->calls()->Add(delta.data(), &progress, Patiently()).code(), Code::kState);
-  EXPECT_EQ(other->calls()->AddGet(delta.data(), out.data(), &progress, Patiently()).code(),
+  EXPECT_EQ(other->calls()->Run(Request::Add(delta.data()), &progress, Patiently()).code(),
             Code::kState);
+  EXPECT_EQ(
+      other->calls()->Run(Request::AddGet(delta.data(), out.data()), &progress, Patiently()).code(),
+      Code::kState);
 }
 
 TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
@@ -99,7 +101,7 @@ TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
   table.groups()[1]->Leave("out of data");
   Progress progress;
   const Counts delta(2, 1);
-  const Status status = worker->calls()->Add(delta.data(), &progress, Patiently());
+  const Status status = worker->calls()->Run(Request::Add(delta.data()), &progress, Patiently());
   EXPECT_EQ(status.code(), Code::kPeerLost);
   EXPECT_NE(status.text().find("rank 1 left (out of data)"), std::string::npos) << status.text();
 }

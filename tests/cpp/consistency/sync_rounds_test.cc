@@ -193,7 +193,9 @@ TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
   early->Add({1, 1, 1});
   std::vector<float> out(3);
   Progress progress;
-  const auto get = [&] { return early->calls()->Get(out.data(), &progress, WithoutWaiting()); };
+  const auto get = [&] {
+    return early->calls()->Run(Request::Get(out.data()), &progress, WithoutWaiting());
+  };
   EXPECT_TRUE(get().pending());
   EXPECT_EQ(late->Get(), std::vector<float>(3, 0));
   late->Add({1, 2, 3});
@@ -208,7 +210,9 @@ TEST(SyncRounds, LetAWorkerAddSomeRoundsAhead) {
   for (int i = 0; i < Staging::kBuffers; ++i) early->Add({1});
   const std::vector<float> delta(1, 1);
   Progress progress;
-  const auto add = [&] { return early->calls()->Add(delta.data(), &progress, WithoutWaiting()); };
+  const auto add = [&] {
+    return early->calls()->Run(Request::Add(delta.data()), &progress, WithoutWaiting());
+  };
   EXPECT_TRUE(add().pending());
   late->Add({10});
   EXPECT_TRUE(add().ok());
@@ -234,11 +238,11 @@ TEST(SyncRounds, OfDifferentCallsAreAMismatchForAll) {
   one->Add({1});
   std::vector<float> out(1);
   Progress progress;
-  const Status status = other->calls()->Get(out.data(), &progress, Patiently());
+  const Status status = other->calls()->Run(Request::Get(out.data()), &progress, Patiently());
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_NE(status.text().find("rank 0 called add, rank 1 called get"), std::string::npos);
   Progress again;
-  EXPECT_EQ(one->calls()->Get(out.data(), &again, Patiently()).text(), status.text());
+  EXPECT_EQ(one->calls()->Run(Request::Get(out.data()), &again, Patiently()).text(), status.text());
 }
 
 TEST(SyncRounds, NameAWorkerThatLeavesInTheMiddle) {
@@ -253,7 +257,8 @@ TEST(SyncRounds, NameAWorkerThatLeavesInTheMiddle) {
     }
     std::vector<float> out(100000);
     Progress progress;
-    const Status status = worker->calls()->AddGet(ones.data(), out.data(), &progress, Patiently());
+    const Status status =
+        worker->calls()->Run(Request::AddGet(ones.data(), out.data()), &progress, Patiently());
     EXPECT_EQ(status.code(), Code::kPeerLost);
     EXPECT_NE(status.text().find("rank 1 left (bad batch)"), std::string::npos) << status.text();
     EXPECT_NE(status.text().find("round 5 of table 'w'"), std::string::npos) << status.text();
@@ -294,7 +299,8 @@ TEST(SyncRounds, OfAWorkerThatHasFinishedAreNoMore) {
   worker->calls()->Finish();
   const std::vector<float> delta(1, 1);
   Progress progress;
-  EXPECT_EQ(worker->calls()->Add(delta.data(), &progress, Patiently()).code(), Code::kState);
+  EXPECT_EQ(worker->calls()->Run(Request::Add(delta.data()), &progress, Patiently()).code(),
+            Code::kState);
   const auto other = table.For(1);
   EXPECT_EQ(other->AddGet({3}), std::vector<float>(1, 3));
   EXPECT_EQ(worker->Get(), std::vector<float>(1, 3));

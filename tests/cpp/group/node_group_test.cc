@@ -143,7 +143,7 @@ TEST(NodeGroup, SaysWhatIsKnownOfTheRankThatGaveUp) {
   const NodeGroups groups(AllOf(2));
   for (const int rank : {0, 1}) groups[rank]->failure_detector()->Beat();
   groups[0]->Label(3, "weights", /*dtype=*/0, /*rows=*/5, /*columns=*/1);
-  groups[0]->log()->Begin(CallKind::kGet, /*table=*/3, /*bytes=*/20);
+  groups[0]->log()->Begin(CallOf(RequestKind::kGet), /*table=*/3, /*bytes=*/20);
   groups[1]->log()->Begin(CallKind::kBarrier, /*table=*/-1, /*bytes=*/0);
   groups[1]->RecordSaved("/saved/1");
   groups[1]->Abort(Status(Code::kAborted, "no reason"));

@@ -48,8 +48,8 @@ TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
   groups[1]->Label(0, "w", 0, 10, 1);
   EXPECT_EQ(ViewOf(*groups[0]).LastCall(1), "");
   FlightRecorder* const log = groups[1]->log();
-  log->Begin(CallKind::kGet, 0, 40)->EndAtOnce(Code::kOk);
-  log->Begin(CallKind::kAdd, 0, 1 << 20)->EndAtOnce(Code::kIndex);
+  log->Begin(CallOf(RequestKind::kGet), 0, 40)->EndAtOnce(Code::kOk);
+  log->Begin(CallOf(RequestKind::kAdd), 0, 1 << 20)->EndAtOnce(Code::kIndex);
   EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "add of table 'w' (1048576 bytes)"));
   EXPECT_TRUE(Contains(ViewOf(*groups[0]).LastCall(1), "failed with code -3"));
   log->Begin(CallKind::kBarrier, -1, 0);
@@ -63,7 +63,7 @@ TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
 
 TEST(NodeSnapshot, KeepsTheLastCallsOfMany) {
   const NodeGroups groups(AllOf(1));
-  for (int i = 1; i <= 1000; ++i) groups[0]->log()->Begin(CallKind::kGet, 0, i);
+  for (int i = 1; i <= 1000; ++i) groups[0]->log()->Begin(CallOf(RequestKind::kGet), 0, i);
   const std::string calls = ViewOf(*groups[0]).LastCalls(0, 1000);
   EXPECT_TRUE(Contains(calls, "call 1000: get of table number 0 (1000 bytes)"));
   EXPECT_TRUE(Contains(calls, "call 969:"));

@@ -20,33 +20,18 @@ CheckpointRequest To(const std::string& folder, int64_t step = -1, bool flag = f
   return request;
 }
 
-Status Save(Session* session, const CheckpointRequest& request) {
-  return RunToEnd(session->StartSave(request).get());
-}
+Status Save(Session* session, const CheckpointRequest& request) { return session->Save(request); }
 
 Status Load(Session* session, const CheckpointRequest& request, int64_t* step = nullptr) {
-  const auto loading = session->StartLoad(request);
-  const Status status = RunToEnd(loading.get());
-  if (step != nullptr) *step = loading->step();
-  return status;
+  const Result<int64_t> loaded = session->Load(request);
+  if (loaded.ok() && step != nullptr) *step = loaded.value();
+  return loaded.status();
 }
 
 std::vector<float> Count(int64_t size, float from = 0.0F) {
   std::vector<float> values(static_cast<size_t>(size));
   std::iota(values.begin(), values.end(), from);
   return values;
-}
-
-// Of the whole table, wherever its rows lie.
-std::vector<float> Read(Session* session, Table* table) {
-  if (!table->spans_nodes()) return Values<float>(table);
-  std::vector<float> out(static_cast<size_t>(table->spec().count()));
-  TableRequest request;
-  request.kind = RequestKind::kGet;
-  request.out = out.data();
-  const Status status = Call(session, table, request);
-  EXPECT_TRUE(status.ok()) << status.text();
-  return out;
 }
 
 // Runs body(session, rank) with that file system for each rank, in that mode.
@@ -60,7 +45,7 @@ void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, con
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
@@ -84,7 +69,7 @@ void SaveSome(Session* session, const std::string& folder, int64_t step, bool ba
   ASSERT_TRUE(Create(session, ArrayOf(kRows), array.data()).ok());
   auto second = Create(session, SomeMatrix(), matrix.data());
   ASSERT_TRUE(second.ok());
-  ASSERT_TRUE(second.value()->SetHyper(kLearningRate, 0.125).ok());
+  ASSERT_TRUE(Call(second.value(), Request::SetHyper(kLearningRate, 0.125)).ok());
   ASSERT_TRUE(Barrier(session).ok());
   const Status status = Save(session, To(folder, step, background));
   ASSERT_TRUE(status.ok()) << status.text();
@@ -98,8 +83,8 @@ void LoadSome(Session* session, const std::string& folder, int64_t step) {
   const Status status = Load(session, To(folder), &loaded);
   ASSERT_TRUE(status.ok()) << status.text();
   EXPECT_EQ(loaded, step);
-  EXPECT_EQ(Read(session, array.value()), Count(kRows));
-  EXPECT_EQ(Read(session, matrix.value()), Count(kRows * 3, 0.5F));
+  EXPECT_EQ(Values<float>(array.value()), Count(kRows));
+  EXPECT_EQ(Values<float>(matrix.value()), Count(kRows * 3, 0.5F));
   EXPECT_EQ(matrix.value()->GetHyper(kLearningRate), 0.125);
   ASSERT_TRUE(Barrier(session).ok());
 }
@@ -147,7 +132,8 @@ struct Trained {
     const int64_t rows[] = {4, 1};
     const std::vector<float> delta = Count(2 * kColumns, -3.0F);
     Progress progress;
-    const Status status = matrix->AddRows(rows, 2, delta.data(), &progress, Patiently());
+    const Status status =
+        matrix->Run(Request::AddRows(rows, 2, delta.data()), &progress, Patiently());
     EXPECT_TRUE(status.ok()) << status.text();
   }
 
@@ -231,7 +217,7 @@ TEST(Saving, InTheBackgroundItIsTheStateOfTheCall) {
     // The next save waits for the last.
     ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
     Add(third.value(), Count(kRows));
-    const Status status = RunToEnd(session->StartSaveWait().get());
+    const Status status = session->SaveWait();
     EXPECT_TRUE(status.ok()) << status.text();
   });
   std::filesystem::remove_all(folder / "000002-step-2");
@@ -256,7 +242,7 @@ TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
       Status status = Save(session, To(folder.path(), 2, background));
       if (background) {
         EXPECT_TRUE(status.ok());
-        status = RunToEnd(session->StartSaveWait().get());
+        status = session->SaveWait();
       }
       EXPECT_EQ(status.code(), Code::kCheckpointIo);
       EXPECT_TRUE(Contains(status, "rank 1: ")) << status.text();
@@ -315,7 +301,7 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
     std::vector<float> expected = Count(100);
     for (float& value : expected) value *= 3;
     EXPECT_EQ(Values<float>(table.value()), expected);
-    EXPECT_EQ(table.value()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
+    EXPECT_EQ(table.value()->consistency()->Clocks(), (std::vector<uint64_t>{1, 1, 1}));
   });
 }
 

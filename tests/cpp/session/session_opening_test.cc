@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
+
 #include "support/jobs.h"
 
 namespace multiverso {
@@ -15,8 +18,6 @@ using testing::OpenDescriptors;
 using testing::OpenSession;
 using testing::OptionsOf;
 using testing::Roles;
-using testing::Shortly;
-using testing::WithoutWaiting;
 
 // What opening gives each rank, when they do so with these options.
 std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
@@ -71,46 +72,61 @@ TEST(SessionOpening, FailsForAllWhenNobodyIsAServer) {
 
 TEST(SessionOpening, NamesTheRankThatDoesNotCome) {
   const auto hub = std::make_shared<ThreadHub>(3);
-  SessionOpening first(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0));
-  SessionOpening second(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 1));
-  ASSERT_TRUE(first.Step(WithoutWaiting()).pending());
-  for (SessionOpening* const opening : {&second, &first}) {
-    const Status status = opening->Step(Shortly());
+  OnThreads(2, [&](int rank) {
+    const Status status =
+        OpenSession(hub, rank, OptionsOf(Role::kAll, std::chrono::seconds(1))).status();
     EXPECT_EQ(status.code(), Code::kTimeout);
     EXPECT_TRUE(Contains(status, "init: waited for rank 2")) << status.text();
-  }
+  });
 }
 
-// One thread steps both ranks: every wait is pending, and goes on when the other has come as far.
-TEST(SessionOpening, IsPendingWhileOthersAreBehind) {
+TEST(SessionOpening, ReturnsWhenItIsInterrupted) {
+  Interrupt interrupt = testing::InterruptAtOnce();
   const auto hub = std::make_shared<ThreadHub>(2);
-  SessionOpening first(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0));
-  SessionOpening second(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 1));
-  Status one = first.Step(WithoutWaiting());
-  EXPECT_TRUE(one.pending());
-  Status two = Status::Pending();
-  for (int step = 0; step < 10 && (one.pending() || two.pending()); ++step) {
-    if (two.pending()) two = second.Step(WithoutWaiting());
-    if (one.pending()) one = first.Step(WithoutWaiting());
-  }
-  ASSERT_TRUE(one.ok()) << one.text();
-  ASSERT_TRUE(two.ok()) << two.text();
-  EXPECT_NE(first.TakeSession(), nullptr);
-}
-
-TEST(SessionOpening, ThatIsCancelledAtItsLastMeetingTellsTheOthers) {
-  const auto hub = std::make_shared<ThreadHub>(2);
-  SessionOpening first(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0));
-  SessionOpening second(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 1));
-  // Until rank 1 has joined and rank 0 has not.
-  for (int step = 0; step < 2; ++step) {
-    ASSERT_TRUE(first.Step(WithoutWaiting()).pending());
-    ASSERT_TRUE(second.Step(WithoutWaiting()).pending());
-  }
-  second.Cancel("KeyboardInterrupt");
-  const Status status = first.Step(WithoutWaiting());
+  const Status status =
+      OpenSession(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0), &interrupt)
+          .status();
   EXPECT_EQ(status.code(), Code::kAborted);
   EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
+}
+
+// Calls `after` when it has made the last exchange of an opening.
+class WatchedTransport final : public ThreadTransport {
+ public:
+  WatchedTransport(std::shared_ptr<ThreadHub> hub, int rank, std::function<void()> after)
+      : ThreadTransport(std::move(hub), rank), after_(std::move(after)) {}
+
+  Result<std::vector<std::string>> Exchange(const std::string& mine,
+                                            const WaitLimit& limit) override {
+    auto all = ThreadTransport::Exchange(mine, limit);
+    if (++exchanges_ == 3) after_();
+    return all;
+  }
+
+ private:
+  std::function<void()> after_;
+  int exchanges_ = 0;
+};
+
+TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
+  const auto hub = std::make_shared<ThreadHub>(2);
+  std::atomic<bool> has_joined{false};
+  std::atomic<bool> is_interrupted{false};
+  OnThreads(2, [&](int rank) {
+    Interrupt interrupt = testing::InterruptWhen([&] { return has_joined.load(); });
+    const auto after = [&] {
+      if (rank == 1) has_joined.store(true);
+      // Until the interrupted rank has given up, or this test would not be about that.
+      if (rank == 0) EXPECT_TRUE(testing::Eventually([&] { return is_interrupted.load(); }));
+    };
+    const Status status =
+        OpenSession(OptionsOf(Role::kAll), std::make_unique<WatchedTransport>(hub, rank, after),
+                    rank == 1 ? &interrupt : nullptr)
+            .status();
+    if (rank == 1) is_interrupted.store(true);
+    EXPECT_EQ(status.code(), Code::kAborted);
+    EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
+  });
 }
 
 TEST(SessionOpening, AndClosingManyTimesLeavesNothingBehind) {

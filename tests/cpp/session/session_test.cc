@@ -16,8 +16,6 @@ using testing::RunJob;
 using testing::RunJobWithoutShutdown;
 using testing::Values;
 
-Status Close(Session* session) { return RunToEnd(session->StartClose().get()); }
-
 TEST(Barrier, IsAFenceForEveryAddBeforeIt) {
   constexpr int64_t kSize = 30000;
   constexpr int kRanks = 4;
@@ -42,21 +40,21 @@ TEST(Barrier, IsOfServersToo) {
 }
 
 TEST(Barrier, NamesTheRankThatDoesNotCome) {
-  const auto sessions = testing::OpenAll(2);
-  const Status status = sessions[0]->StartBarrier()->Step(testing::Shortly());
+  const auto sessions = testing::OpenAll(2, std::chrono::seconds(1));
+  const Status status = sessions[0]->Barrier();
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_TRUE(Contains(status, "in barrier for rank 1, which did not call it")) << status.text();
-  EXPECT_EQ(Close(sessions[1].get()).code(), Code::kAborted);
+  EXPECT_EQ(sessions[1]->Close().code(), Code::kAborted);
 }
 
 TEST(Close, WhileAnotherRankCallsBarrierIsAMismatchForBoth) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
-    const Status status = rank == 0 ? Close(session) : Barrier(session);
+    const Status status = rank == 0 ? session->Close() : Barrier(session);
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "rank 0 called shutdown, rank 1 called barrier"));
     // From here on rank 0 is gone.
     if (rank == 1) {
-      const Status lost = Close(session);
+      const Status lost = session->Close();
       EXPECT_EQ(lost.code(), Code::kPeerLost);
       EXPECT_TRUE(Contains(lost, "rank 0 left (shut down after an error)")) << lost.text();
     }
@@ -84,13 +82,13 @@ TEST(Leave, IsWhatASessionDoesThatIsDestroyedOpen) {
 TEST(Close, OfASessionGivenUpIsQuietForWhoKnowsAndAnErrorForWhoDoesNot) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 0) {
-      const auto barrier = session->StartBarrier();
-      barrier->Cancel("KeyboardInterrupt");
-      EXPECT_TRUE(Close(session).ok());
+      Interrupt interrupt = testing::InterruptAtOnce();
+      EXPECT_EQ(session->Barrier(&interrupt).text(), "KeyboardInterrupt");
+      EXPECT_TRUE(session->Close().ok());
       return;
     }
     EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));
-    const Status first = Close(session);
+    const Status first = session->Close();
     EXPECT_EQ(first.code(), Code::kAborted);
     EXPECT_TRUE(Contains(first, "rank 0 gave the session up: KeyboardInterrupt"));
   });

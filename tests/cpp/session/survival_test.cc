@@ -41,34 +41,14 @@ void RunSurvivingJob(const testing::Roles& roles, int per_node, const Body& body
 }
 
 void Close(Session* session) {
-  const Status status = RunToEnd(session->StartClose().get());
-  EXPECT_TRUE(status.ok()) << status.text();
-}
-
-std::vector<float> GetAll(Session* session, Table* table) {
-  std::vector<float> values(kSize);
-  TableRequest request;
-  request.kind = RequestKind::kGet;
-  request.out = values.data();
-  const Status status = testing::Call(session, table, request);
-  EXPECT_TRUE(status.ok()) << status.text();
-  return values;
-}
-
-void AddOnes(Session* session, Table* table) {
-  const std::vector<float> ones(kSize, 1);
-  TableRequest request;
-  request.kind = RequestKind::kAdd;
-  request.delta = ones.data();
-  const Status status = testing::Call(session, table, request);
+  const Status status = session->Close();
   EXPECT_TRUE(status.ok()) << status.text();
 }
 
 Table* Create(Session* session) {
-  const auto creation = session->StartTable(testing::ArrayOf(kSize), nullptr);
-  const Status status = RunToEnd(creation.get());
-  EXPECT_TRUE(status.ok()) << status.text();
-  return status.ok() ? session->KeepTable(creation->TakeTable()) : nullptr;
+  const Result<Table*> table = testing::Create(session, testing::ArrayOf(kSize));
+  EXPECT_TRUE(table.ok()) << table.status().text();
+  return table.ok() ? table.value() : nullptr;
 }
 
 class AnyRank : public ::testing::TestWithParam<int> {};
@@ -78,22 +58,21 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
     Table* const table = Create(session);
     ASSERT_NE(table, nullptr);
-    for (int i = 0; i < 3; ++i) AddOnes(session, table);
+    for (int i = 0; i < 3; ++i) testing::Add(table, std::vector<float>(kSize, 1));
     if (rank == lost) return session->Leave("lost");
-    for (int i = 0; i < 3; ++i) AddOnes(session, table);
+    for (int i = 0; i < 3; ++i) testing::Add(table, std::vector<float>(kSize, 1));
     ASSERT_TRUE(testing::Barrier(session).ok());
     EXPECT_EQ(session->group()->peers()->LostRanks(), std::vector<int>{lost});
     EXPECT_EQ(session->group()->peers()->CurrentMaster(), lost == 0 ? 1 : 0);
-    EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 21));
+    EXPECT_EQ(testing::Values<float>(table), std::vector<float>(kSize, 21));
     Table* const late = Create(session);
     ASSERT_NE(late, nullptr);
-    AddOnes(session, late);
+    testing::Add(late, std::vector<float>(kSize, 1));
     std::vector<double> sum(200'000, rank == 3 ? 2 : 1);
-    const Status summed =
-        RunToEnd(session->StartAggregate(DType::kFloat64, sum.data(), 200'000).get());
+    const Status summed = session->Aggregate(DType::kFloat64, sum.data(), 200'000);
     ASSERT_TRUE(summed.ok()) << summed.text();
     EXPECT_EQ(sum, std::vector<double>(200'000, lost == 3 ? 3 : 4));
-    EXPECT_EQ(GetAll(session, late), std::vector<float>(kSize, 3));
+    EXPECT_EQ(testing::Values<float>(late), std::vector<float>(kSize, 3));
     Close(session);
   });
 }
@@ -106,9 +85,9 @@ TEST(Survival, OfANodeThatHasLostItsOnlyServer) {
     Table* const table = Create(session);
     ASSERT_NE(table, nullptr);
     if (rank == 2) return session->Leave("lost");
-    AddOnes(session, table);
+    testing::Add(table, std::vector<float>(kSize, 1));
     ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(GetAll(session, table), std::vector<float>(kSize, 3));
+    EXPECT_EQ(testing::Values<float>(table), std::vector<float>(kSize, 3));
     Close(session);
   });
 }
@@ -121,8 +100,7 @@ TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
                     if (rank == 3) return session->Leave("lost");
                     if (rank < 2) {
                       std::vector<float> sum(10, 1);
-                      const auto call = session->StartAggregate(DType::kFloat32, sum.data(), 10);
-                      ASSERT_TRUE(RunToEnd(call.get()).ok());
+                      ASSERT_TRUE(session->Aggregate(DType::kFloat32, sum.data(), 10).ok());
                       EXPECT_EQ(sum, std::vector<float>(10, 2));
                     }
                     Close(session);
@@ -138,9 +116,7 @@ TEST(Survival, EndsWithTheLastRankOfANode) {
     EXPECT_EQ(met.code(), Code::kPeerLost);
     EXPECT_NE(met.text().find("node 1 (rank 2 on "), std::string::npos) << met.text();
     std::vector<float> values(kSize);
-    TableRequest request;
-    request.out = values.data();
-    const Status got = testing::Call(session, table, request);
+    const Status got = testing::Call(table, Request::Get(values.data()));
     EXPECT_EQ(got.code(), Code::kPeerLost);
     EXPECT_NE(got.text().find("with rows "), std::string::npos) << got.text();
   });

@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "session/table_record.h"
 #include "support/jobs.h"
@@ -30,35 +31,41 @@ Section WholeOf(uint32_t table, int64_t rows) {
 
 class TableCopying : public ::testing::TestWithParam<int> {};
 
-TEST_P(TableCopying, CopiesAllSectionsInAsManySlicesAsItTakes) {
+TEST_P(TableCopying, CopiesAllSections) {
   const auto sessions = OpenAll(1);
   Session* const session = sessions[0].get();
   const std::vector<float> large = Numbers(kSize);
   const std::vector<float> small = Numbers(5);
   Tables tables;
   for (const auto* values : {&large, &small}) {
-    const auto creation =
-        session->StartTable(ArrayOf(static_cast<int64_t>(values->size())), values->data());
-    ASSERT_TRUE(RunToEnd(creation.get()).ok());
-    tables.push_back(creation->TakeTable());
+    auto table =
+        session->CreateTable(ArrayOf(static_cast<int64_t>(values->size())), values->data());
+    ASSERT_TRUE(table.ok());
+    tables.push_back(std::move(table.value()));
   }
   const std::vector<Section> sections = {WholeOf(1, 5), WholeOf(0, kSize), WholeOf(1, 5)};
   EXPECT_EQ(TableSnapshot::OffsetsOf(sections)[1], 64);
   std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
-  TableSnapshot copy;
-  copy.Begin(tables, sections, to.data(), GetParam());
-  int slices = 1;
-  Status status;
-  while ((status = copy.Step(WaitLimit{Instant::max(), Instant::min()})).pending()) ++slices;
+  TableSnapshot snapshot(tables, sections, to.data());
+  const Status status = snapshot.Copy(GetParam(), Patiently());
   ASSERT_TRUE(status.ok()) << status.text();
-  if (GetParam() == 1) {
-    EXPECT_EQ(slices, 5);  // the pieces
-  }
   const std::vector<int64_t> offsets = TableSnapshot::OffsetsOf(sections);
   EXPECT_EQ(std::memcmp(to.data() + offsets[0], small.data(), 20), 0);
   EXPECT_EQ(std::memcmp(to.data() + offsets[1], large.data(), large.size() * 4), 0);
   EXPECT_EQ(std::memcmp(to.data() + offsets[2], small.data(), 20), 0);
-  EXPECT_TRUE(copy.Step(Patiently()).ok());  // nothing is left
+}
+
+TEST_P(TableCopying, EndsWhenItIsInterrupted) {
+  const auto sessions = OpenAll(1);
+  auto table = sessions[0]->CreateTable(ArrayOf(kSize), nullptr);
+  ASSERT_TRUE(table.ok());
+  const std::vector<Section> sections(1, WholeOf(0, kSize));
+  std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
+  Interrupt interrupt = InterruptAtOnce();
+  std::this_thread::sleep_for(Interrupt::kEvery);
+  TableSnapshot snapshot({table.value()}, sections, to.data());
+  const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
+  EXPECT_EQ(snapshot.Copy(GetParam(), limit).code(), Code::kAborted);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableCopying, ::testing::Values(1, 2, 4));

@@ -24,7 +24,7 @@ void AddOnes(int64_t elements, int adds) {
     const std::vector<T> ones(static_cast<size_t>(elements), 1);
     for (int i = 0; i < adds; ++i) {
       Progress progress;
-      ASSERT_TRUE(shard.Add(ones.data(), &progress, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &progress, Patiently()).ok());
     }
   });
   const T expected = static_cast<T>(kRanks * adds);
@@ -53,10 +53,11 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
     Shard shard = memory.For(rank);
     for (int i = 0; i < kAdds; ++i) {
       Progress progress;
-      ASSERT_TRUE(shard
-                      .AddRows(ids.data(), static_cast<int64_t>(ids.size()), ones.data(), &progress,
-                               Patiently())
-                      .ok());
+      ASSERT_TRUE(
+          shard
+              .Run(Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), ones.data()),
+                   &progress, Patiently())
+              .ok());
     }
   });
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
@@ -80,9 +81,9 @@ TEST(ConcurrentAdds, OfAllKindsSumExactly) {
       Progress all;
       Progress both;
       Progress rows;
-      ASSERT_TRUE(shard.Add(ones.data(), &all, Patiently()).ok());
-      ASSERT_TRUE(shard.AddGet(ones.data(), out.data(), &both, Patiently()).ok());
-      ASSERT_TRUE(shard.AddRows(ids, 4, ones.data(), &rows, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &all, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::AddGet(ones.data(), out.data()), &both, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::AddRows(ids, 4, ones.data()), &rows, Patiently()).ok());
       // A rank reads all of its own adds.
       ASSERT_GE(*std::min_element(out.begin(), out.end()), 2 * i + 2);
     }
@@ -105,10 +106,10 @@ TEST(ConcurrentGets, SeeOnlyCompleteAdds) {
     for (int i = 0; i < kCalls; ++i) {
       Progress progress;
       if (rank % 2 == 0) {
-        ASSERT_TRUE(shard.Add(values.data(), &progress, Patiently()).ok());
+        ASSERT_TRUE(shard.Run(Request::Add(values.data()), &progress, Patiently()).ok());
         continue;
       }
-      ASSERT_TRUE(shard.Get(values.data(), &progress, Patiently()).ok());
+      ASSERT_TRUE(shard.Run(Request::Get(values.data()), &progress, Patiently()).ok());
       ASSERT_EQ(std::count(values.begin(), values.end(), values[0]), kElements);
     }
   });

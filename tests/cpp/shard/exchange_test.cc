@@ -67,7 +67,7 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
       expected[i] += others[i];
     }
     Progress added;
-    ASSERT_TRUE(shard.Add(others.data(), &added, Patiently()).ok());
+    ASSERT_TRUE(shard.Run(Request::Add(others.data()), &added, Patiently()).ok());
     size_t at = 0;
     for (auto& tensor : model.tensors) {
       for (T& value : tensor) {
@@ -77,7 +77,8 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
       }
     }
     Progress progress;
-    ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, Patiently()).ok());
+    ASSERT_TRUE(
+        shard.Run(Request::Exchange(model.List(), model.last.data()), &progress, Patiently()).ok());
     ASSERT_EQ(model.Flat(), expected);
     ASSERT_EQ(model.last, expected);
     ASSERT_EQ(std::vector<T>(memory.values(), memory.values() + total), expected);
@@ -91,7 +92,8 @@ TEST(ExchangeOfRows, WorksForRowsWiderThanAPiece) {
   Shard shard = memory.For(0);
   for (auto& tensor : model.tensors) tensor.assign(tensor.size(), 1.5F);
   Progress progress;
-  ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, Patiently()).ok());
+  ASSERT_TRUE(
+      shard.Run(Request::Exchange(model.List(), model.last.data()), &progress, Patiently()).ok());
   for (int64_t i = 0; i < 3 * kColumns; ++i) ASSERT_EQ(memory.values()[i], 1.5F);
 }
 
@@ -108,7 +110,9 @@ TEST(ConcurrentExchange, LosesNoDelta) {
         for (int64_t& value : tensor) value += worker + 1;
       }
       Progress progress;
-      ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, Patiently()).ok());
+      ASSERT_TRUE(
+          shard.Run(Request::Exchange(model.List(), model.last.data()), &progress, Patiently())
+              .ok());
     }
   });
   for (int64_t i = 0; i < 40'020; ++i) {
@@ -126,14 +130,16 @@ TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {
   ASSERT_TRUE(memory.lock(2)->TryTake(1));  // by another rank
   Progress progress;
   const WaitLimit no_wait{Instant::max(), Instant::min()};
-  ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &progress, no_wait).pending());
+  const TensorList tensors = model.List();
+  ASSERT_TRUE(
+      shard.Run(Request::Exchange(tensors, model.last.data()), &progress, no_wait).pending());
   EXPECT_EQ(progress.done, 2);
   EXPECT_EQ(memory.values()[0], 5);
   EXPECT_EQ(memory.values()[2 * per_stripe], 0);
   memory.lock(2)->Leave();
   for (int64_t& value : model.tensors[0]) value += 1;  // training continues
   Progress anew;
-  ASSERT_TRUE(shard.Exchange(model.List(), model.last.data(), &anew, Patiently()).ok());
+  ASSERT_TRUE(shard.Run(Request::Exchange(tensors, model.last.data()), &anew, Patiently()).ok());
   for (int64_t i = 0; i < kStripes * per_stripe; ++i) ASSERT_EQ(memory.values()[i], 6);
   EXPECT_EQ(model.tensors[0], model.last);
 }

@@ -252,8 +252,7 @@ inline const WaitLimit kNoLimit = WaitLimit::Until(Instant::max());
 inline Status Verify(const std::string& path, FileSystem* files = LocalFileSystem()) {
   auto reader = CheckpointReader::Open(files, path);
   if (!reader.ok()) return reader.status();
-  BlockProgress progress;
-  return reader.value()->Verify(reader.value()->blocks(), &progress, kNoLimit);
+  return reader.value()->Verify(0, reader.value()->blocks(), kNoLimit);
 }
 
 // Returns rows first to end - 1 of an area.
@@ -263,14 +262,12 @@ std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area,
   const SavedTable& saved = reader->manifest().tables[table];
   const int64_t in_row = saved.row_bytes(area) / static_cast<int64_t>(sizeof(T));
   std::vector<T> out(static_cast<size_t>((end - first) * in_row));
-  BlockProgress progress;
-  const Status status =
-      reader->Read(table, area, first, end, &progress, kNoLimit,
-                   [&](int64_t at, int64_t count, const char* data) {
-                     const auto* const values = reinterpret_cast<const T*>(data);
-                     std::copy(values, values + count, out.begin() + (at - first * in_row));
-                     return Status::Ok();
-                   });
+  const Status status = reader->Read(
+      table, area, first, end, kNoLimit, [&](int64_t at, int64_t count, const char* data) {
+        const auto* const values = reinterpret_cast<const T*>(data);
+        std::copy(values, values + count, out.begin() + (at - first * in_row));
+        return Status::Ok();
+      });
   EXPECT_TRUE(status.ok()) << status.text();
   return out;
 }

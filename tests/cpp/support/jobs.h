@@ -27,9 +27,7 @@ inline SessionOptions OptionsOf(Role role, std::chrono::milliseconds timeout = k
 
 inline Result<std::unique_ptr<Session>> OpenSession(const std::shared_ptr<ThreadHub>& hub, int rank,
                                                     const SessionOptions& options) {
-  SessionOpening opening(options, std::make_unique<ThreadTransport>(hub, rank));
-  MV_RETURN_IF_NOT_OK(RunToEnd(&opening));
-  return opening.TakeSession();
+  return multiverso::OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
 }
 
 // Runs body(session, rank) for each of the ranks. Then they go, without a shutdown: for jobs that
@@ -51,18 +49,18 @@ template <class Body>
 void RunJob(const Roles& roles, const Body& body) {
   RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int rank) {
     body(session, rank);
-    const Status status = RunToEnd(session->StartClose().get());
+    const Status status = session->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
 
-// The sessions of all ranks, for a test that plays them in turn on one thread, so that everything
-// happens in a known order.
-inline std::vector<std::unique_ptr<Session>> OpenAll(int ranks) {
+// The sessions of all ranks, for a test that calls them in turn, in a known order.
+inline std::vector<std::unique_ptr<Session>> OpenAll(
+    int ranks, std::chrono::milliseconds timeout = kPatience) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
   std::vector<std::unique_ptr<Session>> sessions(static_cast<size_t>(ranks));
   OnThreads(ranks, [&](int rank) {
-    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll));
+    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll, timeout));
     ASSERT_TRUE(session.ok()) << session.status().text();
     sessions[static_cast<size_t>(rank)] = std::move(session.value());
   });
@@ -94,17 +92,18 @@ void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t 
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
 
-// A call on a table whose rows lie on several nodes.
-inline Status Call(Session* session, Table* table, const TableRequest& request) {
-  return RunToEnd(table->Start(request, session->NextDeadline()).get());
+// A call on a table, to its end.
+inline Status Call(Table* table, const Request& request) {
+  Progress progress;
+  return table->Run(request, &progress, Patiently());
 }
 
-inline Status Barrier(Session* session) { return RunToEnd(session->StartBarrier().get()); }
+inline Status Barrier(Session* session) { return session->Barrier(); }
 
 inline TableSpec ArrayOf(int64_t size, DType dtype = DType::kFloat32) {
   TableSpec spec;
@@ -122,25 +121,23 @@ inline TableSpec MatrixOf(int64_t rows, int64_t columns, DType dtype = DType::kF
 
 inline Result<Table*> Create(Session* session, const TableSpec& spec,
                              const void* init_value = nullptr) {
-  const auto creation = session->StartTable(spec, init_value);
-  MV_RETURN_IF_NOT_OK(RunToEnd(creation.get()));
-  return session->KeepTable(creation->TakeTable());
+  auto table = session->CreateTable(spec, init_value);
+  if (!table.ok()) return table.status();
+  return session->KeepTable(std::move(table.value()));
 }
 
 // The whole table as it is.
 template <class T>
 std::vector<T> Values(Table* table) {
   std::vector<T> out(static_cast<size_t>(table->spec().count()));
-  Progress progress;
-  const Status status = table->Get(out.data(), &progress, Patiently());
+  const Status status = Call(table, Request::Get(out.data()));
   EXPECT_TRUE(status.ok()) << status.text();
   return out;
 }
 
 template <class T>
 void Add(Table* table, const std::vector<T>& delta) {
-  Progress progress;
-  const Status status = table->Add(delta.data(), &progress, Patiently());
+  const Status status = Call(table, Request::Add(delta.data()));
   EXPECT_TRUE(status.ok()) << status.text();
 }
 

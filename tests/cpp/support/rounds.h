@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "consistency/consistency.h"
+#include "consistency/make_consistency.h"
 #include "support/limits.h"
 #include "support/memory_shard.h"
 #include "support/node_groups.h"
@@ -35,53 +35,37 @@ class RoundsWorker {
   Consistency* calls() const { return calls_.get(); }
   void Have(std::unique_ptr<Consistency> calls) { calls_ = std::move(calls); }
 
-  void Add(const std::vector<T>& delta) {
-    Make([&](auto* progress, const auto& limit) {
-      return calls_->Add(delta.data(), progress, limit);
-    });
-  }
+  void Add(const std::vector<T>& delta) { Make(Request::Add(delta.data())); }
   void AddRows(const RowIds& ids, const std::vector<T>& delta) {
-    const auto count = static_cast<int64_t>(ids.size());
-    Make([&](auto* progress, const auto& limit) {
-      return calls_->AddRows(ids.data(), count, delta.data(), progress, limit);
-    });
+    Make(Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), delta.data()));
   }
   std::vector<T> Get() {
     std::vector<T> out(Size());
-    Make([&](auto* progress, const auto& limit) {
-      return calls_->Get(out.data(), progress, limit);
-    });
+    Make(Request::Get(out.data()));
     return out;
   }
   std::vector<T> GetRows(const RowIds& ids) {
-    const auto count = static_cast<int64_t>(ids.size());
     std::vector<T> out(ids.size() * static_cast<size_t>(shard_.layout().row_bytes()) / sizeof(T));
-    Make([&](auto* progress, const auto& limit) {
-      return calls_->GetRows(ids.data(), count, out.data(), progress, limit);
-    });
+    Make(Request::GetRows(ids.data(), static_cast<int64_t>(ids.size()), out.data()));
     return out;
   }
   // Into a result of its own, or over the delta.
   std::vector<T> AddGet(std::vector<T> delta, bool in_place = false) {
     std::vector<T> out(Size());
-    T* const target = in_place ? delta.data() : out.data();
-    Make([&](auto* progress, const auto& limit) {
-      return calls_->AddGet(delta.data(), target, progress, limit);
-    });
+    Make(Request::AddGet(delta.data(), in_place ? delta.data() : out.data()));
     return in_place ? delta : out;
   }
 
  private:
   size_t Size() const { return static_cast<size_t>(shard_.layout().bytes()) / sizeof(T); }
 
-  template <class Call>
-  void Make(const Call& call) {
+  void Make(const Request& request) {
     const Instant until = Clock::now() + kPatience;
     Progress progress;
     Status status;
     do {
       const Instant slice_end = waits_ ? Instant::max() : Instant::min();
-      status = call(&progress, WaitLimit{until, slice_end});
+      status = calls_->Run(request, &progress, WaitLimit{until, slice_end});
       if (!waits_) std::this_thread::yield();
     } while (status.pending());
     ASSERT_TRUE(status.ok()) << status.text();
@@ -104,7 +88,7 @@ class RoundsTable {
         shape_{shard_.layout(), columns, DTypeOf<T>()} {
     const auto is_worker = [](Role role) { return role != Role::kServer; };
     const auto workers = static_cast<int>(std::count_if(roles.begin(), roles.end(), is_worker));
-    const auto bytes = Consistency::BytesFor(mode, shape_, workers, workers);
+    const auto bytes = ConsistencyBytes(mode, shape_, workers, workers);
     EXPECT_TRUE(bytes.ok()) << bytes.status().text();
     segment_ = std::move(Segment::CreatePrivate(std::max<int64_t>(bytes.value(), 1)).value());
   }
@@ -112,8 +96,8 @@ class RoundsTable {
   // The table as that rank has it.
   std::unique_ptr<RoundsWorker<T>> For(int rank, bool waits = true) {
     auto worker = std::make_unique<RoundsWorker<T>>(shard_.For(rank), waits);
-    worker->Have(Consistency::Make(mode_, shape_, segment_.data(), worker->shard(), groups_[rank],
-                                   "w", /*is_worker=*/true));
+    worker->Have(
+        MakeConsistency(mode_, shape_, segment_.data(), worker->shard(), groups_[rank], "w"));
     return worker;
   }
 

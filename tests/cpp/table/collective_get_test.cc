@@ -14,17 +14,18 @@ using testing::kPatience;
 using testing::MatrixOf;
 using testing::RunJob;
 using testing::RunJobWithoutShutdown;
-using testing::WithoutWaiting;
 
 Status GetTogether(Table* table, std::vector<float>* out,
-                   const std::vector<int64_t>* rows = nullptr) {
+                   const std::vector<int64_t>* rows = nullptr,
+                   const WaitLimit& limit = testing::Patiently()) {
   out->resize(static_cast<size_t>(rows == nullptr ? table->spec().count()
                                                   : static_cast<int64_t>(rows->size()) *
                                                         table->spec().num_col));
-  CollectiveGet get(table, rows == nullptr ? nullptr : rows->data(),
-                    rows == nullptr ? 0 : static_cast<int64_t>(rows->size()), out->data(),
-                    Clock::now() + kPatience);
-  return RunToEnd(&get);
+  const Request get =
+      rows == nullptr
+          ? Request::Get(out->data())
+          : Request::GetRows(rows->data(), static_cast<int64_t>(rows->size()), out->data());
+  return CollectiveGet(table, get, limit);
 }
 
 TEST(CollectiveGet, HasEveryAddBeforeItAndNoneAfterIt) {
@@ -91,26 +92,25 @@ TEST(CollectiveGet, ThatAWorkerDoesNotComeToNamesIt) {
       return;
     }
     std::vector<float> out(3);
-    CollectiveGet get(table.value(), nullptr, 0, out.data(), session->NextDeadline());
-    const Status status = get.Step(testing::Shortly());
+    const Status status = GetTogether(table.value(), &out, nullptr, testing::Shortly());
     EXPECT_EQ(status.code(), Code::kTimeout);
     EXPECT_TRUE(Contains(status, "in get(sync=True) for rank 1")) << status.text();
   });
 }
 
-TEST(CollectiveGet, ThatIsCancelledEndsTheSessionForAll) {
-  RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
-    const Result<Table*> table = testing::Create(session, ArrayOf(3));
+TEST(CollectiveGet, ReturnsWhenItIsInterrupted) {
+  const auto sessions = testing::OpenAll(2);
+  testing::OnThreads(2, [&](int rank) {
+    const Result<Table*> table =
+        testing::Create(sessions[static_cast<size_t>(rank)].get(), ArrayOf(3));
     ASSERT_TRUE(table.ok());
-    std::vector<float> out(3);
-    if (rank == 0) {
-      CollectiveGet get(table.value(), nullptr, 0, out.data(), Clock::now() + kPatience);
-      get.Cancel("KeyboardInterrupt");
-      return;
-    }
-    const Status status = GetTogether(table.value(), &out);
+    if (rank == 1) return;
+    std::vector<float> out;
+    Interrupt interrupt = testing::InterruptAtOnce();
+    const Status status =
+        GetTogether(table.value(), &out, nullptr, WaitLimit::Until(Instant::max(), &interrupt));
     EXPECT_EQ(status.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
+    EXPECT_EQ(status.text(), "KeyboardInterrupt");
   });
 }
 

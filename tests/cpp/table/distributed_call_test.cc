@@ -28,22 +28,6 @@ using testing::Create;
 using testing::MatrixOf;
 using testing::RunSpanningJob;
 
-TableRequest Request(RequestKind kind, const void* delta, void* out) {
-  TableRequest request;
-  request.kind = kind;
-  request.delta = delta;
-  request.out = out;
-  return request;
-}
-
-TableRequest RowRequest(RequestKind kind, const std::vector<int64_t>& ids, const void* delta,
-                        void* out) {
-  TableRequest request = Request(kind, delta, out);
-  request.row_ids = ids.data();
-  request.num_ids = static_cast<int64_t>(ids.size());
-  return request;
-}
-
 struct Shape {
   int64_t rows;
   int64_t columns;
@@ -102,23 +86,24 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
       AddTo(&mine, step, shape);
       const void* const delta = step.delta.data();
       const Status status =
-          step.of_rows
-              ? Call(session, table, RowRequest(RequestKind::kAddRows, step.ids, delta, nullptr))
-          : i % 2 == 0 ? Call(session, table, Request(RequestKind::kAdd, delta, nullptr))
-                       : Call(session, table, Request(RequestKind::kAddGet, delta, out.data()));
+          step.of_rows ? Call(table, Request::AddRows(step.ids.data(),
+                                                      static_cast<int64_t>(step.ids.size()), delta))
+          : i % 2 == 0 ? Call(table, Request::Add(delta))
+                       : Call(table, Request::AddGet(delta, out.data()));
       ASSERT_TRUE(status.ok()) << status.text();
       // Read your own writes: others only add, so nothing is less than what this rank alone did.
-      const Status got = Call(session, table, Request(RequestKind::kGet, nullptr, out.data()));
+      const Status got = Call(table, Request::Get(out.data()));
       ASSERT_TRUE(got.ok()) << got.text();
       for (size_t k = 0; k < count; ++k) ASSERT_GE(out[k], mine[k]) << "element " << k;
     }
     ASSERT_TRUE(Barrier(session).ok());
-    ASSERT_TRUE(Call(session, table, Request(RequestKind::kGet, nullptr, out.data())).ok());
+    ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
     EXPECT_EQ(out, expected);
     const std::vector<int64_t> ids = {shape.rows - 1, 0, shape.rows / 2, 0};
     std::vector<int64_t> rows(ids.size() * static_cast<size_t>(shape.columns));
     ASSERT_TRUE(
-        Call(session, table, RowRequest(RequestKind::kGetRows, ids, nullptr, rows.data())).ok());
+        Call(table, Request::GetRows(ids.data(), static_cast<int64_t>(ids.size()), rows.data()))
+            .ok());
     for (size_t k = 0; k < rows.size(); ++k) {
       const auto columns = static_cast<size_t>(shape.columns);
       EXPECT_EQ(rows[k], expected[static_cast<size_t>(ids[k / columns]) * columns + k % columns]);
@@ -156,11 +141,11 @@ TEST(DistributedCall, ServersAloneOnTheirNodeHoldAllRows) {
     std::vector<float> out(5);
     if (rank < 2) {
       const std::vector<float> delta(5, 10);
-      ASSERT_TRUE(Call(session, table, Request(RequestKind::kAdd, delta.data(), nullptr)).ok());
+      ASSERT_TRUE(Call(table, Request::Add(delta.data())).ok());
     }
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 2) return;
-    ASSERT_TRUE(Call(session, table, Request(RequestKind::kGet, nullptr, out.data())).ok());
+    ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
     EXPECT_EQ(out, (std::vector<float>{21, 22, 23, 24, 25}));
   });
 }
@@ -176,15 +161,14 @@ TEST(DistributedCall, SeveralThreadsOfARankCallAtOnce) {
       threads.emplace_back([&] {
         std::vector<int64_t> out(1000);
         for (int k = 0; k < 20; ++k) {
-          EXPECT_TRUE(
-              Call(session, table, Request(RequestKind::kAddGet, ones.data(), out.data())).ok());
+          EXPECT_TRUE(Call(table, Request::AddGet(ones.data(), out.data())).ok());
         }
       });
     }
     for (std::thread& thread : threads) thread.join();
     ASSERT_TRUE(Barrier(session).ok());
     std::vector<int64_t> out(1000);
-    ASSERT_TRUE(Call(session, table, Request(RequestKind::kGet, nullptr, out.data())).ok());
+    ASSERT_TRUE(Call(table, Request::Get(out.data())).ok());
     EXPECT_EQ(out, std::vector<int64_t>(1000, 2 * 3 * 20));
   });
 }
@@ -198,12 +182,7 @@ TEST(DistributedCall, OptionsReachEveryNode) {
     ASSERT_TRUE(made.ok());
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 1) {
-      TableRequest request;
-      request.kind = RequestKind::kSetHyper;
-      request.hyper = kLearningRate;
-      request.value = 4;
-      ASSERT_TRUE(made.value()->SetHyper(kLearningRate, 4).ok());
-      ASSERT_TRUE(Call(session, made.value(), request).ok());
+      ASSERT_TRUE(Call(made.value(), Request::SetHyper(kLearningRate, 4)).ok());
     }
     ASSERT_TRUE(Barrier(session).ok());
     EXPECT_EQ(made.value()->GetHyper(kLearningRate), 4);
@@ -223,10 +202,7 @@ TEST(DistributedCall, ServerThatLeftIsNamedWithItsRows) {
       return;
     }
     std::vector<float> out(10);
-    const Status status = RunToEnd(made.value()
-                                       ->Start(Request(RequestKind::kGet, nullptr, out.data()),
-                                               session.value()->NextDeadline())
-                                       .get());
+    const Status status = Call(made.value(), Request::Get(out.data()));
     // It may have answered before it left.
     if (!status.ok()) {
       EXPECT_EQ(status.code(), Code::kPeerLost) << status.text();

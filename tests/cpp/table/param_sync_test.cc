@@ -29,7 +29,7 @@ void RunJobIn(const ModeOptions& mode, int ranks, const Body& body) {
     auto session = OpenSession(hub, rank, options);
     ASSERT_TRUE(session.ok()) << session.status().text();
     body(session.value().get(), rank);
-    const Status status = RunToEnd(session.value()->StartClose().get());
+    const Status status = session.value()->Close();
     EXPECT_TRUE(status.ok()) << status.text();
   });
 }
@@ -117,7 +117,7 @@ TEST(ParamSync, LeavesTheTensorsAloneWhenARoundFails) {
     const float zeros[2] = {};
     auto sync = ParamSync::Make(*table, counts, 1, zeros);
     ASSERT_TRUE(sync.ok());
-    table->Finish();
+    table->consistency()->Finish();
     float tensor[2] = {1, 2};
     for (int i = 0; i < 2; ++i) {
       EXPECT_EQ(Sync(sync.value().get(), table, {tensor}).code(), Code::kState);

@@ -87,16 +87,10 @@ TEST(ShardService, DropsGarbageAndGoesOn) {
     }
     ASSERT_TRUE(Barrier(session).ok());
     std::vector<int64_t> ones(10, 1);
-    TableRequest request;
-    request.kind = RequestKind::kAdd;
-    request.delta = ones.data();
-    ASSERT_TRUE(Call(session, made.value(), request).ok());
+    ASSERT_TRUE(Call(made.value(), Request::Add(ones.data())).ok());
     ASSERT_TRUE(Barrier(session).ok());
     std::vector<int64_t> out(10);
-    request.kind = RequestKind::kGet;
-    request.delta = nullptr;
-    request.out = out.data();
-    ASSERT_TRUE(Call(session, made.value(), request).ok());
+    ASSERT_TRUE(Call(made.value(), Request::Get(out.data())).ok());
     EXPECT_EQ(out, std::vector<int64_t>(10, 2));
     if (rank == 1) {
       EXPECT_GT(control_channel->dropped(), 0);
@@ -118,10 +112,7 @@ TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 3) {
       std::vector<float> out(100);
-      TableRequest request;
-      request.kind = RequestKind::kGet;
-      request.out = out.data();
-      ASSERT_TRUE(Call(session, made.value(), request).ok());
+      ASSERT_TRUE(Call(made.value(), Request::Get(out.data())).ok());
       session->ReleaseTable(made.value());
     }
     const Instant until = Clock::now() + testing::kPatience;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <numeric>
+#include <thread>
 
 #include "memory/limits.h"
 #include "support/jobs.h"
@@ -20,9 +21,7 @@ using testing::OpenAll;
 using testing::OpenDescriptors;
 using testing::RunJob;
 using testing::RunJobWithoutShutdown;
-using testing::Shortly;
 using testing::Values;
-using testing::WithoutWaiting;
 
 // The session is as good as new: creates a table and uses it.
 void ExpectUsable(Session* session, int64_t expected_id) {
@@ -148,7 +147,7 @@ TEST(TableCreation, DoesNotTouchThePagesOfALargeTable) {
     const int64_t bytes = std::min(int64_t{8} << 30, MemoryCeiling() / 2);
     const Result<Table*> table = Create(session, ArrayOf(bytes / 4));
     ASSERT_TRUE(table.ok()) << table.status().text();
-    const Segment& segment = *table.value()->segment();
+    const Segment& segment = *table.value()->here()->segment();
     std::vector<unsigned char> pages(static_cast<size_t>(DivideUp(segment.bytes(), 4096)));
     ASSERT_EQ(mincore(segment.data(), static_cast<size_t>(segment.bytes()), pages.data()), 0);
     int64_t resident = 0;
@@ -178,15 +177,21 @@ TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
 }
 
 TEST(TableCreation, ThatARankDoesNotComeToNamesItToAllWhoWait) {
-  const auto sessions = OpenAll(3);
-  const auto first = sessions[0]->StartTable(ArrayOf(5), nullptr);
-  const auto third = sessions[2]->StartTable(ArrayOf(5), nullptr);
-  const Status status = first->Step(Shortly());
-  EXPECT_EQ(status.code(), Code::kTimeout);
-  EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1")) << status.text();
-  EXPECT_EQ(third->Step(WithoutWaiting()).text(), status.text());
-  const auto late = sessions[1]->StartTable(ArrayOf(5), nullptr);
-  EXPECT_EQ(late->Step(WithoutWaiting()).code(), Code::kAborted);
+  const auto sessions = OpenAll(3, std::chrono::seconds(1));
+  std::string texts[3];
+  testing::OnThreads(3, [&](int rank) {
+    if (rank == 1) return;
+    // So that only one of them reaches its deadline.
+    if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    const Status status = Create(sessions[static_cast<size_t>(rank)].get(), ArrayOf(5)).status();
+    if (rank == 0) {
+      EXPECT_EQ(status.code(), Code::kTimeout);
+    }
+    EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1")) << status.text();
+    texts[rank] = status.text();
+  });
+  EXPECT_EQ(texts[2], texts[0]);
+  EXPECT_EQ(Create(sessions[1].get(), ArrayOf(5)).status().code(), Code::kAborted);
 }
 
 TEST(TableCreation, WhileAnotherRankCallsBarrierIsNotTheSameCall) {
@@ -200,29 +205,12 @@ TEST(TableCreation, WhileAnotherRankCallsBarrierIsNotTheSameCall) {
   });
 }
 
-TEST(TableCreation, IsPendingWhileOthersAreBehindAndThenGoesOn) {
-  const auto sessions = OpenAll(2);
-  const std::vector<float> init = {1, 2, 3};
-  const auto first = sessions[0]->StartTable(ArrayOf(3), init.data());
-  Status one = first->Step(WithoutWaiting());
-  EXPECT_TRUE(one.pending());
-  const auto second = sessions[1]->StartTable(ArrayOf(3), nullptr);
-  Status two = Status::Pending();
-  for (int step = 0; step < 10 && (one.pending() || two.pending()); ++step) {
-    if (two.pending()) two = second->Step(WithoutWaiting());
-    if (one.pending()) one = first->Step(WithoutWaiting());
-  }
-  ASSERT_TRUE(one.ok()) << one.text();
-  ASSERT_TRUE(two.ok()) << two.text();
-  EXPECT_EQ(Values<float>(sessions[1]->KeepTable(second->TakeTable())), init);
-}
-
-TEST(TableCreation, ThatIsCancelledEndsTheSessionForAll) {
+TEST(TableCreation, InterruptedEndsTheSessionForAll) {
   RunJobWithoutShutdown(AllOf(2), testing::kPatience, [](Session* session, int rank) {
     if (rank == 0) {
-      auto creation = session->StartTable(ArrayOf(5), nullptr);
-      (void)creation->Step(WithoutWaiting());
-      creation->Cancel("KeyboardInterrupt");
+      Interrupt interrupt = testing::InterruptAtOnce();
+      EXPECT_EQ(session->CreateTable(ArrayOf(5), nullptr, &interrupt).status().text(),
+                "KeyboardInterrupt");
       return;
     }
     EXPECT_TRUE(testing::Eventually([&] { return session->group()->IsAborted(); }));

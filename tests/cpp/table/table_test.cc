@@ -34,13 +34,13 @@ TEST(Table, KnowsWhereACallHappens) {
 TEST(Table, ExpectsExactlyItsCount) {
   WithMatrix([](const Table* table) {
     float data[13] = {};
-    EXPECT_TRUE(table->CheckWhole("get", data, 12).ok());
+    EXPECT_TRUE(table->Check(Request::Get(data), 12).ok());
     for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{11}, int64_t{13}, INT64_MAX}) {
-      const Status status = table->CheckWhole("get", data, count);
+      const Status status = table->Check(Request::Get(data), count);
       EXPECT_EQ(status.code(), Code::kValue);
       EXPECT_TRUE(Contains(status, StrCat("expected 12 elements, received ", count)));
     }
-    EXPECT_EQ(table->CheckWhole("get", nullptr, 12).code(), Code::kValue);
+    EXPECT_EQ(table->Check(Request::Get(nullptr), 12).code(), Code::kValue);
   });
 }
 
@@ -48,14 +48,14 @@ TEST(Table, ExpectsAWholeNumberOfRows) {
   WithMatrix([](const Table* table) {
     const int64_t ids[] = {3, 0, 3};
     float data[9] = {};
-    EXPECT_TRUE(table->CheckRows("add", ids, 3, data, 9).ok());
-    EXPECT_TRUE(table->CheckRows("add", nullptr, 0, nullptr, 0).ok());
-    EXPECT_EQ(table->CheckRows("add", ids, 3, data, 8).code(), Code::kValue);
-    EXPECT_EQ(table->CheckRows("add", ids, -1, data, -3).code(), Code::kValue);
-    EXPECT_EQ(table->CheckRows("add", nullptr, 3, data, 9).code(), Code::kValue);
-    EXPECT_EQ(table->CheckRows("add", ids, 3, nullptr, 9).code(), Code::kValue);
+    EXPECT_TRUE(table->Check(Request::AddRows(ids, 3, data), 9).ok());
+    EXPECT_TRUE(table->Check(Request::AddRows(nullptr, 0, nullptr), 0).ok());
+    EXPECT_EQ(table->Check(Request::AddRows(ids, 3, data), 8).code(), Code::kValue);
+    EXPECT_EQ(table->Check(Request::AddRows(ids, -1, data), -3).code(), Code::kValue);
+    EXPECT_EQ(table->Check(Request::AddRows(nullptr, 3, data), 9).code(), Code::kValue);
+    EXPECT_EQ(table->Check(Request::AddRows(ids, 3, nullptr), 9).code(), Code::kValue);
     // The product with the columns, modulo 2^64, is the count.
-    EXPECT_EQ(table->CheckRows("add", ids, INT64_MAX / 3 + 1, data, INT64_MIN + 1).code(),
+    EXPECT_EQ(table->Check(Request::AddRows(ids, INT64_MAX / 3 + 1, data), INT64_MIN + 1).code(),
               Code::kValue);
   });
 }
@@ -65,7 +65,7 @@ TEST(Table, NamesTheFirstRowIdThatIsOutOfRange) {
     float data[9] = {};
     for (const int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{1} << 32, INT64_MAX, INT64_MIN}) {
       const int64_t ids[] = {0, bad, -7};
-      const Status status = table->CheckRows("get", ids, 3, data, 9);
+      const Status status = table->Check(Request::GetRows(ids, 3, data), 9);
       EXPECT_EQ(status.code(), Code::kIndex);
       EXPECT_TRUE(Contains(status, StrCat("row_ids[1]: expected 0 to 3, received ", bad)))
           << status.text();
@@ -80,8 +80,8 @@ TEST(Table, IsOnlyForWorkers) {
     float data[12] = {};
     const int64_t id = 0;
     const Code expected = rank == 0 ? Code::kOk : Code::kState;
-    EXPECT_EQ(table.value()->CheckWhole("get", data, 12).code(), expected);
-    EXPECT_EQ(table.value()->CheckRows("get", &id, 1, data, 3).code(), expected);
+    EXPECT_EQ(table.value()->Check(Request::Get(data), 12).code(), expected);
+    EXPECT_EQ(table.value()->Check(Request::GetRows(&id, 1, data), 3).code(), expected);
   });
 }
 
@@ -95,10 +95,14 @@ TEST(Table, HyperParametersAreOfAllRanks) {
     EXPECT_EQ(table.value()->GetHyper(kLearningRate), 0.5);
     ASSERT_TRUE(testing::Barrier(session).ok());
     if (rank == 1) {
-      EXPECT_TRUE(table.value()->SetHyper(kLearningRate, 0.25).ok());
-      EXPECT_EQ(table.value()->SetHyper(kLearningRate, std::nan("")).code(), Code::kValue);
-      EXPECT_EQ(table.value()->SetHyper(-1, 0.5).code(), Code::kValue);
-      EXPECT_EQ(table.value()->SetHyper(kHyperCount, 0.5).code(), Code::kValue);
+      const auto check = [&](int32_t hyper, double value) {
+        return table.value()->Check(Request::SetHyper(hyper, value), 0).code();
+      };
+      EXPECT_EQ(check(kLearningRate, 0.25), Code::kOk);
+      EXPECT_EQ(check(kLearningRate, std::nan("")), Code::kValue);
+      EXPECT_EQ(check(-1, 0.5), Code::kValue);
+      EXPECT_EQ(check(kHyperCount, 0.5), Code::kValue);
+      EXPECT_TRUE(testing::Call(table.value(), Request::SetHyper(kLearningRate, 0.25)).ok());
     }
     ASSERT_TRUE(testing::Barrier(session).ok());
     EXPECT_EQ(table.value()->GetHyper(kLearningRate), 0.25);
@@ -111,7 +115,7 @@ TEST(Table, HyperParametersAreOfAllRanks) {
 TEST(Table, NeedsLittleMoreThanItsBytes) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     const TableSpec spec = MatrixOf(int64_t{1} << 20, 64, DType::kFloat64);
-    const Result<TableBytes> bytes = Table::BytesOf(spec, session->table_context());
+    const Result<TableBytes> bytes = TableShard::BytesOf(spec, session->members(), ModeOptions());
     ASSERT_TRUE(bytes.ok());
     EXPECT_GE(bytes.value().shard, spec.bytes());
     EXPECT_LE(bytes.value().shard, spec.bytes() + spec.bytes() / 512);

@@ -12,7 +12,6 @@ namespace {
 using testing::OnThreads;
 using testing::Patiently;
 using testing::Shortly;
-using testing::WithoutWaiting;
 
 TEST(ThreadTransport, GivesEverybodysBytesToEverybodyRoundAfterRound) {
   constexpr int kRanks = 4;
@@ -22,33 +21,36 @@ TEST(ThreadTransport, GivesEverybodysBytesToEverybodyRoundAfterRound) {
     EXPECT_EQ(transport.rank(), rank);
     EXPECT_EQ(transport.size(), kRanks);
     for (int round = 0; round < 300; ++round) {
-      std::vector<std::string> all;
-      ASSERT_TRUE(transport.BeginExchange(StrCat(rank, " in ", round)).ok());
-      ASSERT_TRUE(transport.PollExchange(Patiently(), &all).ok());
-      ASSERT_EQ(all.size(), static_cast<size_t>(kRanks));
-      for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], StrCat(i, " in ", round));
+      const auto all = transport.Exchange(StrCat(rank, " in ", round), Patiently());
+      ASSERT_TRUE(all.ok());
+      ASSERT_EQ(all.value().size(), static_cast<size_t>(kRanks));
+      for (size_t i = 0; i < kRanks; ++i) ASSERT_EQ(all.value()[i], StrCat(i, " in ", round));
     }
   });
 }
 
-TEST(ThreadTransport, IsPendingUntilTheLastHasCome) {
+TEST(ThreadTransport, PassesEmptyAndBinaryBytes) {
   const auto hub = std::make_shared<ThreadHub>(2);
-  ThreadTransport first(hub, 0);
-  ThreadTransport second(hub, 1);
-  std::vector<std::string> all;
-  ASSERT_TRUE(first.BeginExchange("").ok());
-  EXPECT_TRUE(first.PollExchange(WithoutWaiting(), &all).pending());
-  ASSERT_TRUE(second.BeginExchange(std::string("\0b", 2)).ok());
-  ASSERT_TRUE(first.PollExchange(WithoutWaiting(), &all).ok());
-  EXPECT_EQ(all, (std::vector<std::string>{"", std::string("\0b", 2)}));
+  const std::vector<std::string> bytes = {"", std::string("\0b", 2)};
+  OnThreads(2, [&](int rank) {
+    const auto all =
+        ThreadTransport(hub, rank).Exchange(bytes[static_cast<size_t>(rank)], Patiently());
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(all.value(), bytes);
+  });
+}
+
+TEST(ThreadTransport, ReturnsWhenItIsInterrupted) {
+  Interrupt interrupt = testing::InterruptAtOnce();
+  ThreadTransport first(std::make_shared<ThreadHub>(2), 0);
+  EXPECT_EQ(first.Exchange("", WaitLimit::Until(Instant::max(), &interrupt)).status().code(),
+            Code::kAborted);
 }
 
 TEST(ThreadTransport, NamesThoseWhoDoNotCome) {
   const auto hub = std::make_shared<ThreadHub>(3);
   ThreadTransport second(hub, 1);
-  std::vector<std::string> all;
-  ASSERT_TRUE(second.BeginExchange("here").ok());
-  const Status status = second.PollExchange(Shortly(), &all);
+  const Status status = second.Exchange("here", Shortly()).status();
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(status.text().find("ranks 0 and 2"), std::string::npos) << status.text();
 }

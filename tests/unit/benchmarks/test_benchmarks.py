@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: pairs samples, judges bars, writes a whole report."""
+"""The benchmarks pair samples, judge bars and write complete reports."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "benchmarks"
-# A program's folder, as Python itself puts it first for that program.
+# Python puts the folder of a program first on the path; so do these tests.
 sys.path.insert(0, str(FOLDER))
 
 import bars  # noqa: E402
@@ -22,7 +22,7 @@ import comparisons  # noqa: E402
 import ranks  # noqa: E402
 import samples  # noqa: E402
 
-# Seconds after which a program is killed: far more than it takes.
+# Seconds after which a program is killed; far more than it needs.
 WALL_LIMIT = 300
 
 
@@ -32,7 +32,7 @@ def series(name, seconds, workers=1):
 
 class TestSeries(unittest.TestCase):
     def test_speed_pairs_samples_of_the_same_round(self):
-        # The machine is ten times slower in the second half; theirs takes twice as long throughout.
+        # The machine is ten times slower in the second half; the reference takes twice as long.
         ours = series("ours", [1, 1, 10, 10])
         theirs = series("theirs", [2, 2, 20, 20])
         self.assertEqual(ours.speed_against(theirs), 2.0)
@@ -46,15 +46,15 @@ class TestSeries(unittest.TestCase):
         self.assertEqual(ours.speed_at_best(series("x", [30, 40, 3], workers=2)), 3.0)
         self.assertEqual(ours.speed_at_best(series("x", [3])), 6.0)
 
-    def test_the_bounds_of_a_speed_are_ratios_around_it(self):
+    def test_bounds_of_a_speed_are_ratios_around_it(self):
         ours = series("ours", [1] * 100)
         theirs = series("theirs", np.random.default_rng(3).permutation(np.arange(1.0, 101.0)))
         low, high = ours.interval_against(theirs)
-        # Of 100 throws of a coin 41 to 59 are heads 94 times in 100.
+        # Of 100 coin tosses, 41 to 59 are heads with a probability of 94 %.
         self.assertEqual((low, high), (41.0, 60.0))
         self.assertEqual(series("x", [2, 3]).interval_against(series("y", [4, 3])), (1.0, 2.0))
 
-    def test_a_bar_has_them_too(self):
+    def test_bars_have_bounds(self):
         case = comparisons.Case("get", 10, [series("ours", [1, 2]), series("theirs", [2, 3])])
         (verdict,) = bars.judge([case], 1, (bars.Bar("get", 10, "theirs", 1, 1.6),))
         self.assertEqual((verdict.speed, verdict.interval), (1.75, (1.5, 2.0)))
@@ -67,7 +67,7 @@ class TestSeries(unittest.TestCase):
 
 
 class Recorder:
-    """Takes `seconds` per call of a clock that does not run, and notes that it was called."""
+    """Records its calls, and advances a simulated clock by `seconds` per call."""
 
     statement = ""
     workers = 1
@@ -83,7 +83,7 @@ class Recorder:
 
 
 class TestAlternate(unittest.TestCase):
-    def test_every_sample_is_long_enough_and_the_order_rotates(self):
+    def test_samples_are_long_enough_and_their_order_rotates(self):
         log = []
         candidates = [Recorder("a", 1.0, log), Recorder("b", 0.001, log)]
         effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
@@ -95,7 +95,7 @@ class TestAlternate(unittest.TestCase):
         timed = [name for name, _ in log[-12:]]
         self.assertEqual("".join(timed), "aabb" + "bbaa" + "aabb")
 
-    def test_samples_that_need_no_call_before(self):
+    def test_samples_without_a_preparing_call(self):
         log = []
         candidates = [Recorder("a", 1.0, log), Recorder("b", 1.0, log)]
         effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
@@ -108,17 +108,17 @@ class TestBars(unittest.TestCase):
         both = [series("Multiverso", [seconds]), series(reference, [1.0])]
         return comparisons.Case(operation, size, both)
 
-    def test_a_bar_is_passed_from_its_own_speed_on(self):
+    def test_bar_passes_at_its_speed_and_above(self):
         for seconds, passed in ((1.1, True), (1 / 0.85, True), (1.2, False)):
             with self.subTest(seconds):
                 (verdict,) = bars.judge([self.case(seconds)], 1)
                 self.assertEqual(verdict.passed, passed)
 
-    def test_a_bar_for_another_number_of_ranks_or_size_is_not_judged(self):
+    def test_skips_bars_for_other_ranks_or_sizes(self):
         self.assertEqual(bars.judge([self.case(1.0)], 4), [])
         self.assertEqual(bars.judge([self.case(1.0, size=5)], 1), [])
 
-    def test_a_bar_whose_reference_was_not_measured_is_not_judged(self):
+    def test_skips_bars_without_a_measured_reference(self):
         self.assertEqual(bars.judge([self.case(1.0, reference="np.take")], 1), [])
 
 
@@ -128,7 +128,7 @@ class TestCThreads(unittest.TestCase):
         if self.library is None:
             self.skipTest("no C compiler")
 
-    def test_they_do_what_the_table_does(self):
+    def test_c_threads_compute_the_same_as_the_table(self):
         sets = [np.array([4, 0, 4]), np.array([1, 1, 1])]
         d = np.float32(1e-3)
         for operation in ("get", "add", "add_get"):
@@ -164,7 +164,7 @@ class TestCThreads(unittest.TestCase):
 
 class TestThePrograms(unittest.TestCase):
     def report_of(self, program, *arguments):
-        """Return what a benchmark writes."""
+        """Return the report of a benchmark."""
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
             command = [sys.executable, str(FOLDER / program), "--quick", "--silent"]
@@ -187,7 +187,7 @@ class TestThePrograms(unittest.TestCase):
         self.assertEqual(report["environment"]["numpy"], np.__version__)
         return report
 
-    def test_one_worker_measures_all_cases_and_writes_them(self):
+    def test_tables_benchmark_reports_all_cases(self):
         report = self.report_of("tables.py", "--sizes", "3", "1000", "--num-row", "7")
         (run,) = report["runs"]
         self.assertEqual(run["ranks"], 1)
@@ -205,7 +205,7 @@ class TestThePrograms(unittest.TestCase):
             self.assertEqual(case["series"][0]["speed"], 1.0)
         self.assertEqual(len(run["bars"]), 4)
 
-    def test_rounds_and_sums_of_one_worker_are_measured(self):
+    def test_sync_benchmark_reports_rounds_and_sums(self):
         report = self.report_of("sync.py", "--ranks", "1", "--sizes", "3", "1000")
         (run,) = report["runs"]
         measured = [(case["operation"], case["size"]) for case in run["cases"]]
@@ -214,7 +214,3 @@ class TestThePrograms(unittest.TestCase):
         for case in run["cases"]:
             names = [one["name"] for one in case["series"]]
             self.assertEqual(names[:2], ["Multiverso", "MPI Allreduce"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""The experiment: what it compares, what it must hold, its table and its plots."""
+"""The experiment: its runs, bars, table and plots."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ import experiment  # noqa: E402
 
 
 def run_of(plan, error, seconds=(2.0, 1.0, 4.0)):
-    """Return a run as the experiment measures it, whose validation errors are all the same."""
+    """Return a measured run whose validation errors are all equal."""
     history = [[0.5, error]] * len(seconds)
     result = {"test_error": error, "updates": 3, "history": history, "epoch_seconds": seconds}
     return experiment.summarize(plan, result)
@@ -32,14 +32,14 @@ class TestExperiment(unittest.TestCase):
     def passed(self, *errors):
         return [bar["passed"] for bar in experiment.compare("digits", digits(*errors))]
 
-    def test_the_bars_of_each_mode(self):
+    def test_each_mode_has_its_bars(self):
         self.assertEqual(self.passed(0.04, 0.05, 0.045, 0.045), [True, True, True])
         self.assertEqual(self.passed(0.04, 0.03, 0.035, 0.035), [True, True, True])
         self.assertEqual(self.passed(0.04, 0.051, 0.045, 0.045), [False, True, True])
         self.assertEqual(self.passed(0.04, 0.04, 0.046, 0.046), [True, False, True])
         self.assertEqual(self.passed(0.04, 0.04, 0.041, 0.0410001), [True, True, False])
 
-    def test_programs_are_there_and_the_plain_one_comes_first(self):
+    def test_programs_exist_and_the_plain_one_is_first(self):
         for name in ("digits", "resnet", "keras-resnet"):
             program, plans = experiment.make_plans(name, 3)
             self.assertTrue(program.is_file())
@@ -47,7 +47,7 @@ class TestExperiment(unittest.TestCase):
             self.assertEqual({plan.ranks for plan in plans}, {1, 3})
         self.assertEqual(plans[0].options[0], "--plain")
 
-    def test_speed_up_and_overhead(self):
+    def test_computes_speedup_and_overhead(self):
         plans = experiment.make_plans("resnet", 2)[1]
         times = ([4, 4, 9], [5, 5, 1], [2, 2, 2], [1, 1, 1])
         runs = [run_of(plan, 0.25, t) for plan, t in zip(plans, times, strict=True)]
@@ -56,7 +56,7 @@ class TestExperiment(unittest.TestCase):
         self.assertEqual(rows[1], "| 1M-1P | 75.00% | 5.000 | 0.80 | +25.0% |")
         self.assertEqual(rows[3], "| 1M-2P, freq 3 | 75.00% | 1.000 | 4.00 |  |")
 
-    def test_histories_of_the_residual_network(self):
+    def test_reads_histories_of_the_residual_network(self):
         epochs = [{"cost": 1.0, "seconds": 2.0, "test_error": e} for e in (0.5, 0.25)]
         result = {"test_error": 0.25, "updates": 2, "history": epochs, "data": "generated"}
         run = experiment.summarize(experiment.Plan("1M-1P", 1), result)
@@ -64,12 +64,8 @@ class TestExperiment(unittest.TestCase):
         self.assertEqual((run["accuracy"], run["data"]), (0.75, "generated"))
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "needs matplotlib")
-    def test_three_plots(self):
+    def test_writes_three_plots(self):
         with tempfile.TemporaryDirectory() as folder:
             experiment.plot(digits(0.1, 0.2, 0.3, 0.3), Path(folder))
             names = sorted(path.name for path in Path(folder).iterdir())
         self.assertEqual(names, ["accuracy_epoch.png", "accuracy_time.png", "time_epoch.png"])
-
-
-if __name__ == "__main__":
-    unittest.main()

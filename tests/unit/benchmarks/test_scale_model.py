@@ -1,4 +1,4 @@
-"""The scale model counts what a round sends, and its program predicts from given costs."""
+"""The scale model counts the bytes of a round and predicts its time from given costs."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
-# A program's folder, as Python itself puts it first for that program.
+# Python puts the folder of a program first on the path; so do these tests.
 sys.path.insert(0, str(FOLDER))
 
 import scale_layouts as model  # noqa: E402
@@ -27,7 +27,7 @@ class TestLayouts(unittest.TestCase):
             load = layout(job(1, 4))
             self.assertEqual((load.sent, load.messages, load.waits), (0, 0, 0))
 
-    def test_of_two_nodes_each_sends_half_a_delta_and_half_of_the_parameters(self):
+    def test_two_nodes_send_half_a_delta_and_half_of_the_parameters_each(self):
         load = model.spread(job(2))
         self.assertEqual(load.sent, TABLE)
         self.assertEqual(load.total_sent, 2 * TABLE)
@@ -39,31 +39,31 @@ class TestLayouts(unittest.TestCase):
             self.assertEqual(model.summed(layout)(job(16, 4)).sent, one)
         self.assertEqual(model.chain(job(16, 4)).sent, model.chain(job(16, 1)).sent)
 
-    def test_however_many_nodes_a_summed_one_sends_less_than_twice_the_table(self):
+    def test_summing_node_sends_less_than_twice_the_table(self):
         for nodes in (2, 3, 64, 4096):
             self.assertLessEqual(model.summed(model.spread)(job(nodes, 4)).sent, 2 * TABLE)
             self.assertLessEqual(model.chain(job(nodes, 4)).sent, 2 * TABLE)
 
-    def test_a_dedicated_server_answers_all_workers_of_its_eight_nodes(self):
+    def test_dedicated_server_answers_all_workers_of_eight_nodes(self):
         self.assertEqual(model.dedicated(job(8, 2)).sent, 16 * TABLE)
         self.assertEqual(model.dedicated(job(64, 2)).sent, 16 * TABLE)
 
-    def test_a_chain_waits_for_every_node_on_the_way_and_back(self):
+    def test_chain_waits_for_every_node_in_both_directions(self):
         self.assertEqual(model.chain(job(5)).waits, 8)
 
-    def test_a_pair_takes_the_time_that_its_costs_were_measured_as(self):
+    def test_pair_of_nodes_takes_the_measured_time(self):
         for cores in (None, 2):
             seconds = model.seconds_of(model.dedicated(job(1, 1, cores)), COSTS, job(1, 1, cores))
             self.assertAlmostEqual(seconds, 2 * COSTS.latency + TABLE / COSTS.server_bandwidth)
 
-    def test_nodes_of_one_machine_take_its_time_one_after_the_other(self):
+    def test_nodes_of_one_machine_share_its_time(self):
         apart, together = (
             model.seconds_of(model.spread(job(4, 1, cores)), COSTS, job(4, 1, cores))
             for cores in (None, 2)
         )
         self.assertGreater(together, 1.9 * apart)
 
-    def test_slower_parts_make_slower_rounds(self):
+    def test_slower_components_make_slower_rounds(self):
         for layout in model.LAYOUTS.values():
             load = layout(job(64, 2))
             usual = model.seconds_of(load, COSTS, job(64, 2))
@@ -72,7 +72,7 @@ class TestLayouts(unittest.TestCase):
 
 
 class TestTheProgram(unittest.TestCase):
-    def test_given_all_costs_it_predicts_without_measuring(self):
+    def test_predicts_without_measuring_if_all_costs_are_given(self):
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder, "report.json")
             given = ["--latency=1e-5", "--bandwidth=1e9", "--message=1e-6", "--memory=1e10"]
@@ -88,7 +88,7 @@ class TestTheProgram(unittest.TestCase):
         for name in model.LAYOUTS:
             self.assertIn(name, process.stdout)
 
-    def test_costs_below_zero_are_refused(self):
+    def test_rejects_negative_costs(self):
         command = [sys.executable, str(FOLDER / "scale_model.py"), "--latency=-1"]
         process = subprocess.run(command, capture_output=True, text=True, timeout=120)
         self.assertEqual(process.returncode, 2)

@@ -1,4 +1,4 @@
-"""Saving and loading in one process, and what is refused."""
+"""Saving and loading in one process, and their errors."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DTYPES = ("float32", "float64", "int32", "int64")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "dcasgd")
 
-# Under a limit on the size of files, which stands for a disk that is full.
+# A limit on the size of files simulates a full disk.
 FULL = """
 import resource, sys
 import numpy as np
@@ -42,7 +42,7 @@ with mv.session():
 """
 
 
-# On a file system of its own, of a few megabytes, which is full before the second save is complete.
+# Runs on a file system of a few megabytes, which is full before the second save is complete.
 FULL_DISK = """
 import errno, os, sys
 import numpy as np
@@ -65,7 +65,7 @@ with mv.session():
     mv.save(sys.argv[1], step=3)
 """
 
-#: Mounts a file system that no other process sees, with a file that takes a part of it.
+#: Mounts a private file system, a part of which is taken by another file.
 SMALL_DISK = """
 mount -t tmpfs -o size=9m none "$1" || exit 77
 head -c 2000000 /dev/zero > "$1/other"
@@ -74,7 +74,7 @@ exec "$2" -c "$3" "$1"
 
 
 class TestSaving(Folder):
-    def test_what_was_saved_comes_back(self):
+    def test_load_restores_saved_values(self):
         for dtype in DTYPES:
             with self.subTest(dtype), mv.session():
                 values = np.arange(70).astype(dtype)
@@ -87,7 +87,7 @@ class TestSaving(Folder):
                 np.testing.assert_array_equal(array.get(), values)
                 np.testing.assert_array_equal(matrix.get(), values.reshape(7, 10))
 
-    def test_updaters_go_on_as_if_nothing_had_been(self):
+    def test_load_restores_updater_state(self):
         def tables(updater):
             options = {} if updater == "dcasgd" else {"learning_rate": 0.25}
             return (
@@ -116,7 +116,7 @@ class TestSaving(Folder):
                     self.assertEqual(both[0].options["learning_rate"], 0.125)
                     np.testing.assert_array_equal(train(*both, 3), expected)
 
-    def test_checkpoints_are_numbered_and_the_oldest_go(self):
+    def test_checkpoints_are_numbered_and_keep_removes_the_oldest(self):
         with mv.session():
             table = mv.ArrayTableHandler(3)
             self.assertIsNone(checkpoints.latest(self.folder))
@@ -130,7 +130,7 @@ class TestSaving(Folder):
             self.assertEqual(mv.load(self.folder / "000003-step-21"), 21)
             self.assertEqual(mv.load(self.folder), 1)
 
-    def test_in_the_background_it_is_the_state_of_the_call(self):
+    def test_background_save_has_the_state_of_the_call(self):
         with mv.session():
             table = mv.ArrayTableHandler(300_000)
             for step in range(1, 4):
@@ -143,7 +143,7 @@ class TestSaving(Folder):
             with checkpoints.Checkpoint(self.folder / f"{step:06}-step-{step}") as saved:
                 np.testing.assert_array_equal(saved.read(0), np.full(300_000, 2 * step - 1))
 
-    def test_shutdown_completes_a_save_in_the_background(self):
+    def test_shutdown_completes_a_background_save(self):
         with mv.session():
             table = mv.ArrayTableHandler(100_000)
             mv.save(self.folder, step=1, background=True)
@@ -152,13 +152,13 @@ class TestSaving(Folder):
             self.assertEqual([found.name for found in saved.tables], ["table 0"])
         del table
 
-    def test_one_table_alone(self):
+    def test_one_table_can_be_saved_and_loaded(self):
         with mv.session():
             one = mv.ArrayTableHandler(4, np.arange(4), name="one")
             two = mv.ArrayTableHandler(4, np.ones(4), name="two")
             one.save(self.folder / "one", step=3)
             mv.save(self.folder / "all", step=4)
-            self.assertEqual(two.load(self.folder / "one"), 3)  # whatever its name
+            self.assertEqual(two.load(self.folder / "one"), 3)  # by a table of another name
             np.testing.assert_array_equal(two.get(), np.arange(4))
             one.add(np.ones(4))
             self.assertEqual(two.load(self.folder / "all"), 4)
@@ -167,7 +167,7 @@ class TestSaving(Folder):
             with self.assertRaises(mv.MismatchError):
                 mv.load(self.folder / "one")
 
-    def test_what_may_be_missing(self):
+    def test_missing_ok_allows_a_missing_checkpoint(self):
         with mv.session():
             table = mv.ArrayTableHandler(1)
             for directory in (self.folder, self.folder / "none"):
@@ -179,8 +179,8 @@ class TestSaving(Folder):
                 self.assertEqual(caught.exception.path, str(directory))
 
 
-class TestRefused(Folder):
-    def test_wrong_arguments(self):
+class TestErrors(Folder):
+    def test_save_rejects_invalid_arguments(self):
         wrong = [
             (TypeError, {"directory": 3}),
             (TypeError, {"directory": b"folder"}),
@@ -201,12 +201,12 @@ class TestRefused(Folder):
                     mv.save(**{"directory": self.folder, **arguments})
         self.assertEqual(self.names(), [])
 
-    def test_no_session(self):
+    def test_save_and_load_require_a_session(self):
         for call in (lambda: mv.save(self.folder), lambda: mv.load(self.folder)):
             with self.assertRaises(mv.StateError):
                 call()
 
-    def test_tables_that_are_not_those_that_were_saved(self):
+    def test_load_rejects_tables_that_differ(self):
         with mv.session():
             kept = mv.MatrixTableHandler(3, 4, name="w", updater="sgd")
             mv.save(self.folder)
@@ -225,7 +225,7 @@ class TestRefused(Folder):
                     mv.load(self.folder)
                 self.assertFalse(table.get().any())
 
-    def test_folder_that_cannot_be(self):
+    def test_save_fails_where_no_folder_can_be_created(self):
         (self.folder / "file").write_text("mine")
         with mv.session():
             mv.ArrayTableHandler(1)
@@ -236,8 +236,8 @@ class TestRefused(Folder):
                 mv.save(self.folder / "file")
         self.assertEqual((self.folder / "file").read_text(), "mine")
 
-    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
-    def test_folder_without_rights(self):
+    @unittest.skipIf(os.geteuid() == 0, "root can write everywhere")
+    def test_save_fails_without_permission(self):
         self.folder.chmod(0o500)
         self.addCleanup(self.folder.chmod, 0o700)
         with mv.session():
@@ -246,7 +246,7 @@ class TestRefused(Folder):
                 mv.save(self.folder)
             self.assertEqual(caught.exception.errno, errno.EACCES)
 
-    def test_full_disk(self):
+    def test_failed_write_leaves_earlier_checkpoint_and_tables_intact(self):
         result = subprocess.run(
             [sys.executable, "-c", FULL, str(self.folder)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -261,11 +261,11 @@ class TestRefused(Folder):
             self.assertRegex(line, rf"^{errno.EFBIG} {self.folder}/\.saving-.*shard-00000.* True$")
         self.assertEqual(self.names(), ["000001-step-1", "000002-step-3"])
 
-    def test_disk_that_is_really_full(self):
+    def test_full_file_system_leaves_earlier_checkpoint_and_tables_intact(self):
         unshare = shutil.which("unshare")
         if unshare is None:
-            self.skipTest("there is no unshare, to mount a disk that is small")
-        # The first checkpoint takes 4 MB, what lies beside it 2 MB, and the second would take 4 MB.
+            self.skipTest("needs unshare, to mount a small file system")
+        # The other file takes 2 MB, the first checkpoint 4 MB, and the second would take 4 MB.
         shell = ["sh", "-c", SMALL_DISK, "sh", str(self.folder), sys.executable, FULL_DISK]
         result = subprocess.run(
             [unshare, "--map-root-user", "--mount", *shell],
@@ -276,6 +276,6 @@ class TestRefused(Folder):
             check=False,
         )
         if result.returncode == 77 or "unshare:" in result.stderr:
-            self.skipTest(f"no disk can be mounted here: {result.stderr.strip()}")
+            self.skipTest(f"cannot mount a file system here: {result.stderr.strip()}")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "True True\n" * 2)

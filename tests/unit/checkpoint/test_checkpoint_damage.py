@@ -1,4 +1,4 @@
-"""Files of checkpoints that were changed, cut off or exchanged: refused, and named."""
+"""Checkpoint files that were changed, truncated or exchanged are detected and named."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from multiverso._commands import main
 
 
 class TestDamage(Folder):
-    """Of each kind, on a checkpoint of a matrix with state and counts of updates."""
+    """Each kind of damage, on the checkpoint of a matrix with updater state and update counts."""
 
     def setUp(self):
         super().setUp()
@@ -42,7 +42,7 @@ class TestDamage(Folder):
             self.assertEqual(mv.load(self.folder / "000001-step-1"), 1)
         return caught.exception
 
-    def test_flipped_bits_anywhere(self):
+    def test_detects_flipped_bits(self):
         rng = np.random.default_rng(1)
         for file in ("manifest.mv", "shard-00000.mv"):
             whole = (self.path / file).read_bytes()
@@ -55,7 +55,7 @@ class TestDamage(Folder):
                     self.assertIsInstance(self.check_refused(file).offset, int)
             (self.path / file).write_bytes(whole)
 
-    def test_truncated_and_extended(self):
+    def test_detects_truncated_and_extended_files(self):
         for file in ("manifest.mv", "shard-00000.mv"):
             whole = (self.path / file).read_bytes()
             for data in (b"", whole[:10], whole[:4096], whole[: len(whole) // 2], whole[:-1]):
@@ -67,15 +67,15 @@ class TestDamage(Folder):
             self.check_refused(file)
             (self.path / file).write_bytes(whole)
 
-    def test_shard_of_another_checkpoint(self):
+    def test_detects_a_shard_of_another_checkpoint(self):
         shutil.copy(self.folder / "000001-step-1" / "shard-00000.mv", self.path)
         self.assertIn("of another", str(self.check_refused("shard-00000.mv")))
 
-    def test_missing_file(self):
+    def test_detects_a_missing_file(self):
         (self.path / "shard-00000.mv").unlink()
         self.check_refused("shard-00000.mv")
 
-    def test_pickle_is_not_opened(self):
+    def test_does_not_unpickle(self):
         class Evil:
             def __reduce__(self):
                 return (os.mkdir, (str(folder / "opened"),))
@@ -88,13 +88,13 @@ class TestDamage(Folder):
             mv.load(self.path / "manifest.mv")
         self.assertFalse((folder / "opened").exists())
 
-    def test_other_version_is_named(self):
+    def test_names_an_unsupported_version(self):
         data = bytearray((self.path / "manifest.mv").read_bytes())
         data[8] = 2
         (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
         self.assertIn("version 2", str(self.check_refused("manifest.mv")))
 
-    def test_options_that_cannot_be(self):
+    def test_detects_invalid_options(self):
         data = bytearray((self.path / "manifest.mv").read_bytes())
         data[96 + 104 : 96 + 112] = np.float64(np.nan).tobytes()  # learning_rate
         (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
@@ -104,10 +104,10 @@ class TestDamage(Folder):
                 mv.load(self.folder)
             self.assertFalse(table.get().any())
 
-    def test_verify_command(self):
+    def test_verify_command_reports_damage(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.assertEqual(main(["verify", str(self.folder)]), 0)
-        self.assertEqual(out.getvalue().count("whole"), 2)
+        self.assertEqual(out.getvalue().count("intact"), 2)
         self.assertIn("'w': 40 x 300 float32, adam", out.getvalue())
         (self.path / "shard-00000.mv").write_bytes(b"not one")
         with (
@@ -116,11 +116,11 @@ class TestDamage(Folder):
         ):
             self.assertEqual(main(["verify", str(self.folder)]), 1)
             self.assertEqual(main(["verify", str(self.folder / "none")]), 1)
-        self.assertEqual(out.getvalue().count("whole"), 1)
+        self.assertEqual(out.getvalue().count("intact"), 1)
         self.assertIn(str(self.path / "shard-00000.mv"), err.getvalue())
         self.assertIn(str(self.folder / "none"), err.getvalue())
 
-    def test_counts_that_do_not_make_the_size(self):
+    def test_detects_counts_that_do_not_match_the_size(self):
         # A header that claims 2^31 tables and a matching size, in a file of 100 bytes.
         data = bytearray((self.path / "manifest.mv").read_bytes())[:100]
         data[12:16] = (2**31).to_bytes(4, "little")

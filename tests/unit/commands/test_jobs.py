@@ -1,4 +1,4 @@
-"""What is shown of jobs that are looked at from outside."""
+"""The summary of jobs that ``multiverso top`` finds from outside."""
 
 import json
 import subprocess
@@ -24,9 +24,9 @@ def node(at, calls, adds, got):
 
 
 class TestSummary(unittest.TestCase):
-    """Rates are counted from one look to the next."""
+    """Rates are computed between two observations."""
 
-    def test_rates_and_lags(self):
+    def test_summary_has_rates_and_lags(self):
         before = node(10.0, 100, [5, 5, 0], 0)
         job = _node_jobs.summarize(node(12.0, 300, [9, 6, 0], 10**9), before)
         rates = [one["calls_per_second"] for one in job["members"]]
@@ -35,16 +35,16 @@ class TestSummary(unittest.TestCase):
         self.assertEqual(job["tables"][0]["gigabytes_per_second"], 1.0)
         self.assertEqual((job["tables"][0]["gets"], job["tables"][0]["adds"]), (3, 15))
 
-    def test_first_look_has_no_rates(self):
+    def test_first_summary_has_no_rates(self):
         job = _node_jobs.summarize(node(10.0, 100, [5, 5, 0], 0), None)
         self.assertIsNone(job["members"][0]["calls_per_second"])
         self.assertIsNone(job["tables"][0]["gigabytes_per_second"])
 
 
-class TestFinding(unittest.TestCase):
-    """A process does not look at itself, and others see it."""
+class TestFindNodes(unittest.TestCase):
+    """A process does not find its own job, but other processes do."""
 
-    def test_own_job_is_left_alone_and_seen_from_outside(self):
+    def test_job_is_found_by_other_processes_only(self):
         with mv.session():
             table = mv.ArrayTableHandler(10, name="mine")
             table.add(range(10))

@@ -1,4 +1,4 @@
-"""``python -m multiverso SCRIPT`` in one process, and what ``multiverso run`` refuses."""
+"""``python -m multiverso SCRIPT`` in one process, and invalid arguments of ``multiverso run``."""
 
 import contextlib
 import io
@@ -32,7 +32,7 @@ def python_m(script, *arguments):
 
 
 class TestScript(unittest.TestCase):
-    def test_it_is_the_main_program(self):
+    def test_script_runs_as_the_main_program(self):
         result = python_m(
             """
             import sys
@@ -45,7 +45,7 @@ class TestScript(unittest.TestCase):
         self.assertEqual(result.stdout, "__main__ ['--lr', '0.5'] True\n", result.stderr)
         self.assertEqual(result.returncode, 0)
 
-    def test_exit_codes_are_those_of_python(self):
+    def test_exit_codes_match_python(self):
         for code, expected, text in (
             ("None", 0, ""),
             ("0", 0, ""),
@@ -57,7 +57,7 @@ class TestScript(unittest.TestCase):
                 result = python_m(f"import sys; sys.exit({code})")
                 self.assertEqual((result.returncode, result.stderr), (expected, text))
 
-    def test_traceback_is_that_of_the_script(self):
+    def test_traceback_begins_in_the_script(self):
         result = python_m("def f():\n    raise KeyError('batch')\nf()\n")
         self.assertEqual(result.returncode, 1)
         lines = result.stderr.splitlines()
@@ -66,7 +66,7 @@ class TestScript(unittest.TestCase):
         self.assertEqual(lines[-1], "KeyError: 'batch'")
         self.assertNotIn("runpy", result.stderr)
 
-    def test_session_that_the_script_leaves_open_does_no_harm(self):
+    def test_script_may_leave_its_session_open(self):
         result = python_m(
             "import multiverso as mv\nmv.init()\nt = mv.ArrayTableHandler(3)\nraise OSError('x')\n"
         )
@@ -84,12 +84,8 @@ class TestRun(unittest.TestCase):
         self.assertEqual(code, 2)
         return err.getvalue()
 
-    def test_wrong_arguments(self):
+    def test_run_rejects_invalid_arguments(self):
         self.assertIn(">= 1, received '0'", self.refused("-np", "0", "train.py"))
         self.assertIn("received 'two'", self.refused("-np", "two", "train.py"))
         self.assertIn(">= 0, received '-1'", self.refused("--restarts", "-1", "train.py"))
         self.assertIn("no such file", self.refused("-np", "2", "/nowhere/train.py"))
-
-
-if __name__ == "__main__":
-    unittest.main()

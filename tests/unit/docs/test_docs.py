@@ -1,4 +1,4 @@
-"""The Python in README and docs runs and prints what stands below it; links lead somewhere."""
+"""Python blocks in README and docs run and print the documented output; links are valid."""
 
 import ast
 import importlib.util
@@ -20,11 +20,10 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
-# Seconds after which a block is killed: far more than any takes.
+# Seconds after which a block is killed; far more than any needs.
 WALL_LIMIT = 120
 
-# A block of Python, and the block of its output if one follows before any other block. In a list it
-# is indented.
+# A Python block, and the block of its output if that is the next block. Lists indent it.
 BLOCK = re.compile(
     r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$"
     r"(?:(?:(?!^ *```).)*?^ *```output\n(?P<output>.*?)^ *```$)?",
@@ -54,7 +53,7 @@ def anchors_of(text):
 
 
 def runs_on(text):
-    """Return the lines that begin a list or a table right below other text.
+    """Return the lines that begin a list or a table directly below other text.
 
     The site takes such a line for a part of the text, other than GitHub does.
     """
@@ -68,14 +67,14 @@ def runs_on(text):
 
 
 def modules_of(code):
-    """Return the top-level modules that the code imports, without those that all have."""
+    """Return the top-level modules that the code imports, except the standard library."""
     names = set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module.split(".")[0])
-    # Absent, these are a fault and no reason to skip.
+    # If one of these is missing, the test must fail instead of skipping.
     return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 
@@ -85,7 +84,7 @@ def missing_modules(code):
 
 
 def run(code, limit=WALL_LIMIT):
-    """Run the code as a program of its own; return its exit code and what it printed.
+    """Run the code in a separate process; return its exit code and output.
 
     The program and all its children are killed when the limit, in seconds, has passed.
     """
@@ -135,7 +134,7 @@ class TestThePages(unittest.TestCase):
                         self.assertEqual(output, expected, errors)
         self.assertGreater(seen, 1)
 
-    def test_every_link_leads_to_a_file_and_a_heading_in_it(self):
+    def test_links_lead_to_existing_files_and_headings(self):
         for page in PAGES:
             for link in LINK.finditer(page.read_text("utf-8")):
                 target, _, anchor = link["target"].partition("#")
@@ -147,12 +146,12 @@ class TestThePages(unittest.TestCase):
                     if anchor and to.suffix == ".md":
                         self.assertIn(anchor, anchors_of(to.read_text("utf-8")))
 
-    def test_lists_and_tables_stand_below_a_blank_line(self):
+    def test_lists_and_tables_follow_a_blank_line(self):
         for page in PAGES:
             with self.subTest(page.relative_to(ROOT)):
                 self.assertEqual(runs_on(page.read_text("utf-8")), [])
 
-    def test_tables_have_a_head(self):
+    def test_tables_have_a_header(self):
         for page in PAGES:
             lines = ["", *FENCED.sub("", page.read_text("utf-8")).splitlines()]
             for (above, line), below in zip(
@@ -162,7 +161,7 @@ class TestThePages(unittest.TestCase):
                     with self.subTest(f"{page.relative_to(ROOT)}: {line}"):
                         self.assertTrue(below.startswith("|--") or below.startswith("| --"))
 
-    def test_src_readme_names_files_that_exist_and_all_folders(self):
+    def test_src_readme_names_existing_files_and_all_folders(self):
         text = (ROOT / "src" / "README.md").read_text("utf-8")
         for name in re.findall(r"`([a-z_]+/[a-z_.]+\.(?:h|cc))`", text):
             with self.subTest(name):
@@ -174,39 +173,35 @@ class TestThePages(unittest.TestCase):
 
 
 class TestTheChecks(unittest.TestCase):
-    def test_a_block_is_found_with_its_output(self):
+    def test_finds_a_block_with_its_output(self):
         text = "a\n```python\nprint(1)\n```\n\nprints\n\n```output\n1\n```\n```python\nx\n```\n"
         self.assertEqual(blocks_of(text), [(3, "print(1)\n", "1\n"), (12, "x\n", None)])
 
-    def test_a_block_in_a_list_is_found(self):
+    def test_finds_a_block_in_a_list(self):
         text = "1. a\n    ```python\n    if x:\n        y\n    ```\n    ```output\n    1\n    ```\n"
         self.assertEqual(blocks_of(text), [(3, "if x:\n    y\n", "1\n")])
 
-    def test_output_belongs_to_the_block_right_above_it(self):
+    def test_output_belongs_to_the_block_directly_above(self):
         text = "```python\na\n```\n```sh\nb\n```\n```output\n1\n```\n"
         self.assertEqual(blocks_of(text), [(2, "a\n", None)])
 
-    def test_a_list_that_runs_on_is_seen(self):
+    def test_finds_a_list_without_a_blank_line(self):
         text = "a\n- b\n- c\n  d\n- e\n\n- f\ng\n| h |\n```\ni\n- j\n```\n"
         self.assertEqual(runs_on(text), ["- b", "| h |"])
 
-    def test_anchors_are_those_of_headings_outside_of_code(self):
+    def test_anchors_come_from_headings_outside_code(self):
         text = "# On `two` machines?\n```sh\n# a comment\n```\n## [A](b.md) link - here\n"
         self.assertEqual(anchors_of(text), {"on-two-machines", "a-link-here"})
 
-    def test_a_failing_block_is_seen(self):
+    def test_detects_a_failing_block(self):
         status, _, errors = run("raise ValueError('no')")
         self.assertNotEqual(status, 0)
         self.assertIn("ValueError: no", errors)
 
-    def test_a_hanging_block_is_killed(self):
+    def test_kills_a_hanging_block(self):
         status, output, errors = run("print(1, flush=True)\nimport time\ntime.sleep(600)", limit=3)
         self.assertEqual((status, output), (-signal.SIGKILL, "1\n"))
         self.assertIn("killed after 3 s", errors)
 
-    def test_a_missing_module_is_named(self):
+    def test_names_missing_modules(self):
         self.assertEqual(missing_modules("import no_such_thing.x, os, numpy"), ["no_such_thing"])
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""docs/c.md has every function of the header, with its parameters and in its order."""
+"""docs/c.md lists every function of the header with its parameters, in the same order."""
 
 import re
 import unittest
@@ -11,7 +11,7 @@ PROTOTYPE = re.compile(r"^MV_EXPORT\b[^;(]*?\b(MV_\w+)\(([^)]*)\);", re.MULTILIN
 
 
 def functions(header):
-    """Return (name, [names of its parameters]) for each function of a header."""
+    """Return (name, [parameter names]) for each function of a header."""
     return [
         (name, [] if given == "void" else [re.search(r"\w+$", p)[0] for p in given.split(",")])
         for name, given in PROTOTYPE.findall(header)
@@ -19,22 +19,18 @@ def functions(header):
 
 
 def rows(page):
-    """Return the same for each row of a page's tables."""
+    """Return (name, [parameter names]) for each row of a page's tables."""
     found = re.findall(r"^\| `(MV_\w+)\(([^)]*)\)` \| \S", page, re.MULTILINE)
     return [(name, given.split(", ") if given else []) for name, given in found]
 
 
 class TestTheReference(unittest.TestCase):
-    def test_it_is_that_of_the_header(self):
+    def test_reference_matches_the_header(self):
         declared = functions(HEADER)
         self.assertEqual(len(declared), HEADER.count("\nMV_EXPORT "))
         self.assertGreater(len(declared), 25)
         self.assertEqual(rows(PAGE), declared)
 
-    def test_a_changed_parameter_is_seen(self):
+    def test_detects_a_changed_parameter(self):
         changed = HEADER.replace("int64_t num_ids", "int64_t rows")
         self.assertNotEqual(rows(PAGE), functions(changed))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""docs/errors.md has the errors of the header, by number and name, and Python's exceptions."""
+"""docs/errors.md lists the errors of the header, by number and name, and Python's exceptions."""
 
 import re
 import unittest
@@ -15,16 +15,12 @@ STATUSES = re.findall(r"^#define (MV_OK|MV_PENDING|MV_ERR_\w+) \(?(-?\d+)\)?", H
 
 
 class TestErrorsByNumber(unittest.TestCase):
-    def test_the_page_has_the_numbers_of_the_header_in_its_order(self):
+    def test_page_lists_the_error_numbers_of_the_header_in_order(self):
         self.assertGreater(len(STATUSES), 10)
         self.assertEqual([(name, number) for number, name, _ in ROWS], STATUSES)
 
-    def test_it_has_the_exceptions_that_are_raised(self):
+    def test_page_lists_the_exceptions_that_are_raised(self):
         for number, name, exception in ROWS:
             with self.subTest(name):
                 raised = library.ERRORS.get(int(number))
                 self.assertEqual(exception, "" if raised is None else raised.__name__)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""What the pages name exists: functions, errors, variables of the environment, files."""
+"""Functions, errors, environment variables and files that the pages name exist."""
 
 import ast
 import builtins
@@ -12,7 +12,7 @@ from pathlib import Path
 import multiverso
 
 ROOT = Path(__file__).resolve().parents[3]
-# The change log also names what is gone.
+# The change log also contains names that no longer exist.
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "src/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -20,7 +20,7 @@ PAGES = [
 HEADER = (ROOT / "src" / "include" / "multiverso" / "c_api.h").read_text("utf-8")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
-# `mv.x.y` and `multiverso.x.y`, but no file name such as multiverso.git and no word of prose.
+# `mv.x.y` and `multiverso.x.y`, but not file names such as multiverso.git, or words of prose.
 PYTHON_NAME = re.compile(r"(?<![\w./:-])(?:mv|multiverso)\.[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 FILE_NAME = re.compile(r"multiverso\.(?:h|so|git|lua|dll|pc)$")
 METHOD = re.compile(r"`(?:t|m|table|matrix)\.(\w+)")
@@ -32,7 +32,7 @@ EXTRA = re.compile(r"'\.\[([\w,]+)\]'")
 
 
 def text_of(page):
-    """Return what a page says about this Multiverso: no Lua, and no names of another's.
+    """Return the parts of a page about this library, without Lua and without names of others.
 
     In the tables of migration.md the first column is what others have.
     """
@@ -46,7 +46,7 @@ def text_of(page):
 
 
 def rows(text):
-    """Return (line, None), or (line, [first cell, the others]) where the line is a table's row."""
+    """Return (line, None), or (line, [first cell, the others]) if the line is a table row."""
     return [
         (line, line.strip().strip("|").split(" | ", 1) if line.startswith("| ") else None)
         for line in text.splitlines()
@@ -55,7 +55,7 @@ def rows(text):
 
 @functools.cache
 def exists(name):
-    """Return whether a dotted name of Python can be had: a module, or something inside one."""
+    """Return whether a dotted Python name exists: a module, or an attribute in one."""
     parts = name.split(".")
     parts[0] = "multiverso"
     for n in range(len(parts), 0, -1):
@@ -105,13 +105,13 @@ def in_source(module, attributes):
 
 
 def names_in(text, pattern):
-    """Return the different matches of a pattern, in order."""
+    """Return the distinct matches of a pattern, in order."""
     return list(dict.fromkeys(pattern.findall(text)))
 
 
 @functools.cache
 def sources():
-    """Return all that the library, the package and the Makefile say, as one text."""
+    """Return the sources of the library, the package and the Makefile as one text."""
     kinds = ("src/**/*.cc", "src/**/*.h", "multiverso/**/*.py", "lua/**/*.lua", "tests/**/*.py")
     paths = [path for kind in kinds for path in ROOT.glob(kind)]
     paths += [ROOT / name for name in ("CMakeLists.txt", "Makefile", "setup.py")]
@@ -120,7 +120,7 @@ def sources():
 
 class TestNames(unittest.TestCase):
     def check(self, pattern, is_there):
-        """Hold that each match of the pattern in each page is there, and that there are some."""
+        """Check that each match of the pattern in each page exists, and that there are matches."""
         seen = 0
         for page in PAGES:
             for name in names_in(text_of(page), pattern):
@@ -129,34 +129,34 @@ class TestNames(unittest.TestCase):
                     self.assertTrue(is_there(name), f"there is no {name}")
         self.assertGreater(seen, 3)
 
-    def test_functions_and_modules_of_python(self):
+    def test_python_names_exist(self):
         self.check(PYTHON_NAME, lambda name: FILE_NAME.search(name) or exists(name))
 
-    def test_methods_of_tables(self):
+    def test_table_methods_exist(self):
         tables = (multiverso.ArrayTableHandler, multiverso.MatrixTableHandler)
         self.check(METHOD, lambda name: any(hasattr(table, name) for table in tables))
 
-    def test_functions_and_constants_of_the_c_api(self):
-        # A name that ends in an underscore, as MV_ERR_, stands for all that begin so.
+    def test_c_api_names_exist(self):
+        # A name that ends in an underscore, such as MV_ERR_, means every name with this prefix.
         self.check(C_NAME, lambda n: re.search(rf"\b{n}" + r"\b" * (not n.endswith("_")), HEADER))
 
-    def test_errors(self):
+    def test_error_names_exist(self):
         self.check(ERROR, lambda name: hasattr(multiverso, name) or hasattr(builtins, name))
 
-    def test_variables_of_the_environment(self):
+    def test_environment_variables_exist(self):
         self.check(VARIABLE, lambda name: re.search(rf"\b{name}\b", sources()))
 
-    def test_files_of_the_project(self):
-        # The folder comes with the first bug that was fixed.
+    def test_file_names_exist(self):
+        # The folder exists only after the first fixed bug.
         self.check(OWN_FILE, lambda name: name == "tests/issues" or (ROOT / name).exists())
 
-    def test_extras_to_install(self):
+    def test_extras_exist(self):
         extras = set(PYPROJECT["project"]["optional-dependencies"])
         self.check(EXTRA, lambda names: set(names.split(",")) <= extras)
 
 
 class TestMigration(unittest.TestCase):
-    def test_every_name_of_2016_leads_to_one_that_exists(self):
+    def test_every_name_of_2016_maps_to_an_existing_one(self):
         text = (ROOT / "docs" / "migration.md").read_text("utf-8")
         seen = 0
         for line, cells in rows(text):
@@ -176,21 +176,17 @@ class TestMigration(unittest.TestCase):
 
 
 class TestTheChecks(unittest.TestCase):
-    def test_names_that_are_there_and_names_that_are_not(self):
+    def test_distinguishes_existing_names_from_missing_ones(self):
         for name in ("mv.init", "multiverso.sync.ParamSync.sync", "mv.ArrayTableHandler.add_get",
                      "multiverso.torch_ext.TorchParamManager", "multiverso.errors"):  # fmt: skip
             self.assertTrue(exists(name), name)
         for name in ("mv.save_all", "multiverso.torch_ext.NoManager", "mv.ArrayTableHandler.push"):
             self.assertFalse(exists(name), name)
 
-    def test_names_are_found_in_code_and_prose(self):
+    def test_finds_names_in_code_and_prose(self):
         text = "`mv.init(sync=True)` (mv.barrier) x/multiverso.py import multiverso.sync as s"
         self.assertEqual(names_in(text, PYTHON_NAME), ["mv.init", "mv.barrier", "multiverso.sync"])
 
-    def test_the_source_is_read_where_the_framework_is_missing(self):
+    def test_reads_the_source_if_the_framework_is_missing(self):
         self.assertTrue(in_source("multiverso.torch_ext", ["DistributedOptimizer"]))
         self.assertFalse(in_source("multiverso.torch_ext", ["Missing"]))
-
-
-if __name__ == "__main__":
-    unittest.main()

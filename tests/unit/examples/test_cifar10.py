@@ -1,4 +1,4 @@
-"""The reader of CIFAR-10's binary version, and the images that stand in for it."""
+"""The reader of the binary version of CIFAR-10, and the generated images that replace it."""
 
 import importlib.util
 import tempfile
@@ -29,7 +29,7 @@ class TestFiles(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def test_pixels_and_labels_are_those_of_the_records(self):
+    def test_reads_pixels_and_labels_of_the_records(self):
         content = write_files(self.folder)
         images = cifar10.load_cifar10(self.folder)
         self.assertEqual((images.name, images.train.shape), ("CIFAR-10", (10, 3, 32, 32)))
@@ -44,11 +44,11 @@ class TestFiles(unittest.TestCase):
         np.testing.assert_allclose(
             images.test.reshape(2, -1), content[5, :, 1:] / 255 - mean, atol=1e-6
         )
-        # Red comes first, and row by row: byte 1 + 1024 + 32 is green, row 1, column 0.
+        # Planes of red, green and blue, row by row: byte 1 + 1024 + 32 is green, row 1, column 0.
         green = images.test[0, 1, 1, 0] + mean[1024 + 32]
         self.assertAlmostEqual(green, content[5, 0, 1 + 1024 + 32] / 255, places=5)
 
-    def test_the_folder_of_the_archive_is_found(self):
+    def test_finds_the_folder_of_the_archive(self):
         inner = self.folder / cifar10.FOLDER
         inner.mkdir()
         write_files(inner)
@@ -58,13 +58,13 @@ class TestFiles(unittest.TestCase):
         with self.assertRaisesRegex(cifar10.DataError, text):
             cifar10.load_cifar10(self.folder)
 
-    def test_missing_files(self):
+    def test_names_missing_files(self):
         self.refused("data_batch_1.bin: no such file")
         write_files(self.folder)
         (self.folder / cifar10.TEST_FILE).unlink()
         self.refused("test_batch.bin: no such file")
 
-    def test_truncated_and_empty_files(self):
+    def test_rejects_truncated_and_empty_files(self):
         write_files(self.folder)
         path = self.folder / "data_batch_3.bin"
         path.write_bytes(path.read_bytes()[:-1])
@@ -72,7 +72,7 @@ class TestFiles(unittest.TestCase):
         path.write_bytes(b"")
         self.refused("found 0 bytes")
 
-    def test_labels_above_nine(self):
+    def test_rejects_labels_above_nine(self):
         write_files(self.folder)
         path = self.folder / "data_batch_2.bin"
         path.write_bytes(bytes([10]) + path.read_bytes()[1:])
@@ -80,20 +80,16 @@ class TestFiles(unittest.TestCase):
 
 
 class TestGenerated(unittest.TestCase):
-    def test_they_are_named_so_and_always_the_same(self):
+    def test_generated_images_are_labelled_and_deterministic(self):
         first, second = (cifar10.generate(30, 20, seed=1) for _ in range(2))
         self.assertEqual((first.name, first.train.shape), ("generated", (30, 3, 32, 32)))
         np.testing.assert_array_equal(first.train, second.train)
         np.testing.assert_array_equal(first.test_labels, second.test_labels)
         self.assertTrue(np.any(first.train != cifar10.generate(30, 20, seed=2).train))
 
-    def test_the_nearest_class_mean_tells_them_apart(self):
+    def test_generated_classes_are_separable(self):
         images = cifar10.generate(500, 100)
         means = [images.train[images.train_labels == label].mean(axis=0) for label in range(10)]
         distances = [((images.test - mean) ** 2).sum(axis=(1, 2, 3)) for mean in means]
         right = np.argmin(distances, axis=0) == images.test_labels
         self.assertGreater(right.mean(), 0.9)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""The loader of the examples: the bundled digits, MNIST in its two formats, and broken files."""
+"""The loader of digit images: bundled digits, MNIST in two formats, damaged files."""
 
 import gzip
 import pickle
@@ -20,7 +20,7 @@ TRAIN, TEST, SIDE = 60, 7, 28
 
 
 def small_mnist():
-    """Return arrays as those of MNIST, but of random images."""
+    """Return arrays like those of MNIST, with random images."""
     random = np.random.default_rng(1)
     arrays = {}
     for part, count in (("train", TRAIN), ("test", TEST)):
@@ -71,7 +71,7 @@ class TestBundledDigits(unittest.TestCase):
             raise unittest.SkipTest("needs scikit-learn, which brings the digits") from error
         self.data = load_digit_images()
 
-    def test_three_parts_hold_all_images_once(self):
+    def test_three_parts_contain_every_image_once(self):
         parts = (self.data.train, self.data.valid, self.data.test)
         self.assertEqual([len(part) for part in parts], [998, 200, 599])
         from sklearn.datasets import load_digits
@@ -80,14 +80,14 @@ class TestBundledDigits(unittest.TestCase):
         expected = load_digits().data
         np.testing.assert_array_equal(np.sort(everything, axis=0), np.sort(expected, axis=0))
 
-    def test_types_and_range(self):
+    def test_images_and_labels_have_expected_types_and_range(self):
         for part in (self.data.train, self.data.valid, self.data.test):
             self.assertEqual((part.images.dtype, part.labels.dtype), (np.float32, np.int64))
             self.assertEqual(part.images.shape[1], 64)
             self.assertEqual((part.images.min(), part.images.max()), (0, 1))
             self.assertEqual(set(part.labels), set(range(self.data.classes)))
 
-    def test_the_split_never_changes(self):
+    def test_split_is_deterministic(self):
         again = load_digit_images()
         for name in ("train", "valid", "test"):
             one, other = getattr(self.data, name), getattr(again, name)
@@ -108,33 +108,33 @@ class TestMnist(UsesFolder):
         np.testing.assert_array_equal(data.test.labels, arrays["y_test"])
         self.assertEqual((data.train.images.dtype, data.train.labels.dtype), (np.float32, np.int64))
 
-    def test_npz(self):
+    def test_reads_npz(self):
         path = self.npz()
         self.check(load_digit_images(path))
         self.check(load_digit_images(str(path)))
 
-    def test_npz_with_compression_and_more_arrays(self):
+    def test_reads_compressed_npz_with_more_arrays(self):
         path = self.folder / "other name"
         with path.open("wb") as file:
             np.savez_compressed(file, more=np.zeros(2), **small_mnist())
         self.check(load_digit_images(path))
 
-    def test_idx_files(self):
+    def test_reads_idx_files(self):
         self.check(load_digit_images(self.idx()))
 
-    def test_gzipped_idx_files(self):
+    def test_reads_gzipped_idx_files(self):
         self.check(load_digit_images(self.idx(gzip.compress)))
 
-    def test_idx_files_of_both_kinds(self):
+    def test_reads_a_mixture_of_idx_files(self):
         self.idx()
         labels = self.folder / IDX_NAMES["y_test"][0]
         labels.with_name(labels.name + ".gz").write_bytes(gzip.compress(labels.read_bytes()))
         labels.unlink()
         images = self.folder / IDX_NAMES["x_test"][0]
-        images.rename(images.with_name(images.name + ".gz"))  # unpacked, but still called .gz
+        images.rename(images.with_name(images.name + ".gz"))  # uncompressed, but still named .gz
         self.check(load_digit_images(self.folder))
 
-    def test_floats_and_flat_images(self):
+    def test_reads_floats_and_flat_images(self):
         arrays = small_mnist()
         scaled = {
             name: (arrays[name].reshape(-1, SIDE * SIDE) / 255).astype(np.float64)
@@ -144,17 +144,17 @@ class TestMnist(UsesFolder):
 
 
 class TestBrokenNpz(UsesFolder):
-    def test_missing(self):
+    def test_rejects_missing_npz(self):
         self.refused(self.folder / "nothing.npz", "no such file or folder")
 
-    def test_truncated(self):
+    def test_rejects_truncated_npz(self):
         path = self.npz()
         whole = path.read_bytes()
         for size in (0, 1, 100, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:size])
             self.refused(path, "not an .npz archive|cannot be read")
 
-    def test_damaged_inside(self):
+    def test_rejects_damaged_npz(self):
         path = self.npz()
         damaged = bytearray(path.read_bytes())
         place = damaged.find(b"x_train.npy") + 5000
@@ -162,10 +162,10 @@ class TestBrokenNpz(UsesFolder):
         path.write_bytes(damaged)
         self.refused(path, "x_train cannot be read, the archive is corrupt")
 
-    def test_a_missing_array_is_named(self):
+    def test_names_a_missing_array(self):
         self.refused(self.npz(y_test=None), r"no array y_test \(found: x_train, y_train, x_test\)")
 
-    def test_a_pickle_is_not_unpickled(self):
+    def test_does_not_unpickle(self):
         class Bomb:
             def __reduce__(self):
                 return (sys.exit, ("unpickled",))
@@ -175,7 +175,7 @@ class TestBrokenNpz(UsesFolder):
         self.refused(path, "not an .npz archive")
         self.refused(self.npz(x_train=np.array([Bomb()] * 3, object)), "x_train cannot be read")
 
-    def test_other_files(self):
+    def test_rejects_other_files(self):
         path = self.folder / "array.npy"
         np.save(path, np.zeros(3))
         self.refused(path, "found a single array")
@@ -186,7 +186,7 @@ class TestBrokenNpz(UsesFolder):
                 archive.writestr(name, "text")
         self.refused(path, "member x_train is not an array")
 
-    def test_a_header_that_promises_too_much(self):
+    def test_rejects_npz_header_with_too_many_elements(self):
         path = self.folder / "mnist.npz"
         with zipfile.ZipFile(path, "w") as archive:
             for name, array in small_mnist().items():
@@ -198,7 +198,7 @@ class TestBrokenNpz(UsesFolder):
 
 
 class TestWrongArrays(UsesFolder):
-    def test_shapes(self):
+    def test_rejects_wrong_shapes(self):
         images = small_mnist()["x_train"]
         self.refused(self.npz(x_train=images[1:]), "as many images in x_train as labels in y_train")
         self.refused(self.npz(x_train=images[:, 0, 0]), "as many images")
@@ -209,13 +209,13 @@ class TestWrongArrays(UsesFolder):
         one = {"x_train": images[:1], "y_train": np.zeros(1, np.uint8)}
         self.refused(self.npz(**one), "two or more training images, found 1")
 
-    def test_labels(self):
+    def test_rejects_wrong_labels(self):
         for wrong in (-1, 256, 10**12):
             labels = np.full(TEST, wrong, np.int64)
             self.refused(self.npz(y_test=labels), "labels from 0 to 255 in y_test")
         self.refused(self.npz(y_test=np.zeros(TEST)), "labels from 0 to 255 in y_test")
 
-    def test_images(self):
+    def test_rejects_wrong_images(self):
         images = small_mnist()["x_test"]
         for wrong in (images / 10, images - 0.5, np.full(images.shape, np.nan), images.astype(int)):
             self.refused(self.npz(x_test=wrong), "bytes or floats from 0 to 1 in x_test")
@@ -225,19 +225,19 @@ class TestBrokenIdx(UsesFolder):
     def file(self, name):
         return self.idx() / IDX_NAMES[name][0]
 
-    def test_a_missing_file_is_named(self):
+    def test_names_a_missing_file(self):
         path = self.file("y_train")
         path.unlink()
         self.refused(self.folder, f"neither {path.name} nor {path.name}.gz")
 
-    def test_truncated(self):
+    def test_rejects_truncated_idx(self):
         path = self.file("x_test")
         whole = path.read_bytes()
         for size in (0, 3, 4, 15, 16, len(whole) - 1):
             path.write_bytes(whole[:size])
             self.refused(self.folder, f"{path.name} is (truncated|not an IDX file)")
 
-    def test_truncated_or_damaged_gzip(self):
+    def test_rejects_truncated_or_damaged_gzip(self):
         path = self.file("x_test")
         packed = gzip.compress(path.read_bytes())
         damaged = bytearray(packed)
@@ -246,26 +246,22 @@ class TestBrokenIdx(UsesFolder):
             path.write_bytes(broken)
             self.refused(self.folder, f"{path.name} is corrupt or truncated")
 
-    def test_too_long(self):
+    def test_rejects_idx_with_extra_bytes(self):
         path = self.file("y_train")
         path.write_bytes(path.read_bytes() + b"\0")
         self.refused(self.folder, f"{path.name} has more data than its header says")
 
-    def test_exchanged_files(self):
+    def test_rejects_exchanged_files(self):
         path = self.file("x_train")
         path.write_bytes(self.file("y_train").read_bytes())
         self.refused(self.folder, f"{path.name} is not an IDX file of bytes in 3 dimensions")
 
-    def test_a_header_that_promises_too_much(self):
+    def test_rejects_idx_header_with_too_many_elements(self):
         path = self.file("x_train")
         huge = np.array([2**32 - 1] * 3, ">u4").tobytes()
         for pack in (bytes, gzip.compress):
             path.write_bytes(pack(bytes([0, 0, 8, 3]) + huge + b"data"))
             self.refused(self.folder, f"{path.name} is (truncated|corrupt)")
 
-    def test_an_empty_folder(self):
+    def test_rejects_an_empty_folder(self):
         self.refused(self.folder, "neither train-images-idx3-ubyte nor")
-
-
-if __name__ == "__main__":
-    unittest.main()

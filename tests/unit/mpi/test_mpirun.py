@@ -65,7 +65,3 @@ class TestMpirun(unittest.TestCase):
     def test_variables_of_a_rank_are_left_out(self):
         given = {"PMI_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_btl": "x", "HOME": "/"}
         self.assertEqual(without_rank(given), {"OMPI_MCA_btl": "x", "HOME": "/"})
-
-
-if __name__ == "__main__":
-    unittest.main()

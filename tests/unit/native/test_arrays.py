@@ -1,17 +1,17 @@
-"""What users pass as data and as out=: made right, or refused before anything has moved."""
+"""Arguments `data` and `out`: converted, or rejected before anything changes."""
 
 import array
 import ctypes
-import unittest
 
 import numpy as np
+from sessions import InSession
 
 import multiverso as mv
 from multiverso._native import arrays
 
 
 class OnlyDLPack:
-    """Memory that can be had by DLPack and in no other way."""
+    """Shares its memory only through DLPack."""
 
     def __init__(self, values):
         self._values = values
@@ -24,7 +24,7 @@ class OnlyDLPack:
 
 
 class OnlyArrayMethod:
-    """Memory that can be had by ``__array__``, as that of a tensor on the CPU."""
+    """Shares its memory only through ``__array__``, like a tensor on the CPU."""
 
     def __init__(self, values, *, copies=False):
         self._values, self._copies = values, copies
@@ -34,23 +34,17 @@ class OnlyArrayMethod:
 
 
 class NeedsGradient:
-    """As a tensor that is part of a graph."""
+    """Cannot be converted, like a tensor that requires a gradient."""
 
     def __array__(self, dtype=None, copy=None):
         raise RuntimeError("detach it first")
 
 
-# Until version 2.1 NumPy gave no memory to write to from DLPack.
+# Before version 2.1, arrays that NumPy made from DLPack were read-only.
 DLPACK_CAN_WRITE = np.from_dlpack(np.zeros(1)).flags.writeable
 
 
-class WithSession(unittest.TestCase):
-    def setUp(self):
-        mv.init()
-        self.addCleanup(mv.shutdown)
-
-
-class TestData(WithSession):
+class TestInput(InSession):
     def setUp(self):
         super().setUp()
         self.table = mv.ArrayTableHandler(6)
@@ -66,7 +60,7 @@ class TestData(WithSession):
             table.add_get(data).ravel().tolist(), (after - before + after).ravel().tolist()
         )
 
-    def test_lists_ranges_and_buffers(self):
+    def test_accepts_lists_ranges_and_buffers(self):
         values = [0, 1, 2, 3, 4, 5]
         self.adds(values)
         self.adds(tuple(values))
@@ -79,16 +73,16 @@ class TestData(WithSession):
         self.adds([[0, 1, 2], [3, 4, 5]], table=self.matrix)
         self.adds([range(3), range(3, 6)], table=self.matrix)
 
-    def test_every_dtype_that_casts(self):
+    def test_accepts_every_dtype_that_casts(self):
         for code in "?bBhHiIlLqQefdg":
             self.adds(np.arange(6).astype(code), np.arange(6).astype(code).astype(np.float32))
         self.adds(np.arange(6, dtype=np.longlong))
 
-    def test_byte_order(self):
+    def test_accepts_either_byte_order(self):
         for code in (">f4", ">f8", ">i2", "<f4"):
             self.adds(np.arange(6).astype(code))
 
-    def test_memory_in_any_order(self):
+    def test_accepts_any_memory_layout(self):
         wide = np.arange(12, dtype=np.float32)
         wide[::2] = range(6)
         self.adds(wide[::2])
@@ -100,7 +94,7 @@ class TestData(WithSession):
         self.adds(grid.ravel(), table=self.matrix)
         self.adds(np.broadcast_to(np.float32(2), 6), [2] * 6)
 
-    def test_read_only_and_unaligned(self):
+    def test_accepts_read_only_and_unaligned_arrays(self):
         values = np.arange(6, dtype=np.float32)
         values.flags.writeable = False
         self.adds(values)
@@ -109,7 +103,7 @@ class TestData(WithSession):
         self.assertFalse(unaligned.flags.aligned)
         self.adds(unaligned)
 
-    def test_subclasses_tensors_and_dlpack(self):
+    def test_accepts_subclasses_tensors_and_dlpack(self):
         values = np.arange(6, dtype=np.float32)
 
         class Sub(np.ndarray):
@@ -119,7 +113,7 @@ class TestData(WithSession):
         self.adds(OnlyArrayMethod(values))
         self.adds(OnlyDLPack(values))
 
-    def test_integer_tables_take_integers_and_refuse_floats(self):
+    def test_integer_tables_accept_integers_and_reject_floats(self):
         for name in ("int32", "int64"):
             table = mv.ArrayTableHandler(6, dtype=name)
             self.adds(range(6), table=table)
@@ -128,7 +122,7 @@ class TestData(WithSession):
                 with self.assertRaisesRegex(TypeError, rf"{name}.*received"):
                     table.add(wrong)
 
-    def test_integers_that_do_not_fit_are_refused(self):
+    def test_rejects_integers_out_of_range(self):
         table = mv.ArrayTableHandler(2, dtype="int32")
         for value in (2**31, -(2**31) - 1):
             with self.assertRaisesRegex(ValueError, rf"int32, received {value}$"):
@@ -138,7 +132,7 @@ class TestData(WithSession):
         with self.assertRaisesRegex(ValueError, str(2**64 - 1)):
             mv.ArrayTableHandler(1, dtype="int64").add(np.array([2**64 - 1], np.uint64))
 
-    def test_what_does_not_cast_is_a_type_error(self):
+    def test_rejects_data_that_does_not_cast(self):
         for wrong in (
             [1j] * 6,
             ["a"] * 6,
@@ -157,7 +151,7 @@ class TestData(WithSession):
                     table.add(wrong)
         self.assertFalse(self.table.get().any())
 
-    def test_wrong_shape_is_a_value_error_that_names_both(self):
+    def test_wrong_shape_of_data_raises_value_error_with_both_shapes(self):
         for wrong in ([1] * 5, [1] * 7, [[1] * 6], 1, np.float32(1), []):
             for call in (self.table.add, self.table.add_get):
                 with self.subTest(wrong), self.assertRaisesRegex(ValueError, "expected.*received"):
@@ -170,24 +164,24 @@ class TestData(WithSession):
         with self.assertRaisesRegex(ValueError, r"\(2, 3\) or \(6,\), received \(3, 3\)"):
             self.matrix.add(np.zeros((3, 3)), [0, 1])
         with self.assertRaisesRegex((ValueError, TypeError), "data: expected.*received"):
-            self.table.add([[1], [2, 3]])  # before version 1.24 an array of objects to NumPy
+            self.table.add([[1], [2, 3]])  # before version 1.24, NumPy made an array of objects
         self.assertFalse(self.table.get().any())
         self.assertFalse(self.matrix.get().any())
 
-    def test_the_caller_can_reuse_its_array_at_once(self):
+    def test_data_can_be_reused_after_add(self):
         delta = np.ones(6, np.float32)
         self.table.add(delta)
         delta[:] = 99
         self.assertEqual(self.table.get().tolist(), [1] * 6)
 
-    def test_what_is_right_is_not_copied(self):
+    def test_does_not_copy_a_matching_array(self):
         values = np.arange(6, dtype=np.float32)
         self.assertIs(arrays.as_input(values, np.dtype("f4"), ((6,),), "data"), values)
         values.flags.writeable = False
         self.assertIs(arrays.as_input(values, np.dtype("f4"), ((6,),), "data"), values)
 
 
-class TestOut(WithSession):
+class TestOutput(InSession):
     def setUp(self):
         super().setUp()
         self.table = mv.ArrayTableHandler(6, range(6))
@@ -201,10 +195,10 @@ class TestOut(WithSession):
         self.assertIs(self.table.add_get(np.zeros(6), out=out), out)
         np.testing.assert_array_equal(np.asarray(view), range(6))
 
-    def test_in_place(self):
+    def test_get_writes_to_out(self):
         self.fills(np.empty(6, np.float32))
 
-    def test_not_contiguous(self):
+    def test_out_may_be_non_contiguous(self):
         whole = np.full(12, 9, np.float32)
         self.fills(whole[::2])
         self.assertEqual(whole[1::2].tolist(), [9] * 6)
@@ -217,24 +211,24 @@ class TestOut(WithSession):
             np.testing.assert_array_equal(out, [[4, 5], [0, 1], [4, 5]])
         self.assertTrue((grid[:, 3:] == 9).all())
 
-    def test_unaligned_and_byte_swapped(self):
+    def test_out_may_be_unaligned_or_byte_swapped(self):
         self.fills(np.frombuffer(bytearray(25), np.float32, offset=1))
         self.fills(np.empty(6, ">f4"))
 
-    def test_memory_that_is_no_ndarray(self):
+    def test_out_may_be_a_buffer(self):
         values = np.empty(6, np.float32)
         self.fills(OnlyArrayMethod(values), values)
         if DLPACK_CAN_WRITE:
             self.fills(OnlyDLPack(values), values)
         self.fills(array.array("f", [0] * 6))
 
-    def test_subclass(self):
+    def test_out_may_be_a_subclass(self):
         class Sub(np.ndarray):
             pass
 
         self.fills(np.empty(6, np.float32).view(Sub))
 
-    def test_delta_and_out_in_the_same_memory(self):
+    def test_delta_and_out_may_share_memory(self):
         memory = np.ones(6, np.float32)
         self.assertIs(self.table.add_get(memory, out=memory), memory)
         self.assertEqual(memory.tolist(), [1, 2, 3, 4, 5, 6])
@@ -261,12 +255,12 @@ class TestOut(WithSession):
         if before is not None:
             np.testing.assert_array_equal(out, before)
 
-    def test_wrong_dtype_is_a_type_error(self):
+    def test_wrong_dtype_of_out_raises_type_error(self):
         self.refused(TypeError, np.zeros(6), "float32, received float64")
         self.refused(TypeError, np.zeros(6, np.int32), "float32, received int32")
         self.refused(TypeError, np.zeros(6, object), "float32, received object")
 
-    def test_wrong_shape_is_a_value_error(self):
+    def test_wrong_shape_of_out_raises_value_error(self):
         for shape in ((5,), (7,), (2, 3), (6, 1), (), (0,)):
             self.refused(ValueError, np.zeros(shape, np.float32), r"\(6,\), received \(")
         with self.assertRaisesRegex(ValueError, r"\(3, 2\), received \(6,\)"):
@@ -274,7 +268,7 @@ class TestOut(WithSession):
         with self.assertRaisesRegex(ValueError, r"\(2, 2\), received \(3, 2\)"):
             self.matrix.get([0, 1], out=np.zeros((3, 2), np.float32))
 
-    def test_what_cannot_be_written_to_is_refused(self):
+    def test_rejects_read_only_out(self):
         fixed = np.zeros(6, np.float32)
         fixed.flags.writeable = False
         self.refused(ValueError, fixed, "read-only")
@@ -283,15 +277,15 @@ class TestOut(WithSession):
         self.refused(ValueError, shared, "memory for each element")
         self.refused(ValueError, memoryview(fixed), "read-only")
 
-    def test_what_has_no_memory_to_share_is_a_type_error(self):
+    def test_rejects_out_that_cannot_share_memory(self):
         copy = OnlyArrayMethod(np.zeros(6, np.float32), copies=True)
         for wrong in ([0.0] * 6, (0.0,) * 6, 3, "out", copy, {}):
             with self.subTest(repr(wrong)):
                 self.refused(TypeError, wrong, "out: expected")
 
 
-class TestAggregate(WithSession):
-    """On one rank the sum is the array itself; what counts here is what is taken and refused."""
+class TestAggregate(InSession):
+    """On one rank the sum is the array itself, so these tests are about supported arrays."""
 
     def keeps(self, array, view=None):
         values = np.asarray(array if view is None else view)
@@ -299,7 +293,7 @@ class TestAggregate(WithSession):
         self.assertIs(mv.aggregate(array), array)
         np.testing.assert_array_equal(values, before)
 
-    def test_arrays_of_every_shape_and_order(self):
+    def test_aggregates_arrays_of_every_shape_and_layout(self):
         for dtype in ("float32", "float64", "int32", "int64", ">f4", ">i8"):
             self.keeps(np.arange(6).astype(dtype))
         grid = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -308,14 +302,14 @@ class TestAggregate(WithSession):
         self.keeps(np.array(3, np.float32))
         self.keeps(np.empty((0, 3), np.float32))
 
-    def test_other_memory(self):
+    def test_aggregates_buffers_and_tensors(self):
         values = np.arange(6, dtype=np.float32)
         self.keeps(OnlyArrayMethod(values), values)
         if DLPACK_CAN_WRITE:
             self.keeps(OnlyDLPack(values), values)
         self.keeps(array.array("d", [1, 2]))
 
-    def test_what_cannot_hold_the_sum_is_refused(self):
+    def test_aggregate_rejects_invalid_arrays(self):
         fixed = np.zeros(3, np.float32)
         fixed.flags.writeable = False
         for wrong, error, text in (

@@ -1,4 +1,4 @@
-"""The ctypes table is the header; a library that does not fit is refused with both versions."""
+"""The ctypes declarations match the header; an incompatible library is rejected."""
 
 import ctypes
 import os
@@ -24,7 +24,7 @@ SCALARS = {
     "const void*": ctypes.c_void_p,
     "void* const*": ctypes.c_void_p,
     "void*": ctypes.c_void_p,
-    # Arrays of row ids pass by address, like the arrays of elements.
+    # Arrays of row ids are passed by address, like arrays of elements.
     "const int64_t*": ctypes.c_void_p,
     "int64_t*": ctypes.POINTER(ctypes.c_int64),
     "const void* const*": ctypes.POINTER(ctypes.c_void_p),
@@ -32,7 +32,7 @@ SCALARS = {
 
 
 class Header:
-    """What c_api.h declares, read with as little knowledge of C as it needs."""
+    """The declarations in c_api.h, found by a minimal parser."""
 
     def __init__(self, text):
         text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
@@ -40,6 +40,7 @@ class Header:
             name: int(value.strip("()"))
             for name, value in re.findall(r"^#define (MV_\w+) +(\(?-?\d+\)?) *$", text, re.M)
         }
+        self.callbacks = re.findall(r"typedef [\w ]+\* ?\(\*(MV_\w+)\)", text)
         self.handles = re.findall(r"typedef struct \w+\* (\w+);", text)
         self.structs = {
             name: [
@@ -64,10 +65,10 @@ class Header:
         return words if words == "void" else re.sub(r" ?\w+$", "", words)
 
     def ctype(self, name, length=None):
-        """Return the ctypes type that stands for a type of the header."""
+        """Return the ctypes type for a type of the header."""
         if name in SCALARS:
             plain = SCALARS[name]
-        elif name in self.handles or name in self.structs:
+        elif name in (*self.handles, *self.structs, *self.callbacks):
             plain = getattr(capi, name)
         else:
             pointed = re.fullmatch(r"(?:const )?(MV_\w+)\*", name)
@@ -82,12 +83,12 @@ class TestHeader(unittest.TestCase):
     def setUpClass(cls):
         cls.header = Header(HEADER.read_text("utf-8"))
 
-    def test_reads_every_declaration_of_the_header(self):
+    def test_parser_finds_every_declaration_of_the_header(self):
         self.assertEqual(len(self.header.functions), self.header.exports)
         self.assertGreater(self.header.exports, 0)
         self.assertGreater(len(self.header.structs), 0)
 
-    def test_constants_agree(self):
+    def test_constants_match_the_header(self):
         ours = {
             name: value
             for name, value in vars(capi).items()
@@ -95,7 +96,7 @@ class TestHeader(unittest.TestCase):
         }
         self.assertEqual(ours, self.header.constants)
 
-    def test_functions_agree(self):
+    def test_functions_match_the_header(self):
         theirs = {
             name: (self.ctype_of_result(result), tuple(self.arguments(arguments)))
             for name, (result, arguments) in self.header.functions.items()
@@ -108,12 +109,12 @@ class TestHeader(unittest.TestCase):
     def arguments(self, names):
         return [] if names == ["void"] else [self.header.ctype(name) for name in names]
 
-    def test_structs_agree(self):
+    def test_structs_match_the_header(self):
         for name, fields in self.header.structs.items():
             theirs = [(field, self.header.ctype(kind, length)) for field, kind, length in fields]
             self.assertEqual(list(getattr(capi, name)._fields_), theirs, name)
 
-    def test_handles_are_types_of_their_own(self):
+    def test_handles_are_distinct_types(self):
         for name in self.header.handles:
             self.assertTrue(issubclass(getattr(capi, name), ctypes.c_void_p), name)
         with self.assertRaises(ctypes.ArgumentError):
@@ -123,7 +124,7 @@ class TestHeader(unittest.TestCase):
         statuses = {v for n, v in self.header.constants.items() if n.startswith("MV_ERR_")}
         self.assertEqual(set(library.ERRORS), statuses)
 
-    def test_difference_is_seen(self):
+    def test_a_difference_is_detected(self):
         text = HEADER.read_text("utf-8")
         changed = Header(text.replace("int64_t count", "int32_t count"))
         self.assertNotEqual(changed.functions, self.header.functions)
@@ -134,14 +135,14 @@ class TestHeader(unittest.TestCase):
 
 
 class TestLibrary(unittest.TestCase):
-    def test_status_names_are_those_of_the_header(self):
+    def test_status_names_match_the_header(self):
         header = Header(HEADER.read_text("utf-8"))
         for name, value in header.constants.items():
             if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_PENDING"):
                 self.assertEqual(library.lib.MV_StatusName(value).decode(), name)
         self.assertEqual(library.lib.MV_StatusName(-999), b"unknown")
 
-    def test_sizes_of_structs_are_the_library_s(self):
+    def test_struct_sizes_match_the_library(self):
         options = capi.MV_SessionOptions()
         library.call(library.lib.MV_SessionOptionsInit, ctypes.byref(options))
         self.assertEqual(options.struct_size, ctypes.sizeof(options))
@@ -149,30 +150,30 @@ class TestLibrary(unittest.TestCase):
         library.call(library.lib.MV_TableOptionsInit, ctypes.byref(options))
         self.assertEqual(options.struct_size, ctypes.sizeof(options))
 
-    def test_missing_library_is_an_import_error_with_its_path(self):
+    def test_missing_library_raises_import_error_with_its_path(self):
         with self.assertRaisesRegex(ImportError, "/no/such/library.so"):
             library.load(Path("/no/such/library.so"))
 
-    def test_file_that_is_no_library_is_an_import_error(self):
+    def test_file_that_is_not_a_library_raises_import_error(self):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "libmultiverso.so")
             path.write_bytes(b"text")
             with self.assertRaisesRegex(ImportError, re.escape(str(path))):
                 library.load(path)
 
-    def test_library_without_our_functions_is_an_import_error(self):
+    def test_library_without_the_functions_raises_import_error(self):
         other = next(Path(p) for p in _mapped_libraries() if "libc.so" in p or "libm.so" in p)
         with self.assertRaisesRegex(ImportError, "MV_AbiVersion"):
             library.load(other)
 
-    def test_another_version_is_an_import_error_that_names_both(self):
+    def test_version_difference_raises_import_error_with_both_versions(self):
         code = (
             "import multiverso._version as v; ours = v.__version__; v.__version__ = '9.8.7'\n"
             "try:\n    import multiverso\n"
             "except ImportError as error:\n    assert '9.8.7' in str(error), error\n"
             "    assert ours in str(error), error\n    raise SystemExit(7)\n"
         )
-        # `import multiverso._version` runs the package first: a bare package stands in for it.
+        # An empty package replaces the real one, whose import would load the library first.
         stand_in = (
             "import sys, types\npackage = types.ModuleType('multiverso')\n"
             f"package.__path__ = [{str(Path(capi.__file__).parents[1])!r}]\n"
@@ -184,7 +185,7 @@ class TestLibrary(unittest.TestCase):
         )
         self.assertEqual((done.returncode, done.stderr), (7, ""))
 
-    def test_environment_variable_names_the_library(self):
+    def test_environment_variable_selects_the_library(self):
         environ = {**os.environ, "MULTIVERSO_LIBRARY": "/no/such/other.so"}
         paths = [str(Path(capi.__file__).parents[2]), environ.get("PYTHONPATH", "")]
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
@@ -207,7 +208,7 @@ def _mapped_libraries():
 
 
 class TestErrors(unittest.TestCase):
-    def test_each_is_also_the_built_in_it_comes_closest_to(self):
+    def test_each_error_is_also_the_closest_builtin_exception(self):
         for ours, builtin in {
             errors.StateError: RuntimeError,
             errors.ForkedError: errors.StateError,
@@ -225,7 +226,7 @@ class TestErrors(unittest.TestCase):
             self.assertEqual(str(ours("why")), "why")
             self.assertIsNone(ours("why").status)
 
-    def test_errors_about_another_rank_begin_without_knowledge_of_it(self):
+    def test_peer_error_attributes_default_to_none(self):
         attributes = "rank host table last_call silent_for last_checkpoint".split()
         for kind in (errors.PeerLostError, errors.OperationTimeout, errors.AbortedError):
             self.assertTrue(issubclass(kind, errors.PeerError), kind)

@@ -1,4 +1,4 @@
-"""Children of a process that has a session: it is their parent's, and they may have their own."""
+"""Forked children cannot use the session of their parent, but can open their own."""
 
 import multiprocessing
 import os
@@ -11,7 +11,7 @@ import multiverso as mv
 
 
 def errors_of_uses(table):
-    """Return the names of what each use of the parent's session raises."""
+    """Return the names of the errors that uses of the parent's session raise."""
     names = []
     for call in (
         table.get,
@@ -39,10 +39,10 @@ def send_errors(pipe, table):
 
 @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
 class TestForks(ClosesSession):
-    def test_child_gets_forked_error_and_parent_goes_on(self):
+    def test_forked_child_gets_forked_error_and_parent_continues(self):
         mv.init()
         table = mv.ArrayTableHandler(2, [5, 6])
-        # multiprocessing leaves the child by os._exit, as the workers of a DataLoader do.
+        # multiprocessing ends the child with os._exit, like the workers of a DataLoader.
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         child = context.Process(target=send_errors, args=(theirs, table))
@@ -56,7 +56,7 @@ class TestForks(ClosesSession):
         self.assertEqual(table.get().tolist(), [6, 7])
         mv.barrier()
 
-    def test_child_that_ends_as_a_script_does_not_touch_the_session(self):
+    def test_exit_of_a_forked_child_leaves_the_session_intact(self):
         code = """
             import os, sys
             import multiverso as mv
@@ -72,7 +72,7 @@ class TestForks(ClosesSession):
         """
         self.assertEqual(run_program(code), (0, "6.0 7.0\n", ""))
 
-    def test_child_that_deletes_the_table_does_not_touch_the_session(self):
+    def test_table_deleted_in_a_forked_child_leaves_the_session_intact(self):
         code = """
             import os
             import multiverso as mv
@@ -87,7 +87,7 @@ class TestForks(ClosesSession):
         """
         self.assertEqual(run_program(code), (0, "5.0 6.0\n", ""))
 
-    def test_child_of_a_process_without_a_session_has_its_own(self):
+    def test_child_forked_before_init_can_open_a_session(self):
         code = """
             import os
             import multiverso as mv
@@ -102,7 +102,7 @@ class TestForks(ClosesSession):
         returncode, out, err = run_program(code)
         self.assertEqual((returncode, sorted(out.split()), err), (0, ["0.0", "1.0"], ""))
 
-    def test_child_of_a_child_gets_forked_error(self):
+    def test_grandchild_gets_forked_error(self):
         code = """
             import os
             import multiverso as mv

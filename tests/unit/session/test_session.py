@@ -1,4 +1,4 @@
-"""The life of a session of one rank: who is there, init, shutdown, blocks, the end."""
+"""A session of one rank: ranks and roles, init, shutdown, blocks, exit."""
 
 import logging
 import unittest
@@ -13,7 +13,7 @@ from multiverso import api
 
 
 class TestOneRank(ClosesSession):
-    def test_who_is_there(self):
+    def test_one_rank_is_worker_server_and_master(self):
         mv.init()
         self.assertEqual((mv.rank(), mv.size()), (0, 1))
         self.assertEqual((mv.worker_id(), mv.server_id()), (0, 0))
@@ -27,7 +27,7 @@ class TestOneRank(ClosesSession):
         self.assertIn("rank=0 size=1 open", repr(session))
         mv.barrier()
 
-    def test_a_rank_alone_has_to_do_everything(self):
+    def test_one_rank_must_have_both_roles(self):
         for role in ("worker", "server"):
             with self.assertRaises((mv.StateError, ValueError)):
                 mv.init(role=role)
@@ -35,7 +35,7 @@ class TestOneRank(ClosesSession):
 
 
 class TestInitAndShutdown(ClosesSession):
-    def test_before_init_everything_is_a_state_error(self):
+    def test_calls_before_init_raise_state_error(self):
         self.assertFalse(mv.is_initialized())
         for call in (
             mv.barrier,
@@ -55,25 +55,25 @@ class TestInitAndShutdown(ClosesSession):
             with self.assertRaisesRegex(mv.StateError, r"mv\.init\(\)"):
                 call()
 
-    def test_second_init_with_the_same_options_is_the_same_session(self):
+    def test_init_with_equal_options_returns_the_open_session(self):
         session = mv.init(role="all", timeout=7.5)
         self.assertIs(mv.init(role="all", timeout=7.5), session)
 
-    def test_second_init_with_other_options_is_a_state_error(self):
+    def test_init_with_other_options_raises_state_error(self):
         session = mv.init(timeout=7.5)
         for other in ({}, {"timeout": 8}, {"timeout": 7.5, "role": "worker"}):
             with self.assertRaisesRegex(mv.StateError, "other options"):
                 mv.init(**other)
         self.assertIs(mv.init(timeout=7.5), session)
 
-    def test_second_shutdown_does_nothing_but_warn(self):
+    def test_shutdown_without_a_session_only_warns(self):
         mv.init()
         mv.shutdown()
         with self.assertWarnsRegex(RuntimeWarning, "shutdown") as caught:
             mv.shutdown()
         self.assertEqual(caught.filename, __file__)
 
-    def test_first_shutdown_does_not_warn(self):
+    def test_shutdown_of_an_open_session_does_not_warn(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             mv.init()
@@ -89,7 +89,7 @@ class TestInitAndShutdown(ClosesSession):
             mv.shutdown()
             self.assertIn("closed", repr(session))
 
-    def test_table_of_a_session_that_is_over_is_a_state_error(self):
+    def test_table_calls_after_shutdown_raise_state_error(self):
         mv.init()
         table = mv.ArrayTableHandler(2)
         matrix = mv.MatrixTableHandler(2, 2, updater="sgd")
@@ -115,30 +115,30 @@ class TestInitAndShutdown(ClosesSession):
             self.assertIn("2 float32", repr(table))
             self.assertEqual(matrix.shape, (2, 2))
 
-    def test_deleting_a_table_after_its_session_is_fine(self):
+    def test_table_can_be_deleted_after_shutdown(self):
         mv.init()
         table = mv.ArrayTableHandler(2)
         mv.shutdown()
         del table
 
-    def test_logs_and_prints_nothing_by_itself(self):
+    def test_prints_and_logs_nothing_by_default(self):
         with self.assertNoLogs("multiverso", logging.INFO):
             mv.init()
             mv.shutdown()
 
 
 class TestBlocks(ClosesSession):
-    def test_init_as_a_block(self):
+    def test_init_is_a_context_manager(self):
         with mv.init() as session:
             self.assertIs(session, mv.init())
         self.assertFalse(mv.is_initialized())
 
-    def test_session_as_a_block(self):
+    def test_session_is_a_context_manager(self):
         with mv.session(timeout=9.0) as session:
             self.assertIs(session, mv.init(timeout=9.0))
         self.assertFalse(mv.is_initialized())
 
-    def test_inner_block_leaves_the_outer_one_its_session(self):
+    def test_inner_block_keeps_the_outer_session_open(self):
         for inner in (mv.init, mv.session):
             with mv.init() as outer:
                 with inner() as session:
@@ -150,19 +150,19 @@ class TestBlocks(ClosesSession):
             pass
         self.assertTrue(mv.is_initialized())
 
-    def test_exception_ends_the_session_and_goes_on(self):
+    def test_exception_in_the_block_ends_the_session_and_propagates(self):
         for block in (mv.init, mv.session):
             with self.assertRaisesRegex(KeyError, "lost"), block():
                 raise KeyError("lost")
             self.assertFalse(mv.is_initialized())
 
-    def test_shutdown_inside_the_block_is_enough(self):
+    def test_shutdown_inside_the_block_is_allowed(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             with mv.init():
                 mv.shutdown()
 
-    def test_exit_codes_are_kept(self):
+    def test_block_preserves_the_exit_code(self):
         for code in (0, 3):
             self.assertEqual(
                 run_program(
@@ -172,8 +172,8 @@ class TestBlocks(ClosesSession):
             )
 
 
-class TestTheEnd(unittest.TestCase):
-    def test_script_that_forgets_shutdown_ends_in_silence(self):
+class TestExit(unittest.TestCase):
+    def test_script_without_shutdown_ends_silently(self):
         code = """
             import multiverso as mv
             mv.init()
@@ -181,7 +181,7 @@ class TestTheEnd(unittest.TestCase):
         """
         self.assertEqual(run_program(code), (0, "", ""))
 
-    def test_script_that_fails_shows_its_own_exception(self):
+    def test_failing_script_prints_only_its_own_exception(self):
         code = """
             import multiverso as mv
             mv.init()
@@ -193,7 +193,7 @@ class TestTheEnd(unittest.TestCase):
         self.assertTrue(err.endswith("OSError: no data\n"), err)
         self.assertEqual(err.count("Traceback"), 1)
 
-    def test_handlers_of_the_script_can_still_use_the_session(self):
+    def test_exit_handlers_of_the_script_can_use_the_session(self):
         code = """
             import atexit
             import multiverso as mv

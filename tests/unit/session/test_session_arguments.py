@@ -1,8 +1,8 @@
-"""Whatever is given to the functions of a session, they do what NumPy would or refuse it untouched.
+"""Session functions match NumPy for any valid argument, and reject any other.
 
-Each test draws arguments, right ones and wrong ones, and compares with a model in NumPy: what the
-model takes must give the model's result, and what it does not take must raise one of `REFUSALS` and
-leave every table and array as it was.
+Each test draws valid and invalid arguments and compares with a model in NumPy. Arguments that the
+model accepts must give the model's result; all others must raise one of `REJECTIONS` and leave
+every table and array unchanged.
 """
 
 import tempfile
@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import numpy as np
 from drawn_arguments import (
-    REFUSALS,
+    REJECTIONS,
     TABLES,
     Arguments,
     anything,
@@ -30,7 +30,7 @@ class TestSession(Arguments):
     @examples
     @hypothesis.given(arrays())
     @hypothesis.example(np.zeros((0, 2), ">f4"))  # NumPy says that its strides are 0
-    def test_aggregate(self, array):
+    def test_aggregate_of_any_array_matches_numpy(self, array):
         before, writeable = copy_of(array)
         if array.dtype.newbyteorder("=") in TABLES and writeable:
             self.assertIs(mv.aggregate(array), array)
@@ -41,13 +41,13 @@ class TestSession(Arguments):
 
     @examples
     @hypothesis.given(anything)
-    def test_aggregate_of_anything(self, value):
+    def test_aggregate_of_any_object_is_accepted_or_rejected(self, value):
         with self.refused():
             mv.aggregate(value)
 
     @examples
     @hypothesis.given(st.lists(arrays(), max_size=3))
-    def test_param_sync(self, tensors):
+    def test_param_sync_of_any_arrays_matches_numpy(self, tensors):
         before = [tensor.copy() for tensor in tensors]
         halves = np.dtype(np.float16)
         right = all(
@@ -67,13 +67,13 @@ class TestSession(Arguments):
 
     @examples
     @hypothesis.given(anything)
-    def test_param_sync_of_anything(self, value):
+    def test_param_sync_of_any_object_is_accepted_or_rejected(self, value):
         with self.refused():
             ParamSync(value)
         if value is not None and not isinstance(value, str):
             with self.refused():
                 ParamSync([np.zeros(3)], name=value)
-        if not isinstance(value, bool):
+        if not isinstance(value, bool | np.bool_):
             with self.refused():
                 ParamSync([np.zeros(3)], overlap=value)
 
@@ -93,7 +93,7 @@ class TestSession(Arguments):
         ),
         anything,
     )
-    def test_init(self, name, value):
+    def test_any_init_argument_is_accepted_or_rejected(self, name, value):
         options = {
             "sync": False,
             "staleness": None,
@@ -107,14 +107,14 @@ class TestSession(Arguments):
         session = mv.init()
         try:
             _session_options.checked(**{**options, name: value})
-        except REFUSALS:
+        except REJECTIONS:
             with self.refused():
                 mv.init(**{name: value})
         self.assertIs(mv.init(), session)
 
     @examples
     @hypothesis.given(st.sampled_from(["step", "keep", "background", "directory"]), anything)
-    def test_save(self, name, value):
+    def test_any_save_argument_is_accepted_or_rejected(self, name, value):
         table = mv.ArrayTableHandler(2, 1)
         with tempfile.TemporaryDirectory() as folder:
             if name == "directory":
@@ -129,7 +129,7 @@ class TestSession(Arguments):
             try:
                 mv.save(folder, **{name: value})
                 mv.wait_for_save()
-            except REFUSALS:
+            except REJECTIONS:
                 self.assertEqual(list(Path(folder).iterdir()), [])
             else:
                 table.add([1, 1])

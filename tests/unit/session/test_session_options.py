@@ -1,4 +1,4 @@
-"""The options of a session of one rank: what each takes and refuses, and what it does."""
+"""The options of a session: accepted values, rejected values and effects on one rank."""
 
 import numpy as np
 from sessions import ClosesSession
@@ -12,12 +12,12 @@ class TestOptions(ClosesSession):
             mv.init(*arguments, **options)
         self.assertFalse(mv.is_initialized())
 
-    def test_role(self):
+    def test_rejects_invalid_roles(self):
         self.refused(ValueError, "'all', 'worker', 'server', received 'master'", role="master")
         self.refused(TypeError, "received 1", role=1)
         self.refused(TypeError, "received None", role=None)
 
-    def test_timeout(self):
+    def test_accepts_positive_timeouts_and_rejects_others(self):
         for wrong in (0, -1, -0.0, float("nan"), float("inf"), np.float64("inf")):
             self.refused(ValueError, "seconds above 0", timeout=wrong)
         for wrong in ("1", None, True, np.bool_(True), 1j, [1]):
@@ -26,7 +26,7 @@ class TestOptions(ClosesSession):
             with mv.init(timeout=right):
                 mv.barrier()
 
-    def test_on_peer_lost(self):
+    def test_on_peer_lost_continue_requires_async_mode(self):
         self.refused(ValueError, "'fail', 'continue', received 'go'", on_peer_lost="go")
         self.refused(TypeError, "received True", on_peer_lost=True)
         for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 2}):
@@ -37,18 +37,18 @@ class TestOptions(ClosesSession):
             self.assertEqual(mv.ArrayTableHandler(2, 7).get().tolist(), [7, 7])
             self.assertEqual(mv.aggregate(np.ones(100_000)).sum(), 100_000)
 
-    def test_peer_timeout(self):
+    def test_rejects_invalid_peer_timeouts(self):
         for wrong in (0, -1, float("nan")):
             self.refused(ValueError, "peer_timeout: .* above 0", peer_timeout=wrong)
         self.refused(TypeError, "peer_timeout: ", peer_timeout="1")
 
-    def test_staleness(self):
+    def test_rejects_invalid_staleness(self):
         self.refused(ValueError, "0 to", staleness=-1)
         for wrong in (1.0, "1", True, np.bool_(False)):
             self.refused(TypeError, "int", staleness=wrong)
         self.refused(ValueError, "sync=True and staleness=2", sync=True, staleness=2)
 
-    def test_modes_of_one_rank_see_its_own_adds(self):
+    def test_one_rank_sees_its_own_adds_in_every_mode(self):
         for mode in ({"sync": True}, {"staleness": 0}, {"staleness": 3}):
             with mv.session(**mode):
                 table = mv.ArrayTableHandler(3)
@@ -60,11 +60,11 @@ class TestOptions(ClosesSession):
                     matrix.add([[1, 1], [2, 2]], [3, 3])
                     self.assertEqual(matrix.get([3])[0].tolist(), [3 * count, 3 * count])
 
-    def test_no_round_ahead_is_sync_mode(self):
+    def test_staleness_zero_is_sync_mode(self):
         with mv.session(staleness=0) as session:
             self.assertIs(mv.init(sync=True), session)
 
-    def test_finished_worker_gets_and_does_not_add(self):
+    def test_finished_worker_can_get_but_not_add(self):
         for mode in ({"sync": True}, {"staleness": 3}):
             with mv.session(**mode):
                 table = mv.ArrayTableHandler(1)
@@ -78,13 +78,13 @@ class TestOptions(ClosesSession):
                 with self.assertRaisesRegex(mv.StateError, "finish"):
                     later.add([1])
 
-    def test_finish_changes_nothing_in_async_mode(self):
+    def test_finish_is_a_no_op_in_async_mode(self):
         with mv.session():
             mv.finish()
             table = mv.ArrayTableHandler(1)
             self.assertEqual(table.add_get([1]).tolist(), [1])
 
-    def test_sync_is_a_bool(self):
+    def test_rejects_sync_that_is_not_a_bool(self):
         for wrong in ("async", 1, 0, None):
             self.refused(TypeError, "sync: expected True or False", wrong)
         with mv.init(np.bool_(False)):

@@ -95,7 +95,7 @@ class Usage:
 
 
 class TestSoak(unittest.TestCase):
-    def test_neither_sessions_nor_adds_leave_anything(self):
+    def test_sessions_and_adds_leak_nothing(self):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(SESSIONS), str(ADDS)],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -107,7 +107,7 @@ class TestSoak(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual(done.stdout.count("segments"), 4)
 
-    def test_growth_is_seen(self):
+    def test_growth_is_detected(self):
         before = Usage.now()
         more = os.open("/dev/null", os.O_RDONLY)
         self.addCleanup(os.close, more)

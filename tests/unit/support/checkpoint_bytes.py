@@ -1,6 +1,6 @@
-"""A reader of checkpoints that was written from docs/checkpoint-format.md alone, in plain Python.
+"""A reader of checkpoints in plain Python, written only from docs/checkpoint-format.md.
 
-It believes everything, and checks what the page says of places and checksums by assertions.
+Assertions check the offsets and checksums that the page describes; nothing else is validated.
 """
 
 import struct
@@ -33,7 +33,7 @@ def crc32c(data):
 
 
 def with_crc(data):
-    """Return the data with the checksum of all but its last 4 bytes in these."""
+    """Return the data with its last 4 bytes replaced by the checksum of the others."""
     return data[:-4] + struct.pack("<I", crc32c(data[:-4]))
 
 
@@ -85,9 +85,9 @@ def read_manifest(data):
 
 
 def read(folder):
-    """Return the manifest, and {(table, area): array} with the counts of updates as area STEPS.
+    """Return the manifest, and {(table, area): array}; area STEPS has the update counts of rows.
 
-    What is counted for each section is in the manifest's tables as "steps".
+    The update count of a table is in the manifest's tables as "steps".
     """
     manifest = read_manifest(Path(folder, "manifest.mv").read_bytes())
     arrays = {}

@@ -1,4 +1,4 @@
-"""A folder of its own for each test of checkpoints."""
+"""The base class of tests that write checkpoints."""
 
 import tempfile
 import unittest
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Folder(unittest.TestCase):
-    """A test with a folder of its own, and a session if it opens one."""
+    """Gives each test a temporary folder."""
 
     def setUp(self):
         temporary = tempfile.TemporaryDirectory()

@@ -1,21 +1,19 @@
-"""Arguments of every kind, right ones and wrong ones, that tests of the public functions draw.
+"""Hypothesis strategies for valid and invalid arguments of the public functions.
 
-MULTIVERSO_EXAMPLES=10000 draws more, and others each time.
+MULTIVERSO_EXAMPLES=10000 draws more examples, and different ones each time.
 """
 
 import contextlib
 import math
 import os
-import unittest
 
 import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from sessions import InSession
 
-import multiverso as mv
-
-REFUSALS = (TypeError, ValueError, IndexError)
+REJECTIONS = (TypeError, ValueError, IndexError)
 MANY = os.environ.get("MULTIVERSO_EXAMPLES")
 TABLES = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
 SIZE, ROWS, COLUMNS = 6, 3, 2
@@ -59,7 +57,7 @@ shapes = st.one_of(
 
 @st.composite
 def arrays(draw, shape=shapes, dtype=dtypes):
-    """Return an array of any kind, whose memory may lie in any way."""
+    """Return an array of any dtype, shape and memory layout."""
     kind, extents = draw(dtype), draw(shape)
     numbers = np.arange(math.prod(extents)) % 5
     array = np.zeros(extents, kind)
@@ -85,12 +83,12 @@ def arrays(draw, shape=shapes, dtype=dtypes):
 
 
 def copy_of(array):
-    """Return an array that stays as it is, and the flags that a call must not change."""
+    """Return a copy of an array, and the flag that a call must not change."""
     return array.copy(), array.flags.writeable
 
 
 def is_right(data, dtype, wanted):
-    """Return whether an array may be added to a table of that dtype and one of these shapes."""
+    """Return whether an array can be added to a table of this dtype and one of these shapes."""
     if not np.can_cast(data.dtype, dtype, "same_kind") or data.shape not in wanted:
         return False
     if data.dtype.kind in "iu" and dtype.kind == "i" and data.size:
@@ -99,18 +97,14 @@ def is_right(data, dtype, wanted):
     return True
 
 
-class Arguments(unittest.TestCase):
-    """A test with a session for all of its examples."""
-
-    def setUp(self):
-        mv.init()
-        self.addCleanup(mv.shutdown)
+class Arguments(InSession):
+    """A test with one session for all of its examples."""
 
     @contextlib.contextmanager
     def refused(self, *arrays):
-        """Check that the block raises, and that nothing has changed."""
+        """Check that the block raises and leaves the arrays unchanged."""
         before = [np.array(array, copy=True) for array in arrays]
-        with self.assertRaises(REFUSALS) as caught:
+        with self.assertRaises(REJECTIONS) as caught:
             yield
         self.assertNotEqual(str(caught.exception), "")
         for array, old in zip(arrays, before, strict=True):

@@ -1,4 +1,4 @@
-"""The library with failpoints (src/base/failpoint.h), which the tests have built for themselves."""
+"""The library with failpoints (src/base/failpoint.h), which is built only for tests."""
 
 import os
 import unittest
@@ -9,10 +9,10 @@ _BUILT = Path(__file__).parents[3] / "build" / "cmake" / "libmultiverso_failpoin
 LIBRARY = Path(os.environ.get("MULTIVERSO_FAILPOINTS_LIBRARY", _BUILT))
 
 needs_failpoints = unittest.skipUnless(
-    LIBRARY.exists(), f"make builds the library with failpoints, {LIBRARY}, which is not there"
+    LIBRARY.exists(), f"needs the library with failpoints, {LIBRARY}, which make builds"
 )
 
 
 def environ(points):
-    """Return the variables of a process that comes to these failpoints."""
+    """Return the environment variables that activate these failpoints in a process."""
     return {"MULTIVERSO_LIBRARY": str(LIBRARY), "MULTIVERSO_FAILPOINTS": points}

@@ -1,4 +1,4 @@
-"""Models of Keras for the tests of what keeps them in step, with one worker."""
+"""Keras models for the adapter tests with one worker."""
 
 import importlib.util
 import unittest
@@ -72,7 +72,7 @@ class InSession(unittest.TestCase):
 
 
 class Adder(keras.callbacks.Callback if HAS_KERAS else object):
-    """Another worker: adds one to everything after each batch."""
+    """Simulates another worker that adds one to every parameter after each batch."""
 
     def __init__(self, callback):
         super().__init__()
@@ -84,7 +84,7 @@ class Adder(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 class Counter(keras.layers.Layer if HAS_KERAS else object):
-    """Counts in a statistic, two for each batch."""
+    """Adds two to a statistic in each batch."""
 
     def build(self, shape):
         self.count = self.add_weight(shape=(5,), initializer="zeros", trainable=False)

@@ -1,4 +1,4 @@
-"""Runs a piece of Python as a program of its own, for what a test cannot do in its process."""
+"""Runs Python code in a separate process."""
 
 import os
 import subprocess
@@ -8,18 +8,15 @@ from pathlib import Path
 
 import multiverso
 
-# Seconds after which a program is killed: far more than any takes.
+#: Seconds after which a program is killed; far more than any needs.
 WALL_LIMIT = 120
 
-# What a launcher or an MPI of the surrounding environment would have left.
+#: Prefixes of variables of launchers and MPIs, which the program must not inherit.
 LAUNCHER_PREFIXES = ("OMPI_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", "HYDI_")
 
 
 def run_program(code, *, first_on_path=(), **environ):
-    """Run `code`, which may be indented, with the package of this process.
-
-    Returns (exit code, stdout, stderr).
-    """
+    """Run `code`, which may be indented; return (exit code, stdout, stderr)."""
     package = Path(multiverso.__file__).parents[1]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_PREFIXES)}
     path = [*map(str, first_on_path), str(package), kept.get("PYTHONPATH", "")]

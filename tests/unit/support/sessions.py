@@ -1,4 +1,4 @@
-"""What tests of sessions stand on."""
+"""Base classes of tests that open sessions."""
 
 import unittest
 
@@ -6,8 +6,15 @@ import multiverso as mv
 
 
 class ClosesSession(unittest.TestCase):
-    """Leaves no session open, however a test ended."""
+    """Closes the session after each test, if one is open."""
 
     def tearDown(self):
         if mv.is_initialized():
             mv.shutdown()
+
+
+class InSession(ClosesSession):
+    """Opens a session before each test, and closes it afterwards."""
+
+    def setUp(self):
+        mv.init()

@@ -1,20 +1,19 @@
-"""Keras on whichever backend is here, for tests that do not mind on which."""
+"""Imports Keras on any installed backend."""
 
 import importlib.util
 import os
 from unittest import mock
 
-#: What Keras runs on here, unless the environment says otherwise.
+#: The first installed backend; the environment variable KERAS_BACKEND overrides it.
 BACKEND = next(
     (name for name in ("torch", "jax", "tensorflow") if importlib.util.find_spec(name)), None
 )
 
 
 def import_keras():
-    """Return Keras, imported when it is needed; it is slow.
+    """Import and return Keras.
 
-    The environment stays as it was: programs that other tests start in it have a backend of their
-    own.
+    The environment stays unchanged, because programs of other tests choose their own backend.
     """
     with mock.patch.dict(os.environ):
         os.environ.setdefault("KERAS_BACKEND", BACKEND)

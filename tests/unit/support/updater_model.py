@@ -1,6 +1,6 @@
-"""What each updater computes, in NumPy, one rounding per operation of the formula.
+"""The formulas of the updaters in NumPy, with one rounding per operation.
 
-A model holds a table's rows, each with its own state, as if each row were a table of its own.
+A model keeps the rows of a table, each with its own state.
 """
 
 import numpy as np
@@ -52,7 +52,7 @@ class Model:
         self.seen = [[None] * len(initial) for _ in range(workers)]
 
     def get(self, worker=0, rows=None):
-        """Return the rows as that worker gets them."""
+        """Return rows, and note that this worker has seen them."""
         rows = range(len(self.values)) if rows is None else rows
         for row in rows:
             self.seen[worker][row] = self.values[row].copy()

@@ -1,10 +1,11 @@
-"""Exchanges in the background: what arrives when, that nothing is lost, how errors surface."""
+"""ParamSync with overlap=True: when updates arrive, that no gain is lost, how errors surface."""
 
 import threading
 import unittest
 from unittest import mock
 
 import numpy as np
+from sessions import InSession
 
 import multiverso as mv
 from multiverso._native import library
@@ -15,14 +16,8 @@ def threads():
     return [one for one in threading.enumerate() if one.name.startswith("multiverso: ")]
 
 
-class InSession(unittest.TestCase):
-    def setUp(self):
-        mv.init()
-        self.addCleanup(lambda: mv.is_initialized() and mv.shutdown())
-
-
-class TestExchanges(InSession):
-    def test_what_others_add_arrives_one_sync_later(self):
+class TestOverlap(InSession):
+    def test_updates_of_others_arrive_one_sync_later(self):
         weights = np.zeros(70_000)
         sync = ParamSync([weights], overlap=True)
         sync.tables[0].add(np.full(weights.size, 10.0))
@@ -36,7 +31,7 @@ class TestExchanges(InSession):
         np.testing.assert_array_equal(weights, 13)
         np.testing.assert_array_equal(sync.tables[0].get(), weights)
 
-    def test_what_is_learned_meanwhile_is_kept(self):
+    def test_keeps_gains_made_during_the_exchange(self):
         weights = np.zeros(5)
         sync = ParamSync([weights], overlap=True)
         weights += 1
@@ -50,7 +45,7 @@ class TestExchanges(InSession):
         np.testing.assert_array_equal(weights, 103)
         np.testing.assert_array_equal(sync.tables[0].get(), 103)
 
-    def test_arrays_of_every_kind(self):
+    def test_syncs_arrays_of_every_kind(self):
         whole = np.zeros((6, 50), np.float32)
         arrays = [
             np.zeros((300, 70), np.float32),
@@ -74,7 +69,7 @@ class TestExchanges(InSession):
             np.testing.assert_array_equal(array, 12)
         self.assertEqual(whole[:, 1::2].any(), False)
 
-    def test_waiting_twice_and_before_the_first_changes_nothing(self):
+    def test_wait_without_an_exchange_is_a_no_op(self):
         weights = np.ones(3)
         sync = ParamSync([weights], overlap=True)
         sync.wait()
@@ -84,10 +79,10 @@ class TestExchanges(InSession):
         np.testing.assert_array_equal(weights, 1)
         ParamSync([weights]).wait()
 
-    def test_meetings_and_the_end_wait_for_the_thread(self):
+    def test_collective_calls_wait_for_the_exchange(self):
         weights = np.zeros(1_000_000)
         sync = ParamSync([weights], overlap=True)
-        for meet in (
+        for call in (
             mv.barrier,
             lambda: mv.ArrayTableHandler(1),
             lambda: sync.tables[0].get(sync=True),
@@ -96,17 +91,17 @@ class TestExchanges(InSession):
         ):
             weights += 1
             sync.sync()
-            meet()
+            call()
             self.assertEqual(threads(), [])
 
-    def test_it_belongs_to_its_session(self):
+    def test_rejects_sync_after_shutdown(self):
         sync = ParamSync([np.zeros(3)], overlap=True)
         sync.sync()
         mv.shutdown()
         with self.assertRaisesRegex(mv.StateError, "has been shut down"):
             sync.sync()
 
-    def test_an_optimiser_on_the_server(self):
+    def test_works_with_an_optimiser_as_updater(self):
         weights = np.zeros(4)
         sync = ParamSync([weights], overlap=True, updater="sgd", learning_rate=0.5)
         weights += 2
@@ -114,14 +109,14 @@ class TestExchanges(InSession):
         sync.wait()
         np.testing.assert_array_equal(weights, 1)
 
-    def test_a_flag_that_is_none(self):
+    def test_rejects_a_flag_that_is_not_a_bool(self):
         with self.assertRaisesRegex(TypeError, "overlap: expected True or False, received 1"):
             ParamSync([np.zeros(3)], overlap=1)
 
 
 class TestErrors(InSession):
     def failing(self, error):
-        """Return what replaces the native pass: it fails once."""
+        """Return a patch of the native pass that fails once."""
         calls = []
         real = library.call_until
 
@@ -133,15 +128,15 @@ class TestErrors(InSession):
 
         return mock.patch("multiverso.sync._table_sync.call_until", run)
 
-    def test_they_come_with_the_next_sync_or_wait_and_nothing_is_lost(self):
+    def test_error_surfaces_in_the_next_call_and_no_gain_is_lost(self):
         for again in ("sync", "wait"):
             with self.subTest(again):
                 weights = np.zeros(3)
                 sync = ParamSync([weights], overlap=True)
                 weights += 1
-                with self.failing(mv.OperationTimeout("nobody came")):
+                with self.failing(mv.OperationTimeout("too late")):
                     sync.sync()
-                    with self.assertRaisesRegex(mv.OperationTimeout, "nobody came"):
+                    with self.assertRaisesRegex(mv.OperationTimeout, "too late"):
                         getattr(sync, again)()
                     weights += 1
                     sync.sync()
@@ -149,7 +144,7 @@ class TestErrors(InSession):
                 np.testing.assert_array_equal(weights, 2)
                 np.testing.assert_array_equal(sync.tables[0].get(), 2)
 
-    def test_an_interrupt_while_it_waits_leaves_all_usable(self):
+    def test_interrupted_wait_leaves_the_sync_usable(self):
         weights = np.zeros(3)
         sync = ParamSync([weights], overlap=True)
         weights += 1
@@ -165,7 +160,7 @@ class TestErrors(InSession):
 
 
 class TestModes(unittest.TestCase):
-    def test_in_sync_mode_and_with_bounded_staleness(self):
+    def test_overlap_works_in_sync_mode_and_with_bounded_staleness(self):
         for options in ({"sync": True}, {"staleness": 1}):
             with self.subTest(**options), mv.session(**options):
                 weights = np.zeros(3)
@@ -176,7 +171,3 @@ class TestModes(unittest.TestCase):
                 sync.wait()
                 mv.finish()
                 np.testing.assert_array_equal(weights, 5)
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,4 +1,4 @@
-"""ParamSync on one rank: which arrays it takes, what it refuses, what it does to them."""
+"""ParamSync on one rank: supported and rejected arrays, results, lifetime."""
 
 import array
 import gc
@@ -6,21 +6,16 @@ import importlib.util
 import unittest
 
 import numpy as np
+from sessions import InSession
 
 import multiverso as mv
 from multiverso._native import capi, library
 from multiverso.sync import ParamSync
 
 
-class InSession(unittest.TestCase):
-    def setUp(self):
-        self.session = mv.init()
-        self.addCleanup(mv.shutdown)
-
-
-class TestAnyArrays(InSession):
+class TestSupportedArrays(InSession):
     def check(self, arrays, atol=0.0):
-        """Train and let somebody else add, three times; the arrays are the sum, as the tables."""
+        """Check that arrays and tables get the sum of training and of adds to the tables."""
         expected = [np.array(a, np.float64) for a in arrays]
         sync = ParamSync(arrays)
         generator = np.random.default_rng(0)
@@ -36,25 +31,25 @@ class TestAnyArrays(InSession):
                 np.testing.assert_allclose(np.asarray(a, np.float64), wanted, rtol=0, atol=atol)
         return sync
 
-    def test_each_dtype_of_tables(self):
+    def test_syncs_each_dtype_of_tables(self):
         for dtype in ("float32", "float64", "int32", "int64"):
             with self.subTest(dtype):
                 sync = self.check([np.ones((3, 5), dtype), np.zeros(70_000, dtype)])
                 self.assertEqual([table.dtype for table in sync.tables], [np.dtype(dtype)])
 
-    def test_half_precision_is_summed_in_single(self):
+    def test_sums_half_precision_in_float32(self):
         sync = self.check([np.ones((3, 5), np.float16)])
         self.assertEqual(sync.tables[0].dtype, np.float32)
 
     @unittest.skipUnless(importlib.util.find_spec("ml_dtypes"), "needs ml_dtypes")
-    def test_bfloat16(self):
+    def test_sums_bfloat16_in_float32(self):
         import ml_dtypes
 
         sync = self.check([np.ones((3, 5), ml_dtypes.bfloat16)])
         self.assertEqual(sync.tables[0].dtype, np.float32)
 
-    def test_small_gains_of_half_precision_are_not_lost(self):
-        weights = np.full(4, 1000, np.float16)  # whose neighbours are 0.5 apart
+    def test_accumulates_gains_below_half_precision(self):
+        weights = np.full(4, 1000, np.float16)  # adjacent values are 0.5 apart
         sync = ParamSync([weights])
         for _ in range(8):
             sync.tables[0].add(np.full(4, 0.125))
@@ -62,27 +57,27 @@ class TestAnyArrays(InSession):
         np.testing.assert_array_equal(sync.tables[0].get(), [1001] * 4)
         np.testing.assert_array_equal(weights, [1001] * 4)
 
-    def test_mixed_dtypes_have_a_table_each(self):
+    def test_creates_one_table_per_dtype(self):
         arrays = [np.zeros(2), np.zeros(3, np.float32), np.zeros(4, np.float16), np.zeros(5)]
         sync = self.check(arrays)
         sizes = [(table.dtype.name, table.size) for table in sync.tables]
         self.assertEqual(sizes, [("float64", 7), ("float32", 7)])
 
-    def test_arrays_that_are_not_contiguous(self):
+    def test_syncs_non_contiguous_arrays(self):
         whole = np.zeros((6, 8), np.float32)
         self.check([whole[::2, 1:7:2], np.asfortranarray(np.zeros((3, 4))), whole[1::2].T])
         np.testing.assert_array_equal(whole[::2, ::2], 0)
 
-    def test_reversed_and_byte_swapped_ones(self):
+    def test_syncs_reversed_and_byte_swapped_arrays(self):
         self.check([np.zeros(9)[::-1], np.zeros(9, ">f4"), np.zeros(4, ">f2")])
 
-    def test_scalars_and_empty_ones(self):
+    def test_syncs_scalars_and_empty_arrays(self):
         self.check([np.zeros(()), np.zeros((0, 3)), np.zeros(4)])
 
-    def test_a_thousand(self):
+    def test_syncs_a_thousand_arrays(self):
         self.check([np.zeros(size % 37 + 1, np.float32) for size in range(1000)])
 
-    def test_whatever_has_memory(self):
+    def test_syncs_objects_with_a_buffer(self):
         numbers, bits = array.array("f", [1, 2]), bytearray(16)
         sync = ParamSync([numbers, memoryview(bits).cast("d")])
         numbers[1] += 5
@@ -92,69 +87,69 @@ class TestAnyArrays(InSession):
         sync.sync()
         np.testing.assert_array_equal(np.frombuffer(bits), [1, 2])
 
-    def test_its_table_starts_from_the_arrays(self):
+    def test_table_starts_with_the_values_of_the_arrays(self):
         sync = ParamSync([np.full(2, 3.0), np.full((1, 1), 4.0)])
         np.testing.assert_array_equal(sync.tables[0].get(), [3, 3, 4])
 
-    def test_an_iterator_of_arrays(self):
+    def test_accepts_an_iterator_of_arrays(self):
         sync = ParamSync(np.zeros(n) for n in (1, 2))
         self.assertEqual(sync.tables[0].size, 3)
 
 
-class TestWrongOnes(InSession):
+class TestRejectedArguments(InSession):
     def check(self, arrays, error, message):
         with self.assertRaisesRegex(error, message):
             ParamSync(arrays)
-        mv.barrier()  # the session goes on
+        mv.barrier()  # the session stays usable
         mv.ArrayTableHandler(1).add([1])
 
-    def test_no_arrays(self):
+    def test_rejects_an_empty_list(self):
         self.check([], ValueError, "parameters: expected parameters, received 0 tensors")
 
-    def test_no_elements(self):
+    def test_rejects_arrays_without_elements(self):
         self.check([np.zeros(0)], ValueError, "received 1 tensors without any")
 
-    def test_one_array_instead_of_a_list(self):
+    def test_rejects_one_array_instead_of_a_list(self):
         self.check(np.zeros((2, 2)), TypeError, "expected a list of arrays, received ndarray")
 
-    def test_no_list(self):
+    def test_rejects_none_instead_of_a_list(self):
         self.check(None, TypeError, "expected a list of arrays, received NoneType")
 
-    def test_no_array(self):
+    def test_rejects_objects_that_are_not_arrays(self):
         self.check([np.zeros(2), [1.0]], TypeError, r"arrays\[1\]: expected an array")
 
-    def test_other_dtypes(self):
+    def test_rejects_unsupported_dtypes(self):
         for dtype in ("complex64", "bool", "int8", "uint32", "M8[s]"):
             with self.subTest(dtype):
                 self.check([np.zeros(2, dtype)], TypeError, r"arrays\[0\]: expected one of the")
 
-    def test_read_only_ones(self):
+    def test_rejects_read_only_arrays(self):
         fixed = np.zeros(2)
         fixed.flags.writeable = False
         self.check([fixed], ValueError, "read-only")
 
-    def test_elements_that_share_memory(self):
+    def test_rejects_elements_that_share_memory(self):
         shared = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
         self.check([shared], ValueError, "memory for each element")
 
-    def test_arrays_that_share_memory(self):
+    def test_rejects_arrays_that_share_memory(self):
         weights = np.zeros(10)
         self.check([weights, np.zeros(3), weights], ValueError, r"\[0\] and \[2\] share")
         self.check([weights[4:], np.zeros(3), weights[:5]], ValueError, r"\[0\] and \[2\] share")
         ParamSync([weights[::2], weights[1::2]]).sync()
 
-    def test_a_name_that_is_none(self):
+    def test_rejects_a_name_that_is_not_a_str(self):
         with self.assertRaisesRegex(TypeError, "name: expected a str, received 3"):
             ParamSync([np.zeros(1)], name=3)
         mv.barrier()
 
 
-class TestItsLife(unittest.TestCase):
-    def test_it_needs_a_session(self):
+class TestLifetime(unittest.TestCase):
+    def test_requires_a_session(self):
         with self.assertRaises(mv.StateError):
             ParamSync([np.zeros(2)])
 
-    def test_it_belongs_to_its_session(self):
+    def test_rejects_use_after_its_session(self):
         with mv.session():
             weights = np.zeros(2)
             sync = ParamSync([weights])
@@ -166,21 +161,21 @@ class TestItsLife(unittest.TestCase):
             sync.sync()
         np.testing.assert_array_equal(weights, 1)
 
-    def test_a_server_that_is_no_worker_cannot_sync(self):
-        # One rank cannot be a server alone, so what it would find is put in its place.
+    def test_sync_fails_on_a_rank_that_is_only_a_server(self):
+        # A single rank is always a worker too, so this simulates a rank that is only a server.
         with mv.session():
             sync = ParamSync([np.zeros(2)])
             sync._sync._table_syncs = None
             with self.assertRaisesRegex(mv.StateError, "this rank is a server and not a worker"):
                 sync.sync()
 
-    def test_it_keeps_the_memory_it_works_on(self):
+    def test_keeps_the_arrays_alive(self):
         with mv.session():
             sync = ParamSync([np.zeros(100_000)])
             gc.collect()
             sync.sync()
 
-    def test_it_is_freed_with_its_last_reference(self):
+    def test_frees_the_native_object_with_the_last_reference(self):
         with mv.session():
             sync = ParamSync([np.zeros(2)])
             handle = capi.MV_ParamSync(sync._sync._table_syncs[0]._handle.value)
@@ -188,14 +183,14 @@ class TestItsLife(unittest.TestCase):
             gc.collect()
             self.assertEqual(library.lib.MV_ParamSyncFree(handle), capi.MV_ERR_HANDLE)
 
-    def test_it_says_what_it_is(self):
+    def test_repr_and_names_describe_the_arrays(self):
         with mv.session():
             sync = ParamSync([np.zeros(2), np.zeros(3, np.float32)], name="net")
             self.assertEqual(repr(sync), "<ParamSync 'net': 2 float64, 3 float32>")
             self.assertEqual(sync.name, "net")
             self.assertRegex(sync.tables[0].name, r"^net \(2 tensors, layout [0-9a-f]{8}\)$")
 
-    def test_in_sync_mode_and_with_bounded_staleness(self):
+    def test_syncs_in_sync_mode_and_with_bounded_staleness(self):
         for options in ({"sync": True}, {"staleness": 2}):
             with self.subTest(options), mv.session(**options):
                 weights = [np.zeros(3), np.zeros(4, np.float16)]
@@ -206,7 +201,3 @@ class TestItsLife(unittest.TestCase):
                     sync.sync()
                 np.testing.assert_array_equal(weights[0], 5)
                 np.testing.assert_array_equal(sync.tables[1].get(), [5] * 4)
-
-
-if __name__ == "__main__":
-    unittest.main()

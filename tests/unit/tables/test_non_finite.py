@@ -1,4 +1,4 @@
-"""NaN and infinity with nan_policy="error": an error that names the first, and nothing moves."""
+"""NaN and infinity: nan_policy="error" names the first one and applies nothing."""
 
 import math
 import unittest
@@ -34,7 +34,7 @@ class TestNonFinite(unittest.TestCase):
 
     @examples
     @hypothesis.given(numbers)
-    def test_error_names_the_first_and_applies_nothing(self, data):
+    def test_error_policy_names_the_first_value_and_applies_nothing(self, data):
         wrong = np.argwhere(~np.isfinite(data))
         with mv.session(nan_policy="error"):
             table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
@@ -51,7 +51,7 @@ class TestNonFinite(unittest.TestCase):
 
     @examples
     @hypothesis.given(numbers)
-    def test_propagated_as_numpy_does(self, data):
+    def test_propagate_policy_adds_like_numpy(self, data):
         with mv.session(), np.errstate(invalid="ignore"):
             table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
             wanted = table.get()
@@ -60,13 +60,13 @@ class TestNonFinite(unittest.TestCase):
                 wanted += data
             np.testing.assert_array_equal(table.get(), wanted)
 
-    def test_integers_are_not_looked_at(self):
+    def test_error_policy_does_not_check_integers(self):
         with mv.session(nan_policy="error"):
             table = mv.ArrayTableHandler(2, dtype="int64")
             table.add([1, 2])
             self.assertEqual(table.get().tolist(), [1, 2])
 
-    def test_first_of_many(self):
+    def test_error_names_the_first_of_many_values(self):
         data = np.zeros(200_000)
         data[[150_000, 199_999]] = math.inf
         with mv.session(nan_policy="error"):
@@ -74,7 +74,7 @@ class TestNonFinite(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, r"data\[150000\]: .*received inf"):
                 table.add(data)
 
-    def test_aggregate_and_param_sync(self):
+    def test_error_policy_applies_to_aggregate_and_param_sync(self):
         with mv.session(nan_policy="error"):
             array = np.array([1, math.nan], np.float32)
             with self.assertRaisesRegex(ValueError, r"array\[1\]: expected a finite number"):
@@ -86,7 +86,7 @@ class TestNonFinite(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, r"parameters, tensor 1\[2\]: "):
                     sync.sync()
                 self.assertTrue(all((table.get() == 0).all() for table in sync.tables))
-                tensors[1][2] = 1  # and the worker goes on
+                tensors[1][2] = 1  # the worker can continue
                 sync.sync()
                 sync.wait()
                 self.assertEqual(
@@ -97,7 +97,7 @@ class TestNonFinite(unittest.TestCase):
                 )
                 tensors[1][2] = 0
 
-    def test_policy_is_one_of_two(self):
+    def test_rejects_unknown_policies(self):
         for wrong, error in (("ignore", ValueError), (None, TypeError), (True, TypeError)):
             with self.assertRaisesRegex(error, "nan_policy: expected one of 'propagate', 'error'"):
                 mv.init(nan_policy=wrong)

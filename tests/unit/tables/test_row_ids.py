@@ -1,74 +1,75 @@
-"""Row ids: integers of every kind are taken, everything else is refused with its position."""
+"""Row ids: integers of every kind are accepted, everything else is rejected with its position."""
 
 import array
 import unittest
 
 import numpy as np
+from sessions import InSession
 
 import multiverso as mv
 from multiverso.tables._row_ids import as_row_ids
 
 
-class TestWhatIsTaken(unittest.TestCase):
+class TestAcceptedIds(unittest.TestCase):
     def check(self, row_ids, expected):
         ids = as_row_ids(row_ids, 10)
         self.assertEqual(ids.dtype, np.int64)
         self.assertTrue(ids.flags.c_contiguous and ids.flags.aligned and ids.dtype.isnative)
         self.assertEqual(ids.tolist(), expected)
 
-    def test_sequences(self):
+    def test_accepts_sequences(self):
         self.check([3, 1, 3], [3, 1, 3])
         self.check((9,), [9])
         self.check([np.int32(4), 5, np.uint8(6)], [4, 5, 6])
         self.check(array.array("i", [1, 2]), [1, 2])
 
-    def test_nothing(self):
+    def test_accepts_empty_ids(self):
         for nothing in ([], (), range(0), range(5, 5), np.empty(0, np.int32)):
             self.check(nothing, [])
 
-    def test_ranges(self):
+    def test_accepts_ranges(self):
         self.check(range(4), [0, 1, 2, 3])
         self.check(range(9, -1, -3), [9, 6, 3, 0])
         self.check(range(2, 10, 4), [2, 6])
         self.check(range(7, 2**79, 2**79), [7])
 
-    def test_arrays_of_every_integer_dtype(self):
+    def test_accepts_arrays_of_every_integer_dtype(self):
         for code in "bBhHiIlLqQ":
             self.check(np.array([2, 0], code), [2, 0])
         self.check(np.array([1, 2], ">i4"), [1, 2])
         self.check(np.array([1, 2], ">i8"), [1, 2])
 
-    def test_memory_in_any_order(self):
+    def test_accepts_any_memory_layout(self):
         self.check(np.arange(10)[::-3], [9, 6, 3, 0])
         self.check(np.arange(20).reshape(10, 2)[:3, 1], [1, 3, 5])
         unaligned = np.zeros(17, np.uint8)[1:].view(np.int64)
         self.check(unaligned, [0, 0])
 
-    def test_an_array_that_is_right_is_not_copied(self):
+    def test_does_not_copy_a_contiguous_int64_array(self):
         ids = np.array([1, 2])
         self.assertIs(as_row_ids(ids, 10), ids)
 
 
-class TestWhatIsRefused(unittest.TestCase):
+class TestRejectedIds(unittest.TestCase):
     def refused(self, error, row_ids, *texts, num_row=10):
         with self.assertRaises(error) as caught:
             as_row_ids(row_ids, num_row)
         for text in texts:
             self.assertIn(text, str(caught.exception))
 
-    def test_bools(self):
+    def test_rejects_bools(self):
         self.refused(TypeError, [True], "True", "row_ids[0]")
         self.refused(TypeError, [1, 2, False], "False", "row_ids[2]")
         self.refused(TypeError, [1, np.bool_(True)], "row_ids[1]")
         self.refused(TypeError, np.array([True, False]), "bool")
 
-    def test_floats(self):
+    def test_rejects_floats(self):
         self.refused(TypeError, [1, 2.0], "2.0", "row_ids[1]")
         self.refused(TypeError, np.array([1.0]), "float64")
         self.refused(TypeError, np.empty(0), "float64")
         self.refused(TypeError, [float("nan")], "nan", "row_ids[0]")
 
-    def test_other_things(self):
+    def test_rejects_other_types_and_dimensions(self):
         self.refused(TypeError, 3, "int")
         self.refused(TypeError, np.array(3), "ndarray")
         self.refused(TypeError, "12", "str")
@@ -80,13 +81,13 @@ class TestWhatIsRefused(unittest.TestCase):
         self.refused(TypeError, np.array([1, 2], object), "object")
         self.refused(ValueError, np.zeros((2, 2), int), "(2, 2)")
 
-    def test_what_does_not_fit_into_64_bits(self):
+    def test_rejects_ids_beyond_64_bits(self):
         self.refused(IndexError, [1, 2**63], str(2**63), "row_ids[1]", "0 to 9")
         self.refused(IndexError, [-1, 2**63], "received -1", "row_ids[0]")
         self.refused(IndexError, [0, -(2**70)], str(-(2**70)), "row_ids[1]")
         self.refused(IndexError, np.array([0, 2**63 + 5], np.uint64), str(2**63 + 5), "row_ids[1]")
 
-    def test_ranges_that_leave_the_table(self):
+    def test_rejects_ranges_that_leave_the_table(self):
         self.refused(IndexError, range(11), "received 10", "row_ids[10]")
         self.refused(IndexError, range(0, 2**90, 3), "received 12", "row_ids[4]")
         self.refused(IndexError, range(4, -4, -2), "received -2", "row_ids[3]")
@@ -95,13 +96,12 @@ class TestWhatIsRefused(unittest.TestCase):
         self.refused(IndexError, range(10**15), "received 10", "row_ids[10]")
 
 
-class TestBoundsOfATable(unittest.TestCase):
+class TestRowsOfATable(InSession):
     def setUp(self):
-        self.session = mv.init()
-        self.addCleanup(mv.shutdown)
+        super().setUp()
         self.matrix = mv.MatrixTableHandler(4, 2, np.arange(8))
 
-    def test_id_outside_is_an_index_error_and_changes_nothing(self):
+    def test_invalid_id_raises_index_error_and_changes_nothing(self):
         for ids, value, position in (
             ([-1], -1, 0),
             ([0, 4], 4, 1),
@@ -122,18 +122,18 @@ class TestBoundsOfATable(unittest.TestCase):
             self.assertTrue((out == 7).all())
         np.testing.assert_array_equal(self.matrix.get(), np.arange(8).reshape(4, 2))
 
-    def test_duplicates_accumulate_and_come_back_each_time(self):
+    def test_duplicate_ids_are_added_and_returned_each_time(self):
         self.matrix.add([[1, 1], [2, 2], [3, 3]], [1, 0, 1])
         np.testing.assert_array_equal(self.matrix.get([1, 1, 0]), [[6, 7], [6, 7], [2, 3]])
 
-    def test_no_rows_at_all(self):
+    def test_empty_ids_are_a_no_op(self):
         self.assertEqual(self.matrix.get([]).shape, (0, 2))
         self.assertEqual(self.matrix.get(range(0), sync=True).shape, (0, 2))
         for nothing in ([], np.empty((0, 2)), np.empty(0, np.float32)):
             self.matrix.add(nothing, [])
         np.testing.assert_array_equal(self.matrix.get(), np.arange(8).reshape(4, 2))
 
-    def test_ids_in_the_memory_of_out(self):
+    def test_ids_may_share_memory_with_out(self):
         table = mv.MatrixTableHandler(3, 1, [[30], [20], [10]], dtype="int64")
         memory = np.array([2, 0, 1])
         self.assertIs(table.get(memory, out=memory[:, np.newaxis]).base, memory)

@@ -1,8 +1,8 @@
-"""Whatever is given to tables, they do what NumPy would or refuse it untouched.
+"""Tables match NumPy for any valid argument, and reject any other.
 
-Each test draws arguments, right ones and wrong ones, and compares with a model in NumPy: what the
-model takes must give the model's result, and what it does not take must raise one of `REFUSALS` and
-leave every table and array as it was.
+Each test draws valid and invalid arguments and compares with a model in NumPy. Arguments that the
+model accepts must give the model's result; all others must raise one of `REJECTIONS` and leave
+every table and array unchanged.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import hypothesis
 import numpy as np
 from drawn_arguments import (
     COLUMNS,
-    REFUSALS,
+    REJECTIONS,
     ROWS,
     SIZE,
     TABLES,
@@ -34,20 +34,20 @@ import multiverso as mv
 class TestCreation(Arguments):
     @examples
     @hypothesis.given(anything)
-    def test_size(self, size):
+    def test_any_size_is_accepted_or_rejected_like_numpy(self, size):
         is_whole = hasattr(size, "__index__") and not isinstance(size, bool | np.bool_)
         if is_whole and 1 <= int(size) < 100:
             self.assertEqual(mv.ArrayTableHandler(size).shape, (int(size),))
-        elif is_whole and 100 <= int(size) < 2**34:  # which may be there or not
+        elif is_whole and 100 <= int(size) < 2**34:  # if there is enough memory
             with contextlib.suppress(MemoryError):
                 self.assertEqual(mv.ArrayTableHandler(size).shape, (int(size),))
         else:
-            with self.assertRaises((*REFUSALS, MemoryError)):
+            with self.assertRaises((*REJECTIONS, MemoryError)):
                 mv.ArrayTableHandler(size)
 
     @examples
     @hypothesis.given(huge, huge)
-    def test_sizes_whose_product_overflows(self, rows, columns):
+    def test_rejects_matrices_whose_size_overflows(self, rows, columns):
         hypothesis.assume(not (0 < rows < 2**34 and 0 < columns < 2**34))
         with self.assertRaises((ValueError, MemoryError)):
             mv.MatrixTableHandler(rows, columns)
@@ -56,7 +56,7 @@ class TestCreation(Arguments):
     @hypothesis.given(st.one_of(anything, dtypes, st.text(max_size=6)))
     @hypothesis.example(",")
     @hypothesis.example({-1: "0"})
-    def test_dtype(self, dtype):
+    def test_any_dtype_is_accepted_or_rejected(self, dtype):
         try:
             known = dtype is not None and np.dtype(dtype) in TABLES
         except Exception:
@@ -69,7 +69,7 @@ class TestCreation(Arguments):
 
     @examples
     @hypothesis.given(anything)
-    def test_name_and_updater(self, value):
+    def test_any_name_and_updater_is_accepted_or_rejected(self, value):
         if not (isinstance(value, str) and value and "\0" not in value):
             hypothesis.assume(value is not None)
             with self.refused():
@@ -79,7 +79,7 @@ class TestCreation(Arguments):
 
     @examples
     @hypothesis.given(anything, st.sampled_from(["learning_rate", "momentum", "rho", "\u00e9"]))
-    def test_options(self, value, name):
+    def test_any_option_is_accepted_or_rejected(self, value, name):
         table = mv.ArrayTableHandler(2, updater="momentum")
         before = table.options
         number = isinstance(value, int | float | np.floating | np.integer)
@@ -90,16 +90,16 @@ class TestCreation(Arguments):
             table.set_option(**{name: value})
             self.assertEqual(table.options, {**before, name: float(value)})
         elif value is not None:
-            with contextlib.suppress(*REFUSALS):
+            with contextlib.suppress(*REJECTIONS):
                 table.set_option(**{name: value})
-                # What the library allows besides, it must have taken.
+                # A value that the library accepts must be stored.
                 self.assertEqual(table.options[name], float(value))
                 return
             self.assertEqual(table.options, before)
 
     @examples
     @hypothesis.given(arrays(), st.sampled_from(TABLES))
-    def test_initial_value(self, value, dtype):
+    def test_any_initial_value_is_accepted_or_rejected(self, value, dtype):
         before, _ = copy_of(value)
         shapes = ((), (SIZE,), (ROWS, COLUMNS))
         if is_right(value, dtype, shapes):
@@ -117,7 +117,7 @@ class TestCreation(Arguments):
 class TestTables(Arguments):
     @examples
     @hypothesis.given(arrays(), st.sampled_from(TABLES))
-    def test_add(self, data, dtype):
+    def test_add_of_any_array_matches_numpy(self, data, dtype):
         table = mv.MatrixTableHandler(ROWS, COLUMNS, 3, dtype=dtype)
         if is_right(data, dtype, ((ROWS, COLUMNS), (SIZE,))):
             table.add(data)
@@ -130,9 +130,9 @@ class TestTables(Arguments):
 
     @examples
     @hypothesis.given(anything)
-    def test_add_of_anything(self, data):
+    def test_add_of_any_object_is_accepted_or_rejected(self, data):
         table = mv.ArrayTableHandler(SIZE, 3)
-        with contextlib.suppress(*REFUSALS):
+        with contextlib.suppress(*REJECTIONS):
             table.add(data)
             self.assertEqual(np.shape(data), (SIZE,))
             return
@@ -140,7 +140,7 @@ class TestTables(Arguments):
 
     @examples
     @hypothesis.given(arrays(), st.sampled_from(TABLES))
-    def test_out(self, out, dtype):
+    def test_get_into_any_array_matches_numpy(self, out, dtype):
         table = mv.ArrayTableHandler(SIZE, np.arange(SIZE), dtype=dtype)
         right = out.dtype.newbyteorder("=") == dtype and out.shape == (SIZE,)
         if right and out.flags.writeable:
@@ -155,7 +155,7 @@ class TestTables(Arguments):
 
     @examples
     @hypothesis.given(anything)
-    def test_out_of_anything(self, out):
+    def test_get_into_any_object_is_accepted_or_rejected(self, out):
         table = mv.ArrayTableHandler(SIZE)
         if out is not None:
             with self.refused():
@@ -165,7 +165,7 @@ class TestTables(Arguments):
     @hypothesis.given(
         st.integers(0, 6), st.integers(0, 6), st.sampled_from([1, 2, -1]), st.sampled_from(TABLES)
     )
-    def test_add_get_where_both_share_memory(self, begin, out_begin, step, dtype):
+    def test_add_get_supports_overlapping_memory(self, begin, out_begin, step, dtype):
         memory = np.arange(30).astype(dtype)
         data = memory[begin : begin + 12][::step][:SIZE]
         out = memory[out_begin : out_begin + 12][:SIZE]
@@ -187,13 +187,13 @@ ids = st.one_of(
 
 
 def model_ids(row_ids):
-    """Return the ids as a list of ints, or None if they are none; the first that is outside."""
+    """Return the ids as ints, or None if invalid, and the index of the first one out of range."""
     if isinstance(row_ids, np.ndarray):
         if row_ids.ndim != 1 or row_ids.dtype.kind not in "iu":
             return None, None
         row_ids = row_ids.tolist()
     elif isinstance(row_ids, range):
-        # It may be longer than memory; what matters is where it begins and where it leaves.
+        # It may be longer than memory; only the part up to the first invalid id matters.
         row_ids = list(row_ids[: ROWS + 3])
     elif not isinstance(row_ids, list | tuple):
         return None, None
@@ -206,7 +206,7 @@ def model_ids(row_ids):
 class TestRows(Arguments):
     @examples
     @hypothesis.given(ids)
-    def test_ids(self, row_ids):
+    def test_any_row_ids_are_accepted_or_rejected(self, row_ids):
         initial = np.arange(SIZE).reshape(ROWS, COLUMNS)
         table = mv.MatrixTableHandler(ROWS, COLUMNS, initial)
         found, outside = model_ids(row_ids)
@@ -225,7 +225,7 @@ class TestRows(Arguments):
             lambda: table.get(row_ids, out=out),
             lambda: table.add(np.ones((2, COLUMNS)), row_ids),
         ):
-            with self.assertRaises(REFUSALS) as caught:
+            with self.assertRaises(REJECTIONS) as caught:
                 call()
             if isinstance(caught.exception, IndexError):
                 self.assertIn(f"row_ids[{outside}]", str(caught.exception))
@@ -235,7 +235,7 @@ class TestRows(Arguments):
 
     @examples
     @hypothesis.given(arrays(), st.lists(st.integers(0, ROWS - 1), max_size=4))
-    def test_data(self, data, row_ids):
+    def test_any_data_for_rows_is_accepted_or_rejected(self, data, row_ids):
         table = mv.MatrixTableHandler(ROWS, COLUMNS, 3)
         shape = (len(row_ids), COLUMNS)
         if is_right(data, table.dtype, (shape, (math.prod(shape),))):

@@ -1,4 +1,4 @@
-"""Tables on one rank: creation, values, updaters, and a random program against a NumPy model."""
+"""Tables on one rank: creation, values, updaters, random programs against a NumPy model."""
 
 import copy
 import doctest
@@ -10,6 +10,7 @@ import threading
 import unittest
 
 import numpy as np
+from sessions import InSession
 
 import multiverso as mv
 from multiverso import api, tables
@@ -18,22 +19,16 @@ DTYPES = ("float32", "float64", "int32", "int64")
 SIZES = (1, 2, 3, 4, 7, 16, 1000, 16_384, 100_003)
 
 
-class WithSession(unittest.TestCase):
-    def setUp(self):
-        mv.init()
-        self.addCleanup(mv.shutdown)
-
-
 class TestDocumentation(unittest.TestCase):
-    def test_examples_run(self):
+    def test_docstring_examples_run(self):
         for module in (api, tables):
             results = doctest.testmod(module)
             self.assertGreater(results.attempted, 0, module)
             self.assertEqual(results.failed, 0, module)
 
 
-class TestCreation(WithSession):
-    def test_properties(self):
+class TestCreation(InSession):
+    def test_properties_describe_the_table(self):
         table = mv.ArrayTableHandler(5, name="weights", dtype="float64")
         self.assertEqual((table.size, table.shape, table.name), (5, (5,), "weights"))
         self.assertEqual((table.dtype, table.updater), (np.float64, "add"))
@@ -43,7 +38,7 @@ class TestCreation(WithSession):
         self.assertEqual((matrix.num_row, matrix.num_col, matrix.updater), (3, 4, "sgd"))
         self.assertEqual(repr(matrix), "<MatrixTableHandler 'table 1': 3 x 4 float32, updater sgd>")
 
-    def test_dtype_in_every_form(self):
+    def test_accepts_dtypes_in_every_form(self):
         for forms in (
             ("float32", np.float32, "f4", "f", np.dtype(np.float32), "<f4"),
             ("float64", np.float64, "f8", float, "double"),
@@ -55,12 +50,12 @@ class TestCreation(WithSession):
                 self.assertEqual(table.dtype, np.dtype(forms[0]))
                 self.assertEqual(table.get().dtype, np.dtype(forms[0]))
 
-    def test_other_dtypes_are_a_type_error(self):
+    def test_rejects_unsupported_dtypes(self):
         for wrong in ("float16", np.uint8, bool, complex, "O", "U3", "no such", None, ">f4", 3):
             with self.assertRaisesRegex(TypeError, "float32, float64, int32, int64, received"):
                 mv.ArrayTableHandler(1, dtype=wrong)
 
-    def test_sizes(self):
+    def test_accepts_integers_as_sizes_and_rejects_others(self):
         for right in (3, np.int64(3), np.uint8(3)):
             self.assertEqual(mv.ArrayTableHandler(right).shape, (3,))
             self.assertEqual(mv.MatrixTableHandler(right, right).shape, (3, 3))
@@ -88,7 +83,7 @@ class TestCreation(WithSession):
                 mv.ArrayTableHandler(size)
         self.assertEqual(mv.ArrayTableHandler(2).get().tolist(), [0, 0])
 
-    def test_sizes_above_2_to_the_31(self):
+    def test_supports_sizes_above_2_to_the_31(self):
         rows = 2**31 + 7
         try:
             matrix = mv.MatrixTableHandler(rows, 1)
@@ -103,7 +98,7 @@ class TestCreation(WithSession):
         with self.assertRaisesRegex(ValueError, str(rows)):
             matrix.add(range(7))
 
-    def test_name(self):
+    def test_accepts_names_and_rejects_invalid_ones(self):
         self.assertEqual(mv.ArrayTableHandler(1, name="Gewichte ä").name, "Gewichte ä")
         self.assertEqual(mv.ArrayTableHandler(1, name="n" * 500).name, "n" * 500)
         for wrong in (1, b"w"):
@@ -113,7 +108,7 @@ class TestCreation(WithSession):
             with self.assertRaisesRegex(ValueError, "name: expected"):
                 mv.ArrayTableHandler(1, name=wrong)
 
-    def test_updater(self):
+    def test_rejects_unknown_updaters(self):
         for wrong in ("adamax", "", "ADD"):
             with self.assertRaisesRegex(ValueError, "'add', 'sgd', .*'dcasgd', received"):
                 mv.ArrayTableHandler(1, updater=wrong)
@@ -128,19 +123,19 @@ class TestCreation(WithSession):
             mv.ArrayTableHandler(2**60)
         self.assertEqual(mv.ArrayTableHandler(1, [4]).get().tolist(), [4])
 
-    def test_table_that_is_not_referred_to_gives_its_memory_back(self):
-        for _ in range(70_000):  # more than the handles the library has
+    def test_unreferenced_table_frees_its_memory(self):
+        for _ in range(70_000):  # more than the library has handles
             mv.ArrayTableHandler(1)
         gc.collect()
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
-class TestInitValue(WithSession):
-    def test_default_is_zero(self):
+class TestInitValue(InSession):
+    def test_initial_value_defaults_to_zero(self):
         for dtype in DTYPES:
             self.assertEqual(mv.ArrayTableHandler(3, dtype=dtype).get().tolist(), [0, 0, 0])
 
-    def test_forms(self):
+    def test_accepts_initial_values_in_every_form(self):
         for value in (
             [[1, 2, 3], [4, 5, 6]],
             [1, 2, 3, 4, 5, 6],
@@ -153,7 +148,7 @@ class TestInitValue(WithSession):
             self.assertEqual(matrix.get().tolist(), [[1, 2, 3], [4, 5, 6]])
         self.assertEqual(mv.ArrayTableHandler(2, (0.5, 2)).get().tolist(), [0.5, 2])
 
-    def test_scalar(self):
+    def test_accepts_a_scalar_initial_value(self):
         for value in (2.5, np.float32(2.5), np.array(2.5), np.float64(2.5)):
             self.assertEqual(mv.ArrayTableHandler(3, value).get().tolist(), [2.5] * 3)
             self.assertEqual(mv.MatrixTableHandler(2, 1, value).get().tolist(), [[2.5]] * 2)
@@ -163,7 +158,7 @@ class TestInitValue(WithSession):
         self.assertTrue(np.isnan(mv.ArrayTableHandler(1, math.nan).get()).all())
         self.assertEqual(mv.ArrayTableHandler(1, True, dtype="int32").get().tolist(), [1])
 
-    def test_wrong_ones(self):
+    def test_rejects_invalid_initial_values(self):
         for value in ([1, 2], [1, 2, 3, 4], [[1, 2, 3]], np.zeros((3, 1)), []):
             with self.assertRaisesRegex(ValueError, r"init_value: expected shape \(3,\), received"):
                 mv.ArrayTableHandler(3, value)
@@ -174,7 +169,7 @@ class TestInitValue(WithSession):
             with self.assertRaisesRegex(TypeError, f"init_value: expected .*{dtype}"):
                 mv.ArrayTableHandler(1, value, dtype=dtype)
 
-    def test_the_caller_keeps_its_array(self):
+    def test_initial_value_is_not_modified(self):
         value = np.ones(3, np.float32)
         table = mv.ArrayTableHandler(3, value)
         table.add([1, 1, 1])
@@ -183,8 +178,8 @@ class TestInitValue(WithSession):
         self.assertEqual(table.get().tolist(), [2, 2, 2])
 
 
-class TestValues(WithSession):
-    def test_get_add_and_add_get_of_every_dtype_and_size(self):
+class TestValues(InSession):
+    def test_get_add_and_add_get_match_numpy(self):
         rng = np.random.default_rng(1)
         for dtype in DTYPES:
             for size in SIZES:
@@ -198,19 +193,19 @@ class TestValues(WithSession):
                 self.assertEqual((both.dtype, both.shape), (np.dtype(dtype), (size,)))
                 np.testing.assert_array_equal(table.get(sync=True), both)
 
-    def test_results_are_the_callers_own(self):
+    def test_results_are_independent_copies(self):
         table = mv.ArrayTableHandler(3)
         first = table.get()
         first[:] = 5
         self.assertEqual(table.get().tolist(), [0, 0, 0])
         self.assertTrue(first.flags.owndata and first.flags.writeable)
 
-    def test_nan_and_infinity_propagate(self):
+    def test_nan_and_infinity_propagate_by_default(self):
         table = mv.ArrayTableHandler(3)
         table.add([math.nan, math.inf, -math.inf])
         np.testing.assert_array_equal(table.get(), [math.nan, math.inf, -math.inf])
 
-    def test_sync_argument_of_add_is_taken(self):
+    def test_add_accepts_sync(self):
         table, matrix = mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)
         table.add([1], sync=True)
         table.add([1], True)
@@ -218,7 +213,7 @@ class TestValues(WithSession):
         matrix.add([[1]], [0], True)
         self.assertEqual((table.get().tolist(), matrix.get().tolist()), ([2], [[2]]))
 
-    def test_positional_arguments(self):
+    def test_accepts_positional_arguments(self):
         table, matrix = mv.ArrayTableHandler(2, 3), mv.MatrixTableHandler(2, 1, 3)
         out = np.empty(2, np.float32)
         self.assertIs(table.get(False, out), out)
@@ -226,7 +221,7 @@ class TestValues(WithSession):
         self.assertIs(matrix.get([1], True, out), out)
         self.assertEqual(out.tolist(), [[3]])
 
-    def test_the_original_way_of_using_tables(self):
+    def test_runs_scripts_written_for_the_2016_version(self):
         array = mv.ArrayTableHandler(100)
         matrix = mv.MatrixTableHandler(11, 10)
         row_ids = [0, 1, 5, 10]
@@ -240,7 +235,7 @@ class TestValues(WithSession):
             np.testing.assert_array_equal(matrix.get(), expected)
             np.testing.assert_array_equal(matrix.get(row_ids), expected[row_ids])
 
-    def test_threads_lose_no_add(self):
+    def test_concurrent_adds_of_threads_are_never_lost(self):
         table = mv.ArrayTableHandler(3)
         matrix = mv.MatrixTableHandler(5, 3)
 
@@ -258,15 +253,15 @@ class TestValues(WithSession):
         self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
 
 
-class TestUpdaters(WithSession):
-    def test_sgd(self):
+class TestUpdaters(InSession):
+    def test_sgd_applies_a_step(self):
         table = mv.ArrayTableHandler(3, [1, 2, 3], updater="sgd", learning_rate=0.5)
         table.add([2, 4, 6])
         self.assertEqual(table.get().tolist(), [0, 0, 0])
         self.assertEqual(table.options, {"learning_rate": 0.5})
         self.assertEqual(mv.ArrayTableHandler(1, updater="sgd").options, {"learning_rate": 0.01})
 
-    def test_sgd_has_the_bits_of_numpy(self):
+    def test_sgd_is_bitwise_identical_to_numpy(self):
         rng = np.random.default_rng(2)
         for dtype in (np.float32, np.float64):
             start, delta = rng.standard_normal((2, 1003)).astype(dtype)
@@ -274,7 +269,7 @@ class TestUpdaters(WithSession):
             table.add(delta)
             np.testing.assert_array_equal(table.get(), start - dtype(0.1) * delta)
 
-    def test_set_option_counts_from_the_next_add_on(self):
+    def test_set_option_applies_to_the_next_add(self):
         table = mv.MatrixTableHandler(1, 1, updater="sgd", learning_rate=1)
         table.add([[1]])
         table.set_option(learning_rate=0.25)
@@ -282,7 +277,7 @@ class TestUpdaters(WithSession):
         table.add([[2]], [0])
         self.assertEqual(table.get().tolist(), [[-1.5]])
 
-    def test_options_that_are_wrong(self):
+    def test_rejects_invalid_options(self):
         for wrong, error in (
             (math.nan, ValueError),
             (math.inf, ValueError),
@@ -303,8 +298,8 @@ class TestUpdaters(WithSession):
         self.assertEqual(mv.ArrayTableHandler(1).options, {})
 
 
-class TestIdentity(WithSession):
-    def test_copies_and_pickles_are_refused_with_the_reason(self):
+class TestIdentity(InSession):
+    def test_rejects_copy_and_pickle(self):
         for table in (mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)):
             for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
                 with self.assertRaisesRegex(TypeError, r"cannot be copied or pickled.*get\(\)"):
@@ -316,8 +311,8 @@ class TestIdentity(WithSession):
         self.assertEqual(len({first, second, first}), 2)
 
 
-class TestRandomPrograms(WithSession):
-    def test_agree_with_a_numpy_model(self):
+class TestRandomPrograms(InSession):
+    def test_random_programs_match_a_numpy_model(self):
         for seed in range(40):
             with self.subTest(f"seed {seed}"):
                 self.run_program(random.Random(seed))

@@ -1,9 +1,10 @@
-"""The updaters on one rank, to the bit, against NumPy: whole tables, rows, options, ParamSync."""
+"""The updaters on one rank are bitwise identical to a NumPy model."""
 
 import math
 import unittest
 
 import numpy as np
+from sessions import InSession
 from updater_model import OPTIONS, Model
 
 import multiverso as mv
@@ -16,27 +17,19 @@ OPTIMIZERS = [name for name in OPTIONS if name != "add"]
 
 def same_bits(actual, expected):
     np.testing.assert_array_equal(actual, expected)
-    assert actual.tobytes() == expected.tobytes(), "equal, but not the same bits"
+    assert actual.tobytes() == expected.tobytes(), "equal, but not bitwise identical"
 
 
 def gradient(rng, shape, dtype):
-    """Return numbers of very different size, some of them 0."""
+    """Return numbers of very different magnitudes, some of them 0."""
     values = rng.standard_normal(shape) * 10.0 ** rng.integers(-6, 4, shape)
     values[rng.random(shape) < 0.1] = 0
     return values.astype(dtype)
 
 
-class WithSession(unittest.TestCase):
-    def setUp(self):
-        mv.init()
-
-    def tearDown(self):
-        mv.shutdown()
-
-
-class TestFormulas(WithSession):
-    def test_arrays_have_the_bits_of_numpy(self):
-        # One element, parts of vectors, several stripes of which the last is not full.
+class TestFormulas(InSession):
+    def test_arrays_are_bitwise_identical_to_the_model(self):
+        # One element, a part of a vector register, and several stripes with a partial last one.
         for name in OPTIONS:
             for dtype in FLOATS:
                 for size in (1, 37, 40_003):
@@ -59,7 +52,7 @@ class TestFormulas(WithSession):
                 same_bits(table.get(), model.get()[0])
         same_bits(table.get(), model.get()[0])
 
-    def test_rows_have_the_bits_of_numpy_and_a_state_of_their_own(self):
+    def test_rows_have_separate_state_and_are_bitwise_identical_to_the_model(self):
         for name in OPTIONS:
             for dtype in FLOATS:
                 for shape in ((9, 5), (700, 64), (5, 1), (3, 20_000)):
@@ -89,7 +82,7 @@ class TestFormulas(WithSession):
                 same_bits(table.get(ids), model.get(rows=ids))
         same_bits(table.get(), model.get())
 
-    def test_rmsprop_with_momentum(self):
+    def test_rmsprop_supports_momentum(self):
         options = OPTIONS["rmsprop"] | {"momentum": 0.5}
         rng = np.random.default_rng(1)
         for dtype in FLOATS:
@@ -100,7 +93,7 @@ class TestFormulas(WithSession):
                 model.add(delta[None])
                 same_bits(table.add_get(delta), model.get()[0])
 
-    def test_first_update_is_a_number_whatever_the_gradient(self):
+    def test_first_update_is_finite_for_any_gradient(self):
         for name in OPTIMIZERS:
             for dtype in FLOATS:
                 options = {"initial_accumulator_value": 0} if name == "adagrad" else {}
@@ -111,7 +104,7 @@ class TestFormulas(WithSession):
                     with self.subTest(updater=name, dtype=dtype, value=value):
                         self.assertTrue(np.isfinite(table.add_get([value] * 3)).all())
 
-    def test_not_a_number_stays_where_it_is(self):
+    def test_nan_stays_in_its_element(self):
         for name in OPTIMIZERS:
             table = mv.ArrayTableHandler(40, updater=name)
             delta = np.ones(40)
@@ -120,29 +113,29 @@ class TestFormulas(WithSession):
             table.add(np.ones(40))
             self.assertEqual(np.flatnonzero(np.isnan(table.get())).tolist(), [7], name)
 
-    def test_adam_of_a_row_does_not_depend_on_how_often_others_are_named(self):
+    def test_adam_counts_updates_per_row(self):
         matrix = mv.MatrixTableHandler(3, 4, updater="adam", learning_rate=0.5, epsilon=1e-30)
         for _ in range(1000):
             matrix.add(np.ones((1, 4)), [0])
         matrix.add(np.full((1, 4), 1e-3), [2])
-        # The first step of adam is as long as the learning rate, whenever it comes.
+        # The length of Adam's first step is the learning rate, whenever the step is made.
         np.testing.assert_allclose(matrix.get([1, 2]), [[0] * 4, [-0.5] * 4], rtol=1e-5)
 
-    def test_delay_is_compensated_from_the_first_get_on(self):
+    def test_dcasgd_compensates_delay_since_the_last_get(self):
         table = mv.ArrayTableHandler(1, 10, updater="dcasgd", learning_rate=1, variance_control=1)
-        table.add([2])  # nothing has been got
+        table.add([2])  # no get yet
         self.assertEqual(table.get().tolist(), [8])
         table.add([2])  # no delay
         table.add([2])  # w is 6, and was 8: 2 + 4 * (6 - 8)
         self.assertEqual(table.get().tolist(), [12])
 
-    def test_easgd_pulls_the_centre(self):
+    def test_easgd_moves_the_table_towards_the_worker(self):
         table = mv.ArrayTableHandler(2, [0, 8], updater="easgd", elastic_force=0.25)
         self.assertEqual(table.add_get([4, 8]).tolist(), [1, 8])
 
 
-class TestOptions(WithSession):
-    def test_defaults(self):
+class TestOptions(InSession):
+    def test_options_have_the_documented_defaults(self):
         adaptive = {"learning_rate": 0.001, "epsilon": 1e-7}
         for name, expected in {
             "add": {},
@@ -160,13 +153,13 @@ class TestOptions(WithSession):
             self.assertEqual((table.updater, table.options), (name, expected))
         self.assertEqual(set(UPDATERS), set(OPTIONS))
 
-    def test_all_can_be_changed(self):
+    def test_all_options_can_be_changed(self):
         rng = np.random.default_rng(4)
         for name in OPTIMIZERS:
             table = mv.ArrayTableHandler(50, updater=name)
             model = Model(name, np.zeros((1, 50), "float32"), **table.options)
             for factor in (1, 0.5, 0.25):
-                # What an accumulator begins with counts once.
+                # The initial value of an accumulator is used only once.
                 changed = {k: v * factor for k, v in OPTIONS[name].items() if k[0] != "i"}
                 table.set_option(**changed)
                 model.options |= changed
@@ -176,7 +169,7 @@ class TestOptions(WithSession):
                 table.add(delta)
             same_bits(table.get(), model.get()[0])
 
-    def test_values_out_of_range_change_nothing(self):
+    def test_out_of_range_options_change_nothing(self):
         ranges = {
             "momentum": ("momentum", (-0.1, 1.1), "0 to 1"),
             "rho": ("rmsprop", (-0.1, 1), "0 to less than 1"),
@@ -199,17 +192,17 @@ class TestOptions(WithSession):
                     table.set_option(**other, **{option: value})
                 self.assertEqual(table.options, before)
 
-    def test_options_of_another_updater_are_refused(self):
+    def test_rejects_options_of_another_updater(self):
         with self.assertRaisesRegex(TypeError, "'adam' has learning_rate, beta_1, .*momentum=0.9"):
             mv.ArrayTableHandler(1, updater="adam", momentum=0.9)
         with self.assertRaisesRegex(TypeError, "decay: updater 'sgd' has learning_rate, received"):
             mv.MatrixTableHandler(1, 1, updater="sgd", decay=0.9)
 
-    def test_none_is_the_default(self):
+    def test_none_selects_the_default(self):
         table = mv.ArrayTableHandler(1, updater="adam", beta_1=None, beta_2=0.5)
         self.assertEqual((table.options["beta_1"], table.options["beta_2"]), (0.9, 0.5))
 
-    def test_integers_can_only_be_added(self):
+    def test_integer_tables_support_only_add(self):
         for name in OPTIMIZERS:
             for dtype in ("int32", "int64"):
                 with self.assertRaisesRegex(TypeError, f"'{name}' works on float.*{dtype}.*'add'"):
@@ -217,8 +210,8 @@ class TestOptions(WithSession):
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
-class TestRowsNamedTwice(WithSession):
-    def test_their_sum_is_one_update(self):
+class TestDuplicateRows(InSession):
+    def test_duplicate_rows_are_summed_into_one_update(self):
         for name in OPTIMIZERS:
             if name in ("sgd", "easgd"):
                 continue
@@ -229,7 +222,7 @@ class TestRowsNamedTwice(WithSession):
                 once.add([[5, -6], [9, 9]], [3, 0])
             same_bits(twice.get(), once.get())
 
-    def test_easgd_refuses_them(self):
+    def test_easgd_rejects_duplicate_rows(self):
         matrix = mv.MatrixTableHandler(4, 2, 1, updater="easgd", name="centre")
         with self.assertRaisesRegex(ValueError, r"'centre'.*row_ids\[1\].*'easgd'.*row 3 more"):
             matrix.add(np.zeros((4, 2)), [0, 3, 1, 3])
@@ -237,7 +230,7 @@ class TestRowsNamedTwice(WithSession):
 
 
 class TestModes(unittest.TestCase):
-    def test_rounds_and_staleness_on_one_rank_are_the_same(self):
+    def test_modes_give_equal_results_on_one_rank(self):
         rng = np.random.default_rng(3)
         deltas = [gradient(rng, 20_001, "float32") for _ in range(6)]
         for name in OPTIONS:
@@ -256,7 +249,7 @@ class TestModes(unittest.TestCase):
 
 
 class TestParamSync(unittest.TestCase):
-    def test_optimisers_take_what_the_arrays_have_lost_as_gradient(self):
+    def test_optimisers_use_the_negative_gain_as_gradient(self):
         rng = np.random.default_rng(5)
         for name in OPTIMIZERS:
             if name == "easgd":
@@ -275,7 +268,7 @@ class TestParamSync(unittest.TestCase):
                         sync.sync()
                         same_bits(np.concatenate([first, second.ravel()]), model.values[0])
 
-    def test_easgd_moves_both_towards_each_other(self):
+    def test_easgd_moves_arrays_and_table_towards_each_other(self):
         for mode in ({}, {"sync": True}, {"staleness": 1}):
             with mv.session(**mode):
                 array = np.zeros(20_000, np.float32)
@@ -285,13 +278,9 @@ class TestParamSync(unittest.TestCase):
                 self.assertEqual(set(sync.tables[0].get().tolist()), {2})
                 self.assertEqual(set(array.tolist()), {6.5})
 
-    def test_options_are_checked(self):
+    def test_param_sync_rejects_invalid_options(self):
         with mv.session():
             with self.assertRaisesRegex(TypeError, "'nesterov' has learning_rate, momentum, rec"):
                 ParamSync([np.zeros(2)], updater="nesterov", rho=0.5)
             with self.assertRaisesRegex(TypeError, "'adam' works on float32 and float64"):
                 ParamSync([np.zeros(2), np.zeros(2, int)], updater="adam")
-
-
-if __name__ == "__main__":
-    unittest.main()

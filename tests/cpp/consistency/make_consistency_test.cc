@@ -1,4 +1,4 @@
-#include "consistency/consistency.h"
+#include "consistency/make_consistency.h"
 
 #include <gtest/gtest.h>
 
@@ -16,36 +16,37 @@ using testing::StaleBy;
 
 StagedShape ShapeOf(int64_t rows) { return StagedShape{StripeLayout(rows, 4), 1, DType::kFloat32}; }
 
-TEST(Consistency, IsNothingInAsyncMode) {
-  EXPECT_EQ(Consistency::BytesFor(ModeOptions{}, ShapeOf(1000), 4, 4).value(), 0);
+TEST(MakeConsistency, NeedsNoMemoryInAsyncMode) {
+  EXPECT_EQ(ConsistencyBytes(ModeOptions{}, ShapeOf(1000), 4, 4).value(), 0);
   RoundsTable<float> table(AllOf(1), ModeOptions{}, 10);
-  EXPECT_EQ(table.For(0)->calls(), nullptr);
+  EXPECT_FALSE(table.For(0)->calls()->HasRounds());
 }
 
-TEST(Consistency, IsForWorkersAlone) {
+TEST(MakeConsistency, GivesServersAsyncModeInEveryMode) {
   const testing::NodeGroups groups({Role::kServer, Role::kAll});
-  EXPECT_EQ(Consistency::Make(kSync, ShapeOf(1), nullptr, nullptr, groups[0], "w", false), nullptr);
+  const auto made = MakeConsistency(kSync, ShapeOf(1), nullptr, nullptr, groups[0], "w");
+  EXPECT_FALSE(made->HasRounds());
 }
 
-TEST(Consistency, IsThatOfTheMode) {
+TEST(MakeConsistency, FollowsTheMode) {
   RoundsTable<float> sync(AllOf(2), kSync, 10);
   EXPECT_NE(dynamic_cast<SyncRounds*>(sync.For(1)->calls()), nullptr);
   RoundsTable<float> stale(AllOf(2), StaleBy(3), 10);
   EXPECT_NE(dynamic_cast<StalenessBound*>(stale.For(0)->calls()), nullptr);
 }
 
-TEST(Consistency, OfBoundedStalenessNeedsLittleMemoryAndSyncModeSomeForEachWorker) {
+TEST(MakeConsistency, NeedsMemoryPerWorkerInSyncModeAndLittleForStaleness) {
   constexpr int64_t kRows = 1 << 20;
   const auto bytes = [](const ModeOptions& mode, int workers) {
-    return Consistency::BytesFor(mode, ShapeOf(kRows), workers, workers).value();
+    return ConsistencyBytes(mode, ShapeOf(kRows), workers, workers).value();
   };
   EXPECT_LT(bytes(StaleBy(2), 4), 4096);
   EXPECT_GE(bytes(kSync, 1), 4 * kRows);
   EXPECT_GE(bytes(kSync, 4), 4 * 4 * kRows);
 }
 
-TEST(Consistency, ThatCannotBeAddressedIsAMemoryError) {
-  const auto bytes = Consistency::BytesFor(kSync, ShapeOf(int64_t{1} << 45), 4, 4);
+TEST(MakeConsistency, ReportsMemoryThatCannotBeAddressed) {
+  const auto bytes = ConsistencyBytes(kSync, ShapeOf(int64_t{1} << 45), 4, 4);
   EXPECT_EQ(bytes.status().code(), Code::kMemory);
   EXPECT_NE(bytes.status().text().find("4 workers"), std::string::npos);
 }

@@ -1,4 +1,4 @@
-#include "table/request.h"
+#include "table/request_message.h"
 
 #include <cstring>
 
@@ -22,11 +22,11 @@ bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
   if (bytes.size() != sizeof(*header)) return false;
   std::memcpy(header, bytes.data(), sizeof(*header));
   if (header->magic != kMagic || header->sender < 0 || header->sender >= ranks) return false;
-  if (header->kind < RequestKind::kGet || header->kind > RequestKind::kReleased) return false;
+  if (header->kind < RequestKind::kGet || header->kind >= RequestKind::kExchange) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
   if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
-  // The rank that carries it out is noted beside it.
+  // RequestRecord keeps the rank that claimed the request in 16 bits beside its number.
   if (header->slot >= 0 && (header->number == 0 || header->number >> 48 != 0)) return false;
   if (header->kind == RequestKind::kSetHyper) {
     return header->first >= 0 && header->first <= INT32_MAX && header->bytes == 0;

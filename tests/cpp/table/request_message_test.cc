@@ -1,4 +1,4 @@
-#include "table/request.h"
+#include "table/request_message.h"
 
 #include <gtest/gtest.h>
 

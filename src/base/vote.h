@@ -1,0 +1,33 @@
+// Vote: how one rank fared in a step of a collective call. Each rank sends its vote to the others,
+// so that the first failure, in rank order, becomes the result on every rank.
+#ifndef MULTIVERSO_BASE_VOTE_H_
+#define MULTIVERSO_BASE_VOTE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+#include "base/text.h"
+
+namespace multiverso {
+
+// Travels as bytes.
+struct Vote {
+  int32_t code = 0;
+  char text[300] = {};
+
+  static Vote Of(const Status& status) {
+    Vote vote;
+    vote.code = static_cast<int32_t>(status.code());
+    CopyText(vote.text, status.text());
+    return vote;
+  }
+  // The rank's status, with `context` in front of the text of an error.
+  Status ToStatus(const std::string& context) const {
+    return code == 0 ? Status::Ok() : Status(static_cast<Code>(code), text).In(context);
+  }
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_BASE_VOTE_H_

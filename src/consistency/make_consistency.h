@@ -1,0 +1,28 @@
+// Makes the Consistency object of a session's mode, and says how much shared memory it needs.
+#ifndef MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
+#define MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "consistency/consistency.h"
+#include "consistency/staging.h"
+#include "group/node_group.h"
+#include "shard/shard.h"
+
+namespace multiverso {
+
+// Bytes of shared memory for a table of that shape, on a node with `workers_here` of the workers.
+// MemoryError if they cannot be addressed.
+Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
+                                 int workers_here);
+// Over that memory, zero-filled at first.
+std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
+                                             char* base, Shard* shard, NodeGroup* group,
+                                             const std::string& table_name);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_

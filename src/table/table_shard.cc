@@ -1,0 +1,106 @@
+#include "table/table_shard.h"
+
+#include <utility>
+
+#include "base/checked.h"
+#include "base/text.h"
+#include "consistency/make_consistency.h"
+
+namespace multiverso {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+Partition PartitionOf(const TableSpec& spec, const Membership& members, const ModeOptions& mode) {
+  const bool is_replicated = members.spans_nodes() && mode.mode == Mode::kSync;
+  return Partition(members, spec.num_row, is_replicated);
+}
+
+StagedShape ShapeOf(const TableSpec& spec, const Partition& partition) {
+  const StripeLayout layout(partition.node_rows().count(), spec.num_col * SizeOf(spec.type()));
+  return StagedShape{layout, spec.num_col, spec.type()};
+}
+
+Result<ShardStorage> StorageOf(const TableSpec& spec, const StripeLayout& layout, int workers) {
+  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
+  if (!updater.ok()) return updater.status();
+  const bool is_matrix = spec.kind == static_cast<int32_t>(TableKind::kMatrix);
+  return ShardStorage::Plan(layout, updater.value()->state_slots(workers),
+                            updater.value()->counts_steps()
+                                ? StepCells(layout, spec.num_col, /*row_by_row=*/is_matrix)
+                                : StepCells());
+}
+
+}  // namespace
+
+Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& members,
+                                       const ModeOptions& mode) {
+  const StagedShape shape = ShapeOf(spec, PartitionOf(spec, members, mode));
+  Result<ShardStorage> storage = StorageOf(spec, shape.layout, members.num_workers());
+  if (!storage.ok()) return storage.status();
+  Result<int64_t> consistency =
+      ConsistencyBytes(mode, shape, members.num_workers(), members.num_workers_here());
+  if (!consistency.ok()) return consistency.status();
+  return TableBytes{RoundUp(storage->segment_bytes(), kPage), consistency.value()};
+}
+
+Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
+                                                       Segment segment, NodeGroup* group,
+                                                       const ModeOptions& mode) {
+  const Membership& members = group->members();
+  const Partition partition = PartitionOf(spec, members, mode);
+  const StagedShape shape = ShapeOf(spec, partition);
+  Result<ShardStorage> storage = StorageOf(spec, shape.layout, members.num_workers());
+  if (!storage.ok()) return storage.status();
+  auto updater = MakeUpdater(spec.updater_kind(), spec.type());
+  if (!updater.ok()) return updater.status();
+  std::shared_ptr<TableShard> part(new TableShard(spec, id, std::move(segment), partition));
+  storage->Attach(part->segment_.data());
+  part->shard_ = std::make_unique<Shard>(
+      shape.layout, spec.num_col, storage.value(), std::move(updater.value()),
+      ShardUser{group->local_rank(), group->peers(), members.worker_id()},
+      partition.node_rows().first);
+  char* const beside = part->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
+  Shard* const shard = part->shard_.get();
+  part->consistency_ = MakeConsistency(mode, shape, beside, shard, group, spec.name);
+  part->node_rounds_ = NodeRounds::Make(mode, id, shape, beside, shard, group, spec.name);
+  // Every rank writes the same values before any rank can use the table.
+  for (int i = 0; i < kHyperCount; ++i) {
+    shard->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);
+  }
+  return part;
+}
+
+Status TableShard::CheckRequest(const RequestHeader& header) const {
+  if (header.kind == RequestKind::kSetHyper) {
+    return CheckHyper(spec_.updater_kind(), static_cast<int32_t>(header.first), header.value);
+  }
+  const int64_t element_bytes = SizeOf(spec_.type());
+  const int64_t unit = IsOfRows(header.kind) ? spec_.num_col * element_bytes : element_bytes;
+  if (header.count > kChunkBytes / unit || header.bytes != header.count * unit) {
+    return Status(Code::kTransport, StrCat("a request for ", header.count, " x ", unit,
+                                           " bytes, with ", header.bytes));
+  }
+  if (IsOfRows(header.kind)) return Status::Ok();
+  const RowRange rows = partition_.node_rows();
+  if (header.first < rows.first * spec_.num_col ||
+      header.first > rows.end * spec_.num_col - header.count) {
+    return Status(Code::kTransport,
+                  StrCat("a request for ", header.count, " elements from element ", header.first,
+                         "; this node has rows ", rows.first, " to ", rows.end - 1));
+  }
+  return Status::Ok();
+}
+
+Status TableShard::CheckRows(const int64_t* row_ids, int64_t num_ids) const {
+  const RowRange rows = partition_.node_rows();
+  for (int64_t i = 0; i < num_ids; ++i) {
+    if (rows.Contains(row_ids[i])) continue;
+    return Status(Code::kTransport,
+                  StrCat("a request for row ", row_ids[i], "; this node has rows ", rows.first,
+                         " to ", rows.end - 1));
+  }
+  return Status::Ok();
+}
+
+}  // namespace multiverso

@@ -1,0 +1,68 @@
+// TableShard: this node's part of a table: the segment that its ranks share, the shard in it, and
+// the table's consistency mode.
+//
+// The rows of this node's servers lie in one shard; in sync mode over several nodes each node has a
+// replica of all rows. Ranks of this node reach the part through their Table, ranks of other nodes
+// through ShardService.
+#ifndef MULTIVERSO_TABLE_TABLE_SHARD_H_
+#define MULTIVERSO_TABLE_TABLE_SHARD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "consistency/consistency.h"
+#include "consistency/node_rounds.h"
+#include "group/node_group.h"
+#include "memory/segment.h"
+#include "shard/shard.h"
+#include "table/partition.h"
+#include "table/request_message.h"
+#include "table/table_spec.h"
+
+namespace multiverso {
+
+// What the segment holds: the shard, and what the mode needs beside it.
+struct TableBytes {
+  int64_t shard = 0;
+  int64_t consistency = 0;  // sparse: mostly address space
+};
+
+class TableShard {
+ public:
+  static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
+                                    const ModeOptions& mode);
+  // Over a segment of the size that BytesOf says. The group outlives the part.
+  static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
+                                                    Segment segment, NodeGroup* group,
+                                                    const ModeOptions& mode);
+
+  const TableSpec& spec() const { return spec_; }
+  int64_t id() const { return id_; }
+  const Partition& partition() const { return partition_; }
+  Segment* segment() { return &segment_; }
+  Shard* shard() const { return shard_.get(); }
+  Consistency* consistency() const { return consistency_.get(); }
+  // The table's rounds with other nodes, on the leader of this one; null elsewhere.
+  NodeRounds* node_rounds() const { return node_rounds_.get(); }
+
+  // Whether this node can serve a request of another; the ids of rows follow the header.
+  Status CheckRequest(const RequestHeader& header) const;
+  Status CheckRows(const int64_t* row_ids, int64_t num_ids) const;
+
+ private:
+  TableShard(const TableSpec& spec, int64_t id, Segment segment, const Partition& partition)
+      : spec_(spec), id_(id), segment_(std::move(segment)), partition_(partition) {}
+
+  TableSpec spec_;
+  int64_t id_;
+  Segment segment_;
+  Partition partition_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<Consistency> consistency_;
+  std::unique_ptr<NodeRounds> node_rounds_;
+};
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_TABLE_TABLE_SHARD_H_

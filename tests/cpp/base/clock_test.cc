@@ -1,0 +1,48 @@
+#include "base/clock.h"
+
+#include <gtest/gtest.h>
+
+namespace multiverso {
+namespace {
+
+TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
+  const Instant soon = Clock::now();
+  const Instant later = soon + std::chrono::seconds(1);
+  EXPECT_EQ((WaitLimit{soon, later}.first()), soon);
+  EXPECT_EQ((WaitLimit{later, soon}.first()), soon);
+  EXPECT_EQ(WaitLimit::Until(later).first(), later);
+  EXPECT_TRUE((WaitLimit{later, soon}.Check(soon).pending()));
+  EXPECT_TRUE(WaitLimit::Until(later).Check(later).ok());
+}
+
+TEST(Interrupt, AsksNowAndThenUntilTheCallIsGivenUp) {
+  int asked = 0;
+  int gave_up = 0;
+  Interrupt interrupt([&]() -> std::optional<std::string> {
+    if (++asked < 2) return std::nullopt;
+    return "enough";
+  });
+  interrupt.OnGivingUp([&](const Status& reason) {
+    EXPECT_EQ(reason.text(), "enough");
+    ++gave_up;
+  });
+  const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
+  Instant now = Clock::now() - Interrupt::kEvery;
+  EXPECT_TRUE(limit.Check(now).ok());
+  EXPECT_EQ(asked, 0);
+  now = Clock::now() + Interrupt::kEvery;
+  EXPECT_TRUE(limit.Check(now).ok());
+  EXPECT_TRUE(limit.Check(now).ok());
+  EXPECT_EQ(asked, 1);
+  EXPECT_FALSE(limit.is_interrupted());
+  for (int i = 0; i < 3; ++i) {
+    now += Interrupt::kEvery;
+    EXPECT_EQ(limit.Check(now).code(), Code::kAborted);
+  }
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(gave_up, 1);
+  EXPECT_TRUE(limit.is_interrupted());
+}
+
+}  // namespace
+}  // namespace multiverso

@@ -1,0 +1,36 @@
+"""Every test file runs in `make test` or in another part of `make test-all`."""
+
+import re
+import tomllib
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+PYTEST = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]
+
+
+class TestMakefile(unittest.TestCase):
+    def test_runs_in_the_first_environment_complement_each_other(self):
+        for expression in ("not slow and not frameworks", "slow or frameworks"):
+            self.assertIn(f',-m "{expression}"))', MAKEFILE)  # without a list of files
+        self.assertEqual(PYTEST["ini_options"]["testpaths"], ["tests"])
+
+    def test_folders_that_pytest_leaves_out_have_a_run(self):
+        for folder in {*PYTEST["ini_options"]["norecursedirs"]} - {".*"}:
+            self.assertRegex(MAKEFILE, rf"pytest .*tests/{folder}\)")
+
+    def test_all_parts_run_in_test_all(self):
+        (parts,) = re.findall(r"^test-all: PARTS := (.*)$", MAKEFILE, re.MULTILINE)
+        targets = re.findall(r"^(test-\w+):", MAKEFILE, re.MULTILINE)
+        self.assertEqual({*targets} - {*parts.split()}, {"test-all", "test-asan", "test-tsan"})
+
+    def test_names_of_test_files_are_those_that_pytest_collects(self):
+        for path in (ROOT / "tests").rglob("*.py"):
+            if re.search(r"^(class Test|def test_)", path.read_text("utf-8"), re.MULTILINE):
+                with self.subTest(path.name):
+                    self.assertRegex(path.name, r"^test_")
+
+
+if __name__ == "__main__":
+    unittest.main()
