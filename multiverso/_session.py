@@ -93,7 +93,7 @@ class Session:
         self._open_blocks = 0
         self.handle = capi.MV_Session()
         try:
-            library.enable_interrupts()
+            library.enable_signals()
             library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
             self._describe()
         except BaseException as error:

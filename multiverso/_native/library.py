@@ -109,13 +109,15 @@ def undeclared(name: str) -> Callable[..., int]:
     return function
 
 
-class _Interrupt(threading.local):
-    """Lets signals reach the calling thread while it waits in the library.
+class _Signals:
+    """Lets signals reach the main thread while it waits in the library.
+
+    Other threads need none of this: Python runs the handlers of signals in the main thread.
 
     Attributes
     ----------
     error : BaseException or None
-        What a signal's handler raised during the wait.
+        What a signal's handler raised during a wait.
 
     """
 
@@ -123,8 +125,8 @@ class _Interrupt(threading.local):
     _check: object = None
 
     def enable(self) -> None:
-        """Let the library run the handlers of pending signals during waits of this thread."""
-        if self._check is None:
+        """In the main thread: let the library run pending handlers about every 20 ms of a wait."""
+        if self._check is None and threading.current_thread() is threading.main_thread():
             look = self._look()
             next(look)
             self._check = capi.MV_InterruptCheck(look.send)
@@ -132,10 +134,10 @@ class _Interrupt(threading.local):
 
     def take(self) -> BaseException | None:
         """Return the error and be ready for the next."""
-        error, self.error = self.error, None
-        if error is not None:
-            self._check = None
-            self.enable()
+        if self.error is None or threading.current_thread() is not threading.main_thread():
+            return None
+        error, self.error, self._check = self.error, None, None
+        self.enable()
         return error
 
     def _look(self) -> Generator[int | None, None, None]:
@@ -148,22 +150,26 @@ class _Interrupt(threading.local):
         except BaseException as error:
             self.error = error
             with contextlib.suppress(BaseException):  # Ctrl-C may come a second time
-                text = ctypes.create_string_buffer(describe(error).encode(errors="replace"))
+                text = ctypes.create_string_buffer(_reason(error))
         yield ctypes.addressof(text)
 
 
-_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
-_LEFT: Final = ctypes.create_string_buffer(b"the session was left")
+def _reason(error: BaseException) -> bytes:
+    """Return what other ranks are told about an exception that gives a call up."""
+    return describe(error).encode(errors="replace")
 
-_interrupt: Final = _Interrupt()
-enable_interrupts: Final = _interrupt.enable
+
+_GIVEN_UP: Final = ctypes.create_string_buffer(b"interrupted")
+_signals: Final = _Signals()
+enable_signals: Final = _signals.enable
+enable_signals()
 
 
 def call(function: Callable[..., int], *arguments: object) -> None:
     """Call a function of the library to its end and raise the exception for its status.
 
-    If the call has to wait, the handlers of pending signals run about every 20 ms, so that Ctrl-C
-    works. An exception that a handler raises aborts the call, for all ranks that take part in it.
+    During a wait in the main thread the handlers of signals run, so that Ctrl-C works. An exception
+    that a handler raises aborts the call, for all ranks that take part in it.
     """
     status = function(*arguments)
     if status:
@@ -171,27 +177,33 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 
 
 def _finish(status: int) -> None:
-    if status == capi.MV_PENDING:  # the first wait of a thread that has not enabled interrupts
-        enable_interrupts()
-        status = lib.MV_Wait()
-    error = _interrupt.take()
-    if error is not None:
-        raise error
+    try:
+        while status == capi.MV_PENDING:  # not the main thread
+            status = lib.MV_Wait()
+    except BaseException as error:  # PyThreadState_SetAsyncExc
+        lib.MV_Cancel(_reason(error))
+        raise
+    raised = _signals.take()
+    if raised is not None:
+        raise raised
     if status:
         raise exception(status)
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function as `call` does, in a thread of its own, and give it up when `stop` is set.
+    """Call a function as `call` does, in a thread that no signal reaches, until `stop` is set.
 
-    AbortedError is raised then.
+    Then the call is given up within a slice, and AbortedError raised.
     """
-    check = capi.MV_InterruptCheck(lambda _: ctypes.addressof(_LEFT) if stop.is_set() else None)
-    lib.MV_SetInterrupt(check, None)
-    try:
-        call(function, *arguments)
-    finally:
-        lib.MV_SetInterrupt(capi.MV_InterruptCheck(), None)
+    status = function(*arguments)
+    while status == capi.MV_PENDING:
+        if stop.is_set():
+            msg = "the session was left"
+            lib.MV_Cancel(msg.encode())
+            raise errors.AbortedError(msg)
+        status = lib.MV_Wait()
+    if status:
+        raise exception(status)
 
 
 def exception(status: int) -> Exception:

@@ -9,15 +9,11 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
-#include <utility>
 
 #include "base/clock.h"
-#include "base/operation.h"
 #include "base/status.h"
 #include "multiverso/c_api.h"
-#include "node/flight_recorder.h"
 
 namespace multiverso::c_api {
 
@@ -39,24 +35,6 @@ bool ForgetPending();
 Status CheckNothingPending();
 // Null for no function.
 void SetInterrupt(MV_InterruptCheck check, void* argument);
-
-// A call that is made as an operation.
-struct Call {
-  std::shared_ptr<Operation> operation;
-  std::chrono::milliseconds slice{0};
-  // Turns the operation's status into the call's. Owns what has to stay in use during the call.
-  std::function<Status(const Status&)> finish;
-  FlightRecorder::Entry* record = nullptr;  // ended before `finish`, which may end the session
-};
-
-inline Status Drive(Call call) {
-  const std::chrono::milliseconds slice = call.slice;
-  return RunCall(slice, [call = std::move(call)](Interrupt* interrupt) {
-    const Status status = RunToEnd(call.operation.get(), interrupt);
-    if (call.record != nullptr) call.record->End(status.code());
-    return call.finish ? call.finish(status) : status;
-  });
-}
 
 }  // namespace multiverso::c_api
 

@@ -17,16 +17,16 @@ TEST(CheckedMultiply, GivesTheProductUpToTheLargestNumber) {
   EXPECT_EQ(product, 0);
 }
 
-TEST(CheckedMultiply, NoticesOverflowAndWritesNothing) {
+TEST(CheckedMultiply, DetectsOverflowAndWritesNothing) {
   int64_t product = -1;
   EXPECT_FALSE(CheckedMultiply(2, kMost / 2 + 1, &product));
   EXPECT_FALSE(CheckedMultiply(kMost, kMost, &product));
-  // Wraps around to a small positive number where it is not noticed.
+  // Without the check the product wraps around to a small positive number.
   EXPECT_FALSE(CheckedMultiply((int64_t{1} << 32) + 1, int64_t{1} << 32, &product));
   EXPECT_EQ(product, -1);
 }
 
-TEST(CheckedAdd, NoticesOverflow) {
+TEST(CheckedAdd, DetectsOverflow) {
   int64_t sum = -1;
   ASSERT_TRUE(CheckedAdd(kMost - 1, 1, &sum));
   EXPECT_EQ(sum, kMost);
@@ -42,7 +42,7 @@ TEST(RoundUp, GivesTheNextMultiple) {
   EXPECT_EQ(RoundUp(4097, 4096), 8192);
 }
 
-TEST(DivideUp, CountsTheUnfinishedPart) {
+TEST(DivideUp, RoundsUp) {
   EXPECT_EQ(DivideUp(0, 8), 0);
   EXPECT_EQ(DivideUp(1, 8), 1);
   EXPECT_EQ(DivideUp(8, 8), 1);

@@ -15,7 +15,7 @@ TEST(WaitLimit, EndsAtTheSliceOrTheDeadline) {
   EXPECT_TRUE(WaitLimit::Until(later).Check(later).ok());
 }
 
-TEST(Interrupt, AsksNowAndThenUntilTheCallIsGivenUp) {
+TEST(Interrupt, AsksPeriodicallyUntilTheCallIsGivenUp) {
   int asked = 0;
   int gave_up = 0;
   Interrupt interrupt([&]() -> std::optional<std::string> {

@@ -9,7 +9,7 @@
 namespace multiverso {
 namespace {
 
-// RFC 3720, appendix B.4, and the check value of the catalogue of CRCs.
+// Values of RFC 3720, appendix B.4, and the check value of the catalogue of CRCs.
 TEST(Crc, KnownValues) {
   const std::string zeros(32, '\0');
   const std::string ones(32, '\xff');
@@ -35,7 +35,7 @@ TEST(Crc, InstructionAndTableAgreeForAllLengthsAndPlaces) {
   }
 }
 
-TEST(Crc, GoesOnFromWhatCameBefore) {
+TEST(Crc, ContinuesFromAnEarlierChecksum) {
   const std::string text = "a checksum of two parts is that of the whole";
   const auto all = static_cast<int64_t>(text.size());
   for (int64_t part = 0; part <= all; ++part) {

@@ -23,7 +23,7 @@ TEST(RawBytesTest, ValuesAreReadInTheOrderInWhichTheyWereAppended) {
   EXPECT_EQ(at, bytes.size());
 }
 
-TEST(RawBytesTest, ValueThatIsNotWholeIsLeft) {
+TEST(RawBytesTest, TruncatedValueIsNotRead) {
   const std::string bytes(11, '\x01');
   size_t at = 8;
   uint32_t value = 5;

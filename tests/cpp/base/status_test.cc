@@ -11,14 +11,14 @@ Status PassOn(const Status& status, bool* went_on) {
   return Status::Ok();
 }
 
-TEST(Status, IsOkUnlessToldOtherwise) {
+TEST(Status, IsOkByDefault) {
   const Status status;
   EXPECT_TRUE(status.ok());
   EXPECT_FALSE(status.pending());
   EXPECT_EQ(status.text(), "");
 }
 
-TEST(Status, PendingIsNeitherOkNorATextToShow) {
+TEST(Status, PendingIsNotOkAndHasNoText) {
   const Status status = Status::Pending();
   EXPECT_FALSE(status.ok());
   EXPECT_TRUE(status.pending());
@@ -44,7 +44,7 @@ TEST(Status, InPutsTheContextInFrontOfErrorsOnly) {
   EXPECT_TRUE(Status::Pending().In("init").pending());
 }
 
-TEST(Status, IsAboutAPeerOnlyIfToldSo) {
+TEST(Status, IsAboutAPeerOnlyAfterAbout) {
   const Status error(Code::kPeerLost, "rank 3 died");
   EXPECT_EQ(error.peer(), nullptr);
   PeerFault peer;
@@ -76,7 +76,7 @@ TEST(Status, ReturnIfNotOkPassesErrorsAndPendingUp) {
   EXPECT_TRUE(went_on);
 }
 
-TEST(Result, HoldsAValueOrTheReasonWhyNot) {
+TEST(Result, HoldsAValueOrAnError) {
   Result<std::string> value(std::string("w"));
   ASSERT_TRUE(value.ok());
   EXPECT_EQ(value.value(), "w");
@@ -86,7 +86,7 @@ TEST(Result, HoldsAValueOrTheReasonWhyNot) {
   EXPECT_EQ(error.status().code(), Code::kValue);
 }
 
-TEST(Result, CanHoldWhatCanOnlyBeMoved) {
+TEST(Result, CanHoldMoveOnlyTypes) {
   Result<std::unique_ptr<int>> made(std::make_unique<int>(7));
   const std::unique_ptr<int> taken = std::move(made.value());
   EXPECT_EQ(*taken, 7);

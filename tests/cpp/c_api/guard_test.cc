@@ -12,7 +12,7 @@ namespace {
 
 int32_t Number(Code code) { return static_cast<int32_t>(code); }
 
-TEST(Guard, PassesTheNumberOn) {
+TEST(Guard, ReturnsTheCode) {
   EXPECT_EQ(Guard([] { return Status::Ok(); }), 0);
   EXPECT_EQ(Guard([] { return Status::Pending(); }), 1);
   EXPECT_EQ(Guard([] { return Status(Code::kIndex, "row 9"); }), Number(Code::kIndex));
@@ -37,7 +37,7 @@ TEST(LastError, StaysUntilTheNextError) {
   EXPECT_STREQ(LastError(), "second");
 }
 
-TEST(LastPeer, IsThatOfTheLastError) {
+TEST(LastPeer, BelongsToTheLastError) {
   PeerFault peer;
   peer.rank = 2;
   peer.last_call = "barrier";
@@ -48,7 +48,7 @@ TEST(LastPeer, IsThatOfTheLastError) {
   EXPECT_LT(LastPeer().rank, 0);
 }
 
-TEST(LastError, IsOfTheCallingThreadAlone) {
+TEST(LastError, BelongsToTheCallingThread) {
   Report(Status(Code::kValue, "of the main thread"));
   testing::OnThreads(4, [](int me) {
     EXPECT_STREQ(LastError(), "");

@@ -25,7 +25,7 @@ class Handles : public ::testing::Test {
  protected:
   int* Get(uintptr_t handle) { return Table::Use(&table_, handle).get(); }
 
-  // One for all tests: a table keeps its slots as long as the process lives.
+  // All tests share it, since a table never frees its slots.
   static Table& OnlyTable() {
     static auto* const table = new Table;
     return *table;
@@ -45,7 +45,7 @@ TEST_F(Handles, LeadToTheirObjects) {
   EXPECT_EQ(Get(second), &second_);
 }
 
-TEST_F(Handles, ThatAreOpenCanBeListed) {
+TEST_F(Handles, AllListsTheOpenOnes) {
   const auto is_listed = [&](uintptr_t handle) {
     const std::vector<uintptr_t> all = table_.All();
     return std::count(all.begin(), all.end(), handle) == 1;
@@ -57,7 +57,7 @@ TEST_F(Handles, ThatAreOpenCanBeListed) {
   EXPECT_TRUE(!is_listed(first) && is_listed(second));
 }
 
-TEST_F(Handles, ThatWereNeverGivenLeadNowhere) {
+TEST_F(Handles, InvalidOnesLeadNowhere) {
   const uintptr_t first = table_.Open(&first_);
   for (const uintptr_t handle :
        {uintptr_t{0}, uintptr_t{1}, first + 1, first + (uintptr_t{1} << 32), first << 1,
@@ -68,7 +68,7 @@ TEST_F(Handles, ThatWereNeverGivenLeadNowhere) {
   EXPECT_EQ(Get(first), &first_);
 }
 
-TEST_F(Handles, AreStaleOnceClosedAlsoWhenTheirPlaceIsTakenAgain) {
+TEST_F(Handles, AreStaleAfterClosingEvenIfTheSlotIsReused) {
   const uintptr_t first = table_.Open(&first_);
   EXPECT_EQ(table_.Close(first, Patience()), &first_);
   EXPECT_EQ(Get(first), nullptr);
@@ -82,7 +82,7 @@ TEST_F(Handles, AreStaleOnceClosedAlsoWhenTheirPlaceIsTakenAgain) {
   }
 }
 
-TEST_F(Handles, InUseAreNotClosedAndStayValid) {
+TEST_F(Handles, InUseStayOpenAndValid) {
   const uintptr_t first = table_.Open(&first_);
   {
     const Table::Use use(&table_, first);
@@ -92,7 +92,7 @@ TEST_F(Handles, InUseAreNotClosedAndStayValid) {
   EXPECT_EQ(table_.Close(first, Clock::now()), &first_);
 }
 
-TEST_F(Handles, ThatAreBeingClosedBeginNoNewUseAndKeepTheirPlace) {
+TEST_F(Handles, BeingClosedAllowNoNewUseAndKeepTheirSlot) {
   const uintptr_t first = table_.Open(&first_);
   auto use = std::make_unique<Table::Use>(&table_, first);
   OnThreads(2, [&](int me) {
@@ -108,7 +108,7 @@ TEST_F(Handles, ThatAreBeingClosedBeginNoNewUseAndKeepTheirPlace) {
   });
 }
 
-TEST_F(Handles, CanBeUsedByMovingTheUse) {
+TEST_F(Handles, UseCanBeMoved) {
   const uintptr_t first = table_.Open(&first_);
   Table::Use use(&table_, first);
   {
@@ -119,7 +119,7 @@ TEST_F(Handles, CanBeUsedByMovingTheUse) {
   EXPECT_EQ(table_.Close(first, Clock::now()), &first_);
 }
 
-TEST_F(Handles, AreAllStaleAfterForgetAndTheirPlacesFree) {
+TEST_F(Handles, ForgetMakesAllStaleAndFreesTheirSlots) {
   const uintptr_t first = table_.Open(&first_);
   const uintptr_t second = table_.Open(&second_);
   table_.Forget();
@@ -130,7 +130,7 @@ TEST_F(Handles, AreAllStaleAfterForgetAndTheirPlacesFree) {
   EXPECT_EQ(Get(third), &first_);
 }
 
-TEST_F(Handles, OfOneThatIsClosedByManyThreadsAreClosedOnce) {
+TEST_F(Handles, ClosedByManyThreadsAreClosedOnce) {
   for (int round = 0; round < 200; ++round) {
     const uintptr_t first = table_.Open(&first_);
     std::atomic<int> closed{0};
@@ -141,9 +141,9 @@ TEST_F(Handles, OfOneThatIsClosedByManyThreadsAreClosedOnce) {
   }
 }
 
-// Each object is freed by who closed its handle, while others use and open: a sanitizer sees a use
-// after that.
-TEST_F(Handles, NeverLeadToAnObjectThatWasFreed) {
+// The thread that closes a handle frees the object, while others use and open handles: a sanitizer
+// detects a use after free.
+TEST_F(Handles, NeverLeadToAFreedObject) {
   std::atomic<uintptr_t> newest{0};
   std::atomic<bool> done{false};
   OnThreads(3, [&](int me) {

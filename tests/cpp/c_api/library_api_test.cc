@@ -9,7 +9,7 @@
 namespace multiverso {
 namespace {
 
-TEST(Library, TellsItsVersion) {
+TEST(Library, ReturnsItsVersion) {
   EXPECT_EQ(MV_AbiVersion(), MV_ABI_VERSION);
   const std::string version = MV_VersionString();
   EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;
@@ -39,7 +39,7 @@ TEST(Library, NamesEveryStatus) {
   EXPECT_STREQ(MV_StatusName(2), "unknown");
 }
 
-TEST(LastErrorPeer, IsNobodyIfTheErrorIsAboutNobody) {
+TEST(LastErrorPeer, IsEmptyIfTheErrorIsAboutNoRank) {
   EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
   MV_PeerError peer{};
   EXPECT_EQ(MV_LastErrorPeer(&peer), MV_ERR_VALUE);
@@ -52,7 +52,7 @@ TEST(LastErrorPeer, IsNobodyIfTheErrorIsAboutNobody) {
   EXPECT_EQ(peer.last_call, nullptr);
   EXPECT_EQ(peer.table, nullptr);
   EXPECT_EQ(peer.checkpoint, nullptr);
-  // It has not forgotten the error either.
+  // The call keeps the last error.
   EXPECT_NE(std::string(MV_LastError()).find("no pending call"), std::string::npos);
 }
 

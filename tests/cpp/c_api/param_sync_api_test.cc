@@ -17,7 +17,7 @@ using testing::OpenAlone;
 constexpr int64_t kCounts[] = {2, 3};
 constexpr float kZeros[6] = {};
 
-TEST(ParamSyncApi, AddsWhatTheTensorsHaveGainedAndSetsThemToTheTable) {
+TEST(ParamSyncApi, AddsTheGainOfTheTensorsAndSetsThemToTheTable) {
   const MV_Session session = OpenAlone();
   const MV_Table table = CreateArray(session, 5);
   MV_ParamSync sync = nullptr;
@@ -30,7 +30,7 @@ TEST(ParamSyncApi, AddsWhatTheTensorsHaveGainedAndSetsThemToTheTable) {
   ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK) << MV_LastError();
   EXPECT_EQ(a[1], 12);
   EXPECT_EQ(b[2], 15);
-  // Nothing gained, nothing added.
+  // Without a gain nothing is added.
   ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK);
   float out[5];
   ASSERT_EQ(MV_TableGet(table, out, 5, 0), MV_OK);
@@ -56,7 +56,7 @@ TEST(ParamSyncApi, FillsAMatrixRowByRow) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(ParamSyncApi, RefusesWhatIsWrong) {
+TEST(ParamSyncApi, RefusesWrongArguments) {
   const MV_Session session = OpenAlone();
   const MV_Table table = CreateArray(session, 5);
   MV_ParamSync sync = nullptr;
@@ -87,7 +87,7 @@ TEST(ParamSyncApi, OutlivesItsTable) {
   EXPECT_EQ(MV_ParamSyncFree(sync), MV_OK);
 }
 
-TEST(ParamSyncApi, IsPendingWhileALockIsHeldAndGoesOnWhereItWas) {
+TEST(ParamSyncApi, IsPendingWhileALockIsHeldAndThenResumes) {
   const MV_Session session = OpenAlone(/*wait_slice_ms=*/1);
   const MV_Table table = CreateArray(session, 5);
   MV_ParamSync sync = nullptr;

@@ -1,4 +1,4 @@
-// What a forked child can do with its parent's sessions: nothing, and without harm.
+// A forked child cannot use its parent's sessions, and its attempts do no harm.
 #include "c_api/registry.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using testing::FirstLockOf;
 using testing::OpenAlone;
 using testing::SessionOptionsOf;
 
-// Each number is the place of the first expectation that did not hold.
+// Returns the number of the first expectation that failed.
 int UseEverything(MV_Session session, MV_Table table) {
   float data[3] = {};
   const int64_t id = 0;
@@ -47,7 +47,7 @@ void ExpectWorking(MV_Session session, MV_Table table, float expected) {
   EXPECT_EQ(MV_SessionBarrier(session), MV_OK) << MV_LastError();
 }
 
-TEST(Fork, LeavesTheChildWithStaleHandlesAndTheParentAsItWas) {
+TEST(Fork, MakesHandlesStaleInTheChildOnly) {
   const MV_Session session = OpenAlone();
   const MV_Table table = CreateArray(session, 3);
   ExpectWorking(session, table, 1);
@@ -59,7 +59,7 @@ TEST(Fork, LeavesTheChildWithStaleHandlesAndTheParentAsItWas) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Fork, OfAChildIsStillFromASession) {
+TEST(Fork, GrandchildHasStaleHandlesToo) {
   const MV_Session session = OpenAlone();
   const MV_Table table = CreateArray(session, 3);
   Child child([&] {
@@ -71,7 +71,7 @@ TEST(Fork, OfAChildIsStillFromASession) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Fork, WithNoSessionOpenLeavesTheChildFree) {
+TEST(Fork, WithoutASessionDoesNotRestrictTheChild) {
   EXPECT_EQ(MV_SessionClose(OpenAlone()), MV_OK);
   Child child([] {
     const MV_Session session = OpenAlone();
@@ -83,7 +83,7 @@ TEST(Fork, WithNoSessionOpenLeavesTheChildFree) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-TEST(Fork, DuringAPendingCallLeavesTheCallToTheParent) {
+TEST(Fork, LeavesAPendingCallToTheParent) {
   const MV_Session session = OpenAlone(/*wait_slice_ms=*/2);
   const MV_Table table = CreateArray(session, 3);
   RobustLock* const lock = FirstLockOf(table);

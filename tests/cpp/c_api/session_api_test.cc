@@ -36,7 +36,7 @@ TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
 }
 
-TEST(SessionOpen, RefusesWrongOptionsAndLeavesTheHandleAlone) {
+TEST(SessionOpen, RefusesWrongOptionsAndDoesNotWriteTheHandle) {
   const auto expect_refused = [](auto change, const char* word) {
     MV_SessionOptions options = SessionOptionsOf();
     change(&options);
@@ -56,7 +56,7 @@ TEST(SessionOpen, RefusesWrongOptionsAndLeavesTheHandleAlone) {
   expect_refused([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
   expect_refused([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
   expect_refused([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
-  // Alone, a rank has to be both.
+  // A single rank must be worker and server.
   expect_refused([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
   expect_refused([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
 }
@@ -68,7 +68,7 @@ TEST(SessionOpen, RefusesNull) {
   EXPECT_EQ(MV_SessionOpen(&options, nullptr), MV_ERR_VALUE);
 }
 
-TEST(SessionDescribe, TellsOfOneRank) {
+TEST(SessionDescribe, DescribesASessionOfOneRank) {
   const MV_Session session = OpenAlone();
   const MV_SessionDescription description = Described(session);
   EXPECT_EQ(description.rank, 0);
@@ -91,7 +91,7 @@ TEST(SessionDescribe, ExpectsAStructOfItsSize) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-TEST(Session, HandlesThatAreNoneAreAStatus) {
+TEST(Session, InvalidHandlesAreAnError) {
   MV_SessionDescription description{};
   description.struct_size = sizeof(description);
   const MV_Session closed = OpenAlone();
@@ -104,14 +104,14 @@ TEST(Session, HandlesThatAreNoneAreAStatus) {
     EXPECT_EQ(MV_SessionClose(session), MV_ERR_HANDLE);
     EXPECT_EQ(MV_SessionLeave(session, "bye"), MV_ERR_HANDLE);
   }
-  // Its tables went with it.
+  // Closing the session has closed its tables.
   float value = 0;
   EXPECT_EQ(MV_TableGet(table, &value, 1, 0), MV_ERR_HANDLE);
   EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
   EXPECT_TRUE(LastErrorHas("this table has been closed or never was one")) << MV_LastError();
 }
 
-TEST(Session, EndsByLeavingToo) {
+TEST(Session, CanBeEndedByLeaving) {
   const MV_Session session = OpenAlone();
   const MV_Table table = CreateArray(session, 3);
   EXPECT_EQ(MV_SessionLeave(session, nullptr), MV_OK);
@@ -131,7 +131,7 @@ TEST(Session, SeveralAtOnceAreIndependent) {
   EXPECT_EQ(MV_SessionClose(second), MV_OK);
 }
 
-TEST(Session, AThousandTimesLeavesNothingBehind) {
+TEST(Session, OpenedAThousandTimesLeaksNothing) {
   const int before = testing::OpenDescriptors();
   for (int cycle = 0; cycle < 1000; ++cycle) {
     const MV_Session session = OpenAlone();
@@ -227,7 +227,7 @@ TEST(Session, InSyncModeMakesCallsOnATableOneAtATime) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-// Whichever comes first: the session takes its tables with it, and nobody touches it afterwards.
+// Whichever call is first, the session frees its tables, and no thread touches it afterwards.
 TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
   for (int round = 0; round < 100; ++round) {
     const MV_Session session = OpenAlone();

@@ -52,7 +52,7 @@ TEST_F(TableApi, OptionsHaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(MV_TableOptionsInit(nullptr), MV_ERR_VALUE);
 }
 
-TEST_F(TableApi, CreationRefusesWrongOptionsAndLeavesTheHandleAlone) {
+TEST_F(TableApi, CreationRefusesWrongOptionsAndDoesNotWriteTheHandle) {
   const auto expect_refused = [this](auto change, int32_t expected) {
     MV_TableOptions options = Options(5);
     change(&options);
@@ -115,7 +115,7 @@ TEST_F(TableApi, DescribesItself) {
   EXPECT_EQ(description.bytes, 96);
 }
 
-TEST_F(TableApi, AddsGetsAndDoesBoth) {
+TEST_F(TableApi, AddsGetsAndCombinesBoth) {
   for (const int32_t dtype : {MV_FLOAT64, MV_INT64}) {
     MV_TableOptions options = Options(3);
     options.dtype = dtype;
@@ -139,7 +139,7 @@ TEST_F(TableApi, AddsGetsAndDoesBoth) {
   }
 }
 
-TEST_F(TableApi, RowsComeInTheOrderOfTheirIdsDuplicatesToo) {
+TEST_F(TableApi, RowsAreReturnedInTheOrderOfTheirIdsWithDuplicates) {
   const MV_Table table = CreateMatrix(session_, 4, 2);
   const int64_t ids[] = {3, 0, 3};
   const float delta[] = {1, 2, 10, 20, 100, 200};
@@ -153,7 +153,7 @@ TEST_F(TableApi, RowsComeInTheOrderOfTheirIdsDuplicatesToo) {
   EXPECT_TRUE(std::equal(together, together + 6, expected));
 }
 
-TEST_F(TableApi, NoRowsAreFine) {
+TEST_F(TableApi, EmptyListOfRowsIsANoOp) {
   const MV_Table table = CreateMatrix(session_, 4, 2);
   float untouched = 7;
   EXPECT_EQ(MV_TableAddRows(table, nullptr, 0, nullptr, 0), MV_OK);
@@ -232,7 +232,7 @@ TEST_F(TableApi, HyperParametersAreCheckedWithoutBeingSet) {
   EXPECT_EQ(description.hyper[MV_HYPER_MOMENTUM], 0.9);
 }
 
-TEST_F(TableApi, RowsNamedTwiceAreOneUpdateWhereTheUpdaterIsNotLinear) {
+TEST_F(TableApi, DuplicateRowsAreOneUpdateIfTheUpdaterIsNotLinear) {
   MV_TableOptions options = Options(3);
   options.kind = MV_TABLE_MATRIX;
   options.num_col = 2;

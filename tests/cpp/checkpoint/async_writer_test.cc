@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-// Keeps what is written, and refuses one of the writes.
+// Stores all writes and fails one of them.
 class KeptFile final : public WritableFile {
  public:
   explicit KeptFile(int refused = -1) : refused_(refused) {}
@@ -44,7 +44,7 @@ TEST(AsyncWriter, WritesAllInOrder) {
   EXPECT_EQ(file.text(), wanted + "end");  // also without waiting for it
 }
 
-TEST(AsyncWriter, FailureIsThatOfTheNextCallAndNothingFollowsIt) {
+TEST(AsyncWriter, NextCallReturnsTheFailureAndNothingIsWrittenAfterIt) {
   KeptFile file(1);
   AsyncWriter writer(&file);
   EXPECT_TRUE(writer.Write("a", 1).ok());

@@ -7,7 +7,7 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(CheckpointName, IsReadBackAndNothingElseIsOne) {
+TEST(CheckpointName, RoundTripsAndRefusesOtherTexts) {
   for (const CheckpointName name : {CheckpointName{1, 0}, CheckpointName{1234567, 99}}) {
     CheckpointName read;
     ASSERT_TRUE(CheckpointName::Parse(name.text(), &read)) << name.text();
@@ -22,12 +22,12 @@ TEST(CheckpointName, IsReadBackAndNothingElseIsOne) {
   }
 }
 
-TEST(CheckpointFolder, CheckpointsAreNumberedAndTheLastIsFound) {
+TEST(CheckpointFolder, NumbersCheckpointsAndFindsTheLast) {
   const TemporaryFolder temporary;
   const CheckpointFolder folder(LocalFileSystem(), temporary / "of/them");
   EXPECT_EQ(folder.Resolve().value(), "");
   const SomeTables tables(1.0F, 10);
-  // A step twice, and one that is less than the last.
+  // A repeated step, and one that is smaller than the last.
   for (const int64_t step : {100, 100, 20, -1}) {
     ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), tables, step).ok());
   }
@@ -56,7 +56,7 @@ TEST(CheckpointFolder, KeepsAsManyAsAskedAndTouchesNothingElse) {
   EXPECT_TRUE(Leftovers(folder.path()).empty());
 }
 
-TEST(CheckpointFolder, RemovesWhatKilledSavesHaveLeft) {
+TEST(CheckpointFolder, RemovesLeftoversOfKilledSaves) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / ".saving-000009-step-9-00");
   WriteAll(folder / ".saving-000009-step-9-00/shard-00000.mv.part", "half");
@@ -65,7 +65,7 @@ TEST(CheckpointFolder, RemovesWhatKilledSavesHaveLeft) {
   EXPECT_TRUE(Leftovers(folder.path()).empty());
 }
 
-TEST(CheckpointFolder, FileInItsPlaceIsNamed) {
+TEST(CheckpointFolder, NamesAFileInPlaceOfTheFolder) {
   const TemporaryFolder folder;
   WriteAll(folder / "model.pkl", std::string("\x80\x04\x95 and so on", 14));
   const auto found = CheckpointFolder(LocalFileSystem(), folder / "model.pkl").Resolve();

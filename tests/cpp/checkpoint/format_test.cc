@@ -68,7 +68,7 @@ void ExpectCorrupt(const Status& status, const std::string& part = "") {
   EXPECT_EQ(status.file()->path, "the file");
 }
 
-TEST(Manifest, ComesBackAsItWas) {
+TEST(Manifest, RoundTrips) {
   const std::string bytes = EncodeManifest(SomeManifest());
   const Result<Manifest> manifest = DecodeManifest(bytes, "the file");
   ASSERT_TRUE(manifest.ok()) << manifest.status().text();
@@ -80,7 +80,7 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(manifest.value().tables[0].num_areas(), 4U);
 }
 
-TEST(Manifest, EveryFlippedBitAndEveryTruncationIsSeen) {
+TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
   const std::string bytes = EncodeManifest(SomeManifest());
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     std::string flipped = bytes;
@@ -93,7 +93,7 @@ TEST(Manifest, EveryFlippedBitAndEveryTruncationIsSeen) {
   ExpectCorrupt(DecodeManifest(bytes + "x", "the file").status());
 }
 
-TEST(Manifest, SaysWhatElseAFileIs) {
+TEST(Manifest, NamesOtherFileFormats) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
   const std::string bytes = EncodeManifest(SomeManifest());
@@ -101,8 +101,8 @@ TEST(Manifest, SaysWhatElseAFileIs) {
                 "expected version 1 of the format, received version 2");
 }
 
-// With a right checksum: from somebody who means it.
-TEST(Manifest, HostileNumbersAreRefused) {
+// The checksum is right, as an attacker would make it.
+TEST(Manifest, RefusesHostileNumbers) {
   const std::string bytes = EncodeManifest(SomeManifest());
   const auto refuse = [&](size_t at, auto value) {
     ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, at, value)), "the file").status());
@@ -127,7 +127,7 @@ TEST(Manifest, HostileNumbersAreRefused) {
   refuse(96 + 40 + 63, 'x');  // a name without an end
 }
 
-TEST(DataHeader, ComesBackAsItWas) {
+TEST(DataHeader, RoundTrips) {
   Manifest manifest = SomeManifest();
   const DataHeader header = SomeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
@@ -139,12 +139,12 @@ TEST(DataHeader, ComesBackAsItWas) {
   const auto read = DecodeDataHeader(bytes, header.file_bytes, manifest, 0, "the file");
   ASSERT_TRUE(read.ok()) << read.status().text();
   EXPECT_EQ(EncodeDataHeader(read.value()), bytes);
-  // 5.6 MB in blocks of 1 MiB, three times, and one for the steps.
+  // Three times 5.6 MB in blocks of 1 MiB, and one block for the steps.
   EXPECT_EQ(header.checksums, 6 * 3 + 1);
   for (const Section& section : header.sections) EXPECT_EQ(section.offset % kDataAlignment, 0);
 }
 
-TEST(DataHeader, OneOfAnotherFileOrCheckpointIsRefused) {
+TEST(DataHeader, RefusesAHeaderOfAnotherFileOrCheckpoint) {
   Manifest manifest = SomeManifest();
   manifest.files.push_back(manifest.files[0]);
   const DataHeader header = SomeHeader(manifest);
@@ -158,7 +158,7 @@ TEST(DataHeader, OneOfAnotherFileOrCheckpointIsRefused) {
   ExpectCorrupt(decode(0), "of another");
 }
 
-TEST(DataHeader, HostileNumbersAreRefused) {
+TEST(DataHeader, RefusesHostileNumbers) {
   Manifest manifest = SomeManifest();
   const DataHeader header = SomeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
@@ -172,11 +172,11 @@ TEST(DataHeader, HostileNumbersAreRefused) {
     return DecodeDataHeader(changed, header.file_bytes, manifest, 0, "the file").status();
   };
   ASSERT_TRUE(read(bytes).ok());
-  // Any 4 or 8 bytes of the header, set to what overflows most easily.
+  // Sets any 4 or 8 bytes of the header to values that overflow easily.
   for (size_t at = 8; at + 8 <= 64 + 4 * 56; at += 4) {
     for (const uint32_t value : {0xffffffffU, 0x7fffffffU, 0x80000000U}) {
       const std::string changed = WithCrc(With(bytes, at, value));
-      // The count of steps is anybody's.
+      // Any number of steps is valid.
       const bool is_steps = at >= 64 && (at - 64) % 56 >= 48;
       if (!is_steps) ExpectCorrupt(read(changed));
     }

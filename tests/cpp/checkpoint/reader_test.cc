@@ -21,8 +21,9 @@ std::atomic<size_t> largest_allocation{0};
 
 }  // namespace
 
-// Of this whole program, so that a test can see how much is asked for. Not inlined, since the
-// compiler would then see a delete call free() for memory whose new it takes for the library's own.
+// Replaces the operator of the whole program, so that a test can see the largest allocation. Not
+// inlined, since the compiler would otherwise warn about free() for memory of the standard operator
+// new.
 __attribute__((noinline)) void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
@@ -51,7 +52,7 @@ class Reader : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(Reader, GivesWhatWasSaved) {
+TEST_F(Reader, ReturnsTheSavedValues) {
   auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok()) << opened.status().text();
   CheckpointReader* const reader = opened.value().get();
@@ -65,10 +66,10 @@ TEST_F(Reader, GivesWhatWasSaved) {
   EXPECT_EQ(reader->StepsOf(0, 0, size), 17U);
 }
 
-TEST_F(Reader, GivesAnyRangeOfRows) {
+TEST_F(Reader, ReadsAnyRangeOfRows) {
   auto opened = CheckpointReader::Open(LocalFileSystem(), path_);
   ASSERT_TRUE(opened.ok());
-  // Around the end of the first block, of 1 MiB.
+  // Rows around the end of the first block of 1 MiB.
   for (const int64_t first : {0, 1, 262'143, 262'144, 262'145}) {
     for (const int64_t end : {262'144, 262'146, 300'000}) {
       if (end <= first) continue;
@@ -108,7 +109,7 @@ TEST_F(Reader, DeadlineEndsIt) {
   EXPECT_EQ(status.code(), Code::kTimeout);
 }
 
-TEST_F(Reader, EveryTruncationIsSeen) {
+TEST_F(Reader, DetectsEveryTruncation) {
   const std::string data = ReadAll(path_ + "/" + kDataName);
   ASSERT_TRUE(Verify(path_).ok());
   for (size_t size = 0; size < data.size(); size += size < 100 ? 1 : 4096 * 31 + 5) {
@@ -120,11 +121,11 @@ TEST_F(Reader, EveryTruncationIsSeen) {
   }
 }
 
-TEST_F(Reader, EveryFlippedBitIsSeenWhereItIs) {
+TEST_F(Reader, LocatesEveryFlippedBit) {
   const std::string data = ReadAll(path_ + "/" + kDataName);
   std::mt19937_64 random(7);
   for (int i = 0; i < 100; ++i) {
-    // Half of them in the header and in the checksums.
+    // Half of the positions are in the header and the checksums.
     const size_t edge = random() % 5000;
     const size_t at = i % 4 == 0   ? edge
                       : i % 4 == 1 ? data.size() - 1 - random() % 40
@@ -141,7 +142,7 @@ TEST_F(Reader, EveryFlippedBitIsSeenWhereItIs) {
   }
 }
 
-TEST_F(Reader, WhatElseCanBeWrongWithTheFilesIsSeen) {
+TEST_F(Reader, DetectsMissingAndExchangedFiles) {
   const std::string data_path = path_ + "/" + kDataName;
   const std::string data = ReadAll(data_path);
   const auto verify = [&] {
@@ -155,7 +156,7 @@ TEST_F(Reader, WhatElseCanBeWrongWithTheFilesIsSeen) {
   EXPECT_NE(verify().find("a pickle"), std::string::npos);
   std::filesystem::remove(data_path);
   EXPECT_NE(verify().find("the file is missing"), std::string::npos);
-  // That of another checkpoint, equal in all but the id.
+  // A file of a checkpoint that differs only in its id.
   ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 5).ok());
   WriteAll(data_path, ReadAll(folder_ / ("000002-step-5/" + std::string(kDataName))));
   EXPECT_NE(verify().find("of another"), std::string::npos);
@@ -164,7 +165,7 @@ TEST_F(Reader, WhatElseCanBeWrongWithTheFilesIsSeen) {
 }
 
 TEST_F(Reader, ManifestWithoutRowsIsRefused) {
-  // Both are right in themselves, but the manifest promises a row more.
+  // Both files are valid, but the manifest has one more row.
   Manifest manifest = DecodeManifest(ReadAll(path_ + "/manifest.mv"), "").value();
   manifest.tables[0].num_row += 1;
   WriteAll(path_ + "/manifest.mv", EncodeManifest(manifest));
@@ -173,7 +174,7 @@ TEST_F(Reader, ManifestWithoutRowsIsRefused) {
   EXPECT_NE(status.text().find("row 300000 of table 'w'"), std::string::npos) << status.text();
 }
 
-// A small checkpoint whose files are changed in memory alone.
+// A small checkpoint whose files are changed in memory only.
 class Mutations : public ::testing::Test {
  protected:
   Mutations() {
@@ -183,8 +184,8 @@ class Mutations : public ::testing::Test {
 
   std::string In(const std::string& name) const { return path_ + "/" + name; }
 
-  // With file number `which` as these bytes. Of the allocations on the way none is larger than the
-  // files.
+  // Reads the checkpoint with file number `which` replaced by these bytes. No allocation may be
+  // larger than the files.
   Status VerifyWith(size_t which, const std::string& bytes) {
     files_.Overlay(In(which == 0 ? kManifestName : kDataName), bytes);
     const size_t size = bytes.size() + originals_[0].size() + originals_[1].size();
@@ -201,7 +202,7 @@ class Mutations : public ::testing::Test {
   std::mt19937_64 random_{11};
 };
 
-TEST_F(Mutations, RandomChangesNeverPassAndNeverCrash) {
+TEST_F(Mutations, RandomChangesAreDetected) {
   for (int i = 0; i < 10'000; ++i) {
     files_.Clear();
     const size_t which = random_() % 2;
@@ -229,7 +230,7 @@ TEST_F(Mutations, RandomChangesNeverPassAndNeverCrash) {
   EXPECT_TRUE(VerifyWith(0, originals_[0]).ok());
 }
 
-// From somebody who knows where the checksums are: what is left is either refused or a checkpoint.
+// With corrected checksums, a changed checkpoint is either refused or valid.
 TEST_F(Mutations, ChangesWithRightChecksumsNeverCrash) {
   const uint32_t small[] = {0, 1, 2, 3, 0x10000, 0x7fffffff, 0x80000000, 0xffffffff};
   int passed = 0;
@@ -255,7 +256,7 @@ TEST_F(Mutations, ChangesWithRightChecksumsNeverCrash) {
     if (status.ok()) ++passed;
     ASSERT_TRUE(status.ok() || status.code() == Code::kCheckpointCorrupt) << status.text();
   }
-  // The step, the name and some others may be anything.
+  // Any step, name and some other fields are valid.
   EXPECT_GT(passed, 0);
 }
 

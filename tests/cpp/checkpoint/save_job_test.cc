@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-// What is in the last checkpoint: the seed of SomeTables, or -1 if there is none.
+// The seed of the tables in the last checkpoint, or -1 without one.
 float SeedOfLast(const std::string& path) {
   const std::string last = CheckpointFolder(LocalFileSystem(), path).Resolve().value();
   if (last.empty()) return -1.0F;
@@ -25,7 +25,7 @@ float SeedOfLast(const std::string& path) {
   return seed;
 }
 
-// How many steps a save takes that replaces another.
+// The number of steps of a save that replaces another one.
 int64_t StepsOfASave() {
   const TemporaryFolder folder;
   FaultyFileSystem files;
@@ -35,7 +35,7 @@ int64_t StepsOfASave() {
   return files.steps();
 }
 
-TEST(SaveJob, KilledAtAnyStepTheLastCheckpointIsTheOldOrTheNew) {
+TEST(SaveJob, KillAtAnyStepLeavesTheOldOrTheNewCheckpoint) {
   const SomeTables old(1.0F, 500);
   const SomeTables fresh(2.0F, 500);
   const int64_t steps = StepsOfASave();
@@ -50,7 +50,7 @@ TEST(SaveJob, KilledAtAnyStepTheLastCheckpointIsTheOldOrTheNew) {
     const float seed = SeedOfLast(folder.path());
     EXPECT_TRUE(seed == 1.0F || seed == 2.0F) << "step " << at;
     ++(seed == 1.0F ? old_ones : new_ones);
-    // The next save cleans up and goes on.
+    // The next save cleans up and succeeds.
     files.FailAt(-1, 0);
     ASSERT_TRUE(SaveTo(&files, folder.path(), SomeTables(3.0F, 500), 3, 1).ok());
     EXPECT_EQ(SeedOfLast(folder.path()), 3.0F);
@@ -61,7 +61,7 @@ TEST(SaveJob, KilledAtAnyStepTheLastCheckpointIsTheOldOrTheNew) {
   EXPECT_GT(new_ones, 3);
 }
 
-TEST(SaveJob, AnyStepThatFailsIsAnErrorWithItsFileOrLeavesTheNewCheckpointWhole) {
+TEST(SaveJob, FailureOfAnyStepNamesTheFileOrLeavesTheNewCheckpointComplete) {
   const SomeTables old(1.0F, 500);
   const SomeTables fresh(2.0F, 500);
   const int64_t steps = StepsOfASave();
@@ -84,7 +84,7 @@ TEST(SaveJob, AnyStepThatFailsIsAnErrorWithItsFileOrLeavesTheNewCheckpointWhole)
   }
 }
 
-// Gives a value for each section, and can be held up.
+// Returns a constant for each section, and can be blocked.
 class ValueSource final : public BlockSource {
  public:
   Result<const char*> Fetch(size_t /*section*/, int64_t /*offset*/, int64_t bytes,
@@ -94,7 +94,7 @@ class ValueSource final : public BlockSource {
   }
 };
 
-// Of rank `index` of two that write one table of 2 x 1000 float32.
+// The plan of rank `index` of two that write one table of 2 x 1000 float32.
 SavePlan PlanOf(const CheckpointFolder& folder, const std::string& saving, int index) {
   SavePlan plan;
   plan.folder = folder.path();
@@ -147,7 +147,7 @@ TEST(SaveJob, CommitsWhenAllRanksHaveWritten) {
   EXPECT_TRUE(Verify(ranks.folder.path() + "/000001-step-0").ok());
 }
 
-TEST(SaveJob, GivesUpWhenTheOtherRankCannotComeAnyMore) {
+TEST(SaveJob, FailsWhenTheOtherRankIsLost) {
   const TwoRanks ranks;
   SavePlan plan = PlanOf(ranks.folder, ranks.saving, 0);
   plan.why_never = [](uint32_t file) {
@@ -170,7 +170,7 @@ TEST(SaveJob, DeadlineAndStopEndIt) {
   EXPECT_TRUE(status.ok() || status.code() == Code::kAborted);
 }
 
-TEST(SaveJob, FileOfAnotherSaveIsNotTaken) {
+TEST(SaveJob, IgnoresTheFileOfAnotherSave) {
   const TwoRanks ranks;
   SavePlan other = PlanOf(ranks.folder, ranks.saving, 1);
   other.manifest.id = 98;

@@ -18,7 +18,7 @@ Hello Quick() {
   return hello;
 }
 
-TEST(Heartbeat, GivesSignsOfLifeUntilItEnds) {
+TEST(Heartbeat, BeatsUntilItIsDestroyed) {
   const NodeGroups groups(testing::AllOf(2), 0, Quick());
   const auto& heard = groups[0]->slot(0).heard;
   EXPECT_EQ(heard.load(), 0);

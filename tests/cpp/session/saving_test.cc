@@ -34,7 +34,7 @@ std::vector<float> Count(int64_t size, float from = 0.0F) {
   return values;
 }
 
-// Runs body(session, rank) with that file system for each rank, in that mode.
+// Runs body(session, rank) for each rank, with these file systems and that mode.
 template <class Body>
 void RunJobWith(int ranks, const std::vector<FileSystem*>& files, Mode mode, const Body& body) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
@@ -62,7 +62,7 @@ TableSpec SomeMatrix(int64_t columns = 3) {
   return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
 }
 
-// Two tables whose values say which rows they are.
+// Two tables whose values identify their rows.
 void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
   const auto array = Count(kRows);
   const auto matrix = Count(kRows * 3, 0.5F);
@@ -112,7 +112,7 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
 }
 
-// An array of several stripes, and a matrix whose rows are in two pieces for those who count steps.
+// An array of several stripes, and a matrix whose step counts are in two pieces.
 constexpr int64_t kLong = 40'000;
 constexpr int64_t kColumns = StepCells::kMostBytes / 4 + 5;
 
@@ -125,7 +125,7 @@ struct Trained {
     matrix = other.value();
   }
 
-  // What follows depends on the updater's state and on how often each row has been updated.
+  // The following adds depend on the updater's state and on the number of updates of each row.
   void Train() const {
     Add(array, Count(kLong, 1.0F));
     Add(matrix, Count(5 * kColumns, 1.0F));
@@ -141,7 +141,7 @@ struct Trained {
   Table* matrix;
 };
 
-TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
+TEST(Saving, UpdatersContinueFromTheirSavedState) {
   for (const UpdaterKind updater :
        {UpdaterKind::kMomentum, UpdaterKind::kAdam, UpdaterKind::kAdadelta, UpdaterKind::kDcasgd}) {
     const TemporaryFolder folder;
@@ -161,7 +161,7 @@ TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
         matrix = Values<float>(tables.matrix);
       }
     });
-    // Also where the tables had gone somewhere else, and with one worker more.
+    // Loading must also work if the tables have diverged and there is one more worker.
     for (const int ranks : {1, 2, 4}) {
       RunJob(AllOf(ranks), [&](Session* session, int rank) {
         const Trained tables(session, updater);
@@ -178,7 +178,7 @@ TEST(Saving, UpdatersGoOnAsIfNothingHadBeen) {
   }
 }
 
-TEST(Saving, WorkerMoreThanThereWereHasNoDelay) {
+TEST(Saving, AdditionalWorkerStartsWithoutDelay) {
   const TemporaryFolder folder;
   const TableSpec spec = With(ArrayOf(9), UpdaterKind::kDcasgd);
   const std::vector<float> ones(9, 1.0F);
@@ -207,14 +207,14 @@ TEST(Saving, EachRowIsSavedOnceByItsServer) {
   EXPECT_EQ(reader.value()->manifest().workers, 3U);
 }
 
-TEST(Saving, InTheBackgroundItIsTheStateOfTheCall) {
+TEST(Saving, BackgroundSaveHasTheStateAtTheCall) {
   const TemporaryFolder folder;
   RunJob(AllOf(3), [&](Session* session, int) {
     SaveSome(session, folder.path(), 1, /*background=*/true);
     auto third = Create(session, ArrayOf(kRows));
     ASSERT_TRUE(third.ok());
     for (int i = 0; i < 20; ++i) Add(third.value(), Count(kRows));
-    // The next save waits for the last.
+    // A save waits for the previous one.
     ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
     Add(third.value(), Count(kRows));
     const Status status = session->SaveWait();
@@ -230,7 +230,7 @@ TEST(Saving, ShutdownWaitsForTheBackground) {
   EXPECT_TRUE(Verify(folder / "000001-step-1").ok());
 }
 
-TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
+TEST(Saving, FailureOfOneRankFailsAllAndLosesNothing) {
   const TemporaryFolder folder;
   FaultyFileSystem full;
   const std::vector<FileSystem*> files = {LocalFileSystem(), &full};
@@ -261,7 +261,7 @@ TEST(Saving, FailureOfOneRankIsEverybodysAndHurtsNothing) {
   EXPECT_TRUE(Verify(folder / "000002-step-3").ok());
 }
 
-TEST(Saving, DifferentWishesAreAMismatch) {
+TEST(Saving, DifferentRequestsAreAMismatch) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int rank) {
     ASSERT_TRUE(Create(session, ArrayOf(4)).ok());
@@ -293,7 +293,7 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
   RunJobWith(3, {}, Mode::kSync, [&](Session* session, int) {
     auto table = Create(session, ArrayOf(100));
     ASSERT_TRUE(table.ok());
-    // Staged, and no get that would make anybody apply it.
+    // The adds are only staged, since no rank has made a get.
     Add(table.value(), Count(100));
     ASSERT_TRUE(Save(session, To(folder.path(), 4)).ok());
     Add(table.value(), Count(100));
@@ -305,7 +305,7 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
   });
 }
 
-TEST(Loading, CorruptOnOneRankIsCorruptOnAllAndChangesNothing) {
+TEST(Loading, CorruptionOnOneRankFailsAllAndChangesNothing) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
   const std::string path = folder / "000001-step-1/shard-00001.mv";
@@ -325,7 +325,7 @@ TEST(Loading, CorruptOnOneRankIsCorruptOnAllAndChangesNothing) {
   });
 }
 
-TEST(Loading, WhatIsNotThereIsAnErrorUnlessItMayBeMissing) {
+TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) {
     const Status status = Load(session, To(folder / "none"));
@@ -337,7 +337,7 @@ TEST(Loading, WhatIsNotThereIsAnErrorUnlessItMayBeMissing) {
   });
 }
 
-TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
+TEST(Loading, RefusesTablesThatDifferFromTheSavedOnes) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
   RunJob(AllOf(2), [&](Session* session, int) {
@@ -345,7 +345,7 @@ TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
     Status status = Load(session, To(folder.path()));
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "it has a table 'table 1'")) << status.text();
-    // One alone can be loaded.
+    // A single table can be loaded.
     CheckpointRequest request = To(folder.path());
     request.table = array.value()->id();
     ASSERT_TRUE(Load(session, request).ok());
@@ -359,7 +359,7 @@ TEST(Loading, TablesHaveToBeThoseThatWereSaved) {
   });
 }
 
-TEST(Loading, TablesOfOneNameAreMatchedInOrder) {
+TEST(Loading, TablesOfTheSameNameAreMatchedInOrder) {
   const TemporaryFolder folder;
   TableSpec spec = ArrayOf(6);
   CopyText(spec.name, "w");

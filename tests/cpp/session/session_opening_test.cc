@@ -19,7 +19,7 @@ using testing::OpenSession;
 using testing::OptionsOf;
 using testing::Roles;
 
-// What opening gives each rank, when they do so with these options.
+// The result on each rank if the ranks open a session with these options.
 std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
   const int ranks = static_cast<int>(options.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);
@@ -63,7 +63,7 @@ TEST(SessionOpening, FailsForAllWhenOptionsDiffer) {
   }
 }
 
-TEST(SessionOpening, FailsForAllWhenNobodyIsAServer) {
+TEST(SessionOpening, FailsForAllWithoutAServer) {
   for (const Status& status : StatusesOf({OptionsOf(Role::kWorker), OptionsOf(Role::kWorker)})) {
     EXPECT_EQ(status.code(), Code::kValue);
     EXPECT_TRUE(Contains(status, "2 workers and 0 servers")) << status.text();
@@ -90,7 +90,7 @@ TEST(SessionOpening, ReturnsWhenItIsInterrupted) {
   EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
 }
 
-// Calls `after` when it has made the last exchange of an opening.
+// Calls `after` after the last exchange of an opening.
 class WatchedTransport final : public ThreadTransport {
  public:
   WatchedTransport(std::shared_ptr<ThreadHub> hub, int rank, std::function<void()> after)
@@ -116,7 +116,7 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
     Interrupt interrupt = testing::InterruptWhen([&] { return has_joined.load(); });
     const auto after = [&] {
       if (rank == 1) has_joined.store(true);
-      // Until the interrupted rank has given up, or this test would not be about that.
+      // The other rank must have been interrupted before this one joins.
       if (rank == 0) EXPECT_TRUE(testing::Eventually([&] { return is_interrupted.load(); }));
     };
     const Status status =
@@ -129,7 +129,7 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
   });
 }
 
-TEST(SessionOpening, AndClosingManyTimesLeavesNothingBehind) {
+TEST(SessionOpening, ManyOpeningsAndClosingsLeakNoDescriptors) {
   for (const int ranks : {1, 2}) {
     const int before = OpenDescriptors();
     for (int cycle = 0; cycle < 100; ++cycle) {

@@ -16,7 +16,7 @@ using testing::RunJob;
 using testing::RunJobWithoutShutdown;
 using testing::Values;
 
-TEST(Barrier, IsAFenceForEveryAddBeforeIt) {
+TEST(Barrier, MakesEarlierAddsVisible) {
   constexpr int64_t kSize = 30000;
   constexpr int kRanks = 4;
   RunJob(AllOf(kRanks), [&](Session* session, int /*rank*/) {
@@ -33,7 +33,7 @@ TEST(Barrier, IsAFenceForEveryAddBeforeIt) {
   });
 }
 
-TEST(Barrier, IsOfServersToo) {
+TEST(Barrier, IncludesServers) {
   RunJob({Role::kServer, Role::kWorker}, [](Session* session, int /*rank*/) {
     for (int round = 0; round < 100; ++round) ASSERT_TRUE(Barrier(session).ok());
   });
@@ -47,12 +47,12 @@ TEST(Barrier, NamesTheRankThatDoesNotCome) {
   EXPECT_EQ(sessions[1]->Close().code(), Code::kAborted);
 }
 
-TEST(Close, WhileAnotherRankCallsBarrierIsAMismatchForBoth) {
+TEST(Close, DuringAnotherRanksBarrierIsAMismatchForBoth) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     const Status status = rank == 0 ? session->Close() : Barrier(session);
     EXPECT_EQ(status.code(), Code::kMismatch);
     EXPECT_TRUE(Contains(status, "rank 0 called shutdown, rank 1 called barrier"));
-    // From here on rank 0 is gone.
+    // Rank 0 has left.
     if (rank == 1) {
       const Status lost = session->Close();
       EXPECT_EQ(lost.code(), Code::kPeerLost);
@@ -61,7 +61,7 @@ TEST(Close, WhileAnotherRankCallsBarrierIsAMismatchForBoth) {
   });
 }
 
-TEST(Leave, EndsTheWaitsOfTheOthersWithItsReason) {
+TEST(Leave, EndsTheWaitsOfTheOtherRanksWithItsReason) {
   RunJobWithoutShutdown(AllOf(3), kPatience, [](Session* session, int rank) {
     if (rank == 1) return session->Leave("ValueError in train.py, line 7");
     const Status status = Barrier(session);
@@ -70,7 +70,7 @@ TEST(Leave, EndsTheWaitsOfTheOthersWithItsReason) {
   });
 }
 
-TEST(Leave, IsWhatASessionDoesThatIsDestroyedOpen) {
+TEST(Leave, HappensWhenAnOpenSessionIsDestroyed) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 1) return;
     const Status status = Barrier(session);
@@ -79,7 +79,7 @@ TEST(Leave, IsWhatASessionDoesThatIsDestroyedOpen) {
   });
 }
 
-TEST(Close, OfASessionGivenUpIsQuietForWhoKnowsAndAnErrorForWhoDoesNot) {
+TEST(Close, AfterAnAbortFailsOnlyOnRanksThatDidNotKnow) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 0) {
       Interrupt interrupt = testing::InterruptAtOnce();
@@ -94,7 +94,7 @@ TEST(Close, OfASessionGivenUpIsQuietForWhoKnowsAndAnErrorForWhoDoesNot) {
   });
 }
 
-TEST(Tables, AreKeptUntilTheyAreReleasedOnEachRankForItself) {
+TEST(Tables, LiveOnEachRankUntilThatRankReleasesThem) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const Result<Table*> first = testing::Create(session, ArrayOf(100));
     const Result<Table*> second = testing::Create(session, ArrayOf(100));
@@ -102,21 +102,21 @@ TEST(Tables, AreKeptUntilTheyAreReleasedOnEachRankForItself) {
     EXPECT_STREQ(second.value()->spec().name, "table 1");
     if (rank == 0) session->ReleaseTable(first.value());
     ASSERT_TRUE(Barrier(session).ok());
-    // The other rank's mapping is its own.
+    // The mapping of the other rank is independent.
     if (rank == 1) {
       testing::Add(first.value(), std::vector<float>(100, 1));
       EXPECT_EQ(Values<float>(first.value()), std::vector<float>(100, 1));
       session->ReleaseTable(first.value());
       session->ReleaseTable(first.value());
     }
-    // Numbers are not used again.
+    // Numbers are not reused.
     const Result<Table*> third = testing::Create(session, ArrayOf(100));
     ASSERT_TRUE(third.ok());
     EXPECT_EQ(third.value()->id(), 2);
   });
 }
 
-TEST(Sessions, SeveralInOneProcessDoNotDisturbEachOther) {
+TEST(Sessions, SeveralInOneProcessAreIndependent) {
   testing::OnThreads(3, [](int job) {
     RunJob(AllOf(2), [job](Session* session, int /*rank*/) {
       const Result<Table*> table = testing::Create(session, ArrayOf(50));

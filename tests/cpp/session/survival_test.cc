@@ -1,5 +1,5 @@
-// Sessions of several nodes that go on without ranks that leave. A rank that has left still serves
-// for a while, as one that dies may have a message under way.
+// Sessions of several nodes that continue without ranks that leave. A rank that has left still
+// serves for a while, as a rank that dies may have a message in flight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,9 +9,8 @@
 #include "support/jobs.h"
 #include "table/distributed_call.h"
 
-// What is under way to a rank that has gone is let go of without being freed, since a transport may
-// still read it: a part of a call (a parcel of its lane), and news. Visible: the sanitizer looks
-// for it from a library of its own.
+// Messages in flight to a lost rank (requests and control messages) are leaked on purpose, since a
+// transport may still read them. The function is visible so that the sanitizer's library finds it.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
   return "leak:multiverso::RemoteLane::Step\nleak:multiverso::Messenger::Drain\n"
@@ -26,7 +25,7 @@ using testing::OpenSession;
 
 constexpr int64_t kSize = 300'000;  // several chunks for each server
 
-// Runs body(session, rank) for each rank of a job of `per_node` ranks a node.
+// Runs body(session, rank) for each rank of a job with `per_node` ranks per node.
 template <class Body>
 void RunSurvivingJob(const testing::Roles& roles, int per_node, const Body& body) {
   const testing::VirtualNodes nodes(per_node);
@@ -79,7 +78,7 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
 
 INSTANTIATE_TEST_SUITE_P(OfAJob, AnyRank, ::testing::Values(0, 1, 2, 3));
 
-TEST(Survival, OfANodeThatHasLostItsOnlyServer) {
+TEST(Survival, NodeMayLoseItsOnlyServer) {
   const testing::Roles roles = {Role::kAll, Role::kServer, Role::kWorker};
   RunSurvivingJob({roles[0], roles[0], roles[1], roles[2]}, 2, [&](Session* session, int rank) {
     Table* const table = Create(session);
@@ -92,7 +91,7 @@ TEST(Survival, OfANodeThatHasLostItsOnlyServer) {
   });
 }
 
-TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
+TEST(Survival, NodeMayLoseItsOnlyWorker) {
   RunSurvivingJob({Role::kAll, Role::kAll, Role::kServer, Role::kWorker}, 2,
                   [&](Session* session, int rank) {
                     Table* const table = Create(session);
@@ -107,7 +106,7 @@ TEST(Survival, OfANodeThatHasLostItsOnlyWorker) {
                   });
 }
 
-TEST(Survival, EndsWithTheLastRankOfANode) {
+TEST(Survival, LosingAWholeNodeEndsTheSession) {
   RunSurvivingJob(testing::AllOf(3), 2, [&](Session* session, int rank) {
     Table* const table = Create(session);
     ASSERT_NE(table, nullptr);
@@ -122,7 +121,7 @@ TEST(Survival, EndsWithTheLastRankOfANode) {
   });
 }
 
-TEST(Muster, DropsWhatMakesNoSense) {
+TEST(Muster, DropsMalformedMessages) {
   RunSurvivingJob(testing::AllOf(4), 2, [&](Session* session, int rank) {
     Messenger* const messenger = session->group()->control_channel()->messenger();
     std::string sound;
@@ -132,7 +131,7 @@ TEST(Muster, DropsWhatMakesNoSense) {
         ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound + "c").ok());
-      // Of a meeting that is over.
+      // A message of an earlier allgather.
       ASSERT_TRUE(messenger->Post(0, kMeetingTag, sound).ok());
     }
     ASSERT_TRUE(testing::Barrier(session).ok());

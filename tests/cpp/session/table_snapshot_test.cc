@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-// More than one piece of 4 MiB each, and not a whole number of them.
+// More than one piece of 4 MiB, the last one smaller.
 constexpr int64_t kSize = 3'000'017;
 
 std::vector<float> Numbers(int64_t size) {
@@ -70,7 +70,7 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableCopying, ::testing::Values(1, 2, 4));
 
-TEST(TableCopyThreads, AreFewerWhereRanksShareTheCores) {
+TEST(TableCopyThreads, AreFewerIfRanksShareTheCores) {
   EXPECT_GE(TableSnapshot::ThreadsFor(1), 1);
   EXPECT_LE(TableSnapshot::ThreadsFor(1), 4);
   EXPECT_EQ(TableSnapshot::ThreadsFor(100'000), 1);
