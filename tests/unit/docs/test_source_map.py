@@ -1,4 +1,4 @@
-"""The map in src/README.md names every header of src/ once; CONTRIBUTING names tests that exist."""
+"""The map in src/README.md names every header once, and members and tests that exist."""
 
 import re
 import unittest
@@ -12,6 +12,8 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 #: One row of the map per header, with its purpose.
 ROW = re.compile(r"^\| `([\w/]+\.h)` \| (\S.*) \|$", re.MULTILINE)
+#: A member of a C++ class, as the call paths name it.
+MEMBER = re.compile(r"`([A-Z]\w+)::(\w+)[()`]")
 NAMED_TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
 
 
@@ -21,6 +23,17 @@ class TestSourceMap(unittest.TestCase):
         headers = Counter(path.relative_to(SRC).as_posix() for path in SRC.rglob("*.h"))
         self.assertGreater(len(headers), 100)
         self.assertEqual(rows, headers)
+
+    def test_call_paths_name_members_that_exist(self):
+        files = [*SRC.rglob("*.h"), *SRC.rglob("*.cc")]
+        code = "\n".join(path.read_text("utf-8") for path in files)
+        pages = MAP + CONTRIBUTING + (ROOT / "docs" / "architecture.md").read_text("utf-8")
+        members = set(MEMBER.findall(pages))
+        self.assertGreater(len(members), 20)
+        for name, member in sorted(members):
+            with self.subTest(f"{name}::{member}"):
+                self.assertRegex(code, rf"(class|struct) [^;{{]*\b{name}\b")
+                self.assertRegex(code, rf"\b{member}\b")
 
 
 class TestPromises(unittest.TestCase):
