@@ -59,7 +59,7 @@ TEST(StalenessBound, IsNeverExceededAndNothingIsLost) {
   }
 }
 
-TEST(StalenessBound, LetsAWorkerRunAheadThatFar) {
+TEST(StalenessBound, LetsAWorkerRunAheadUpToTheBound) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(3), 2);
   const auto fast = table.For(0);
   const auto slow = table.For(1);
@@ -77,7 +77,7 @@ TEST(StalenessBound, LetsAWorkerRunAheadThatFar) {
   EXPECT_EQ(slow->Get(), (Counts{4, 1}));
 }
 
-TEST(StalenessBound, DoesNotHoldForThoseThatHaveFinished) {
+TEST(StalenessBound, IgnoresWorkersThatHaveFinished) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
   const auto one = table.For(0);
   const auto other = table.For(1);

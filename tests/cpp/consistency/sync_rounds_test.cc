@@ -144,13 +144,13 @@ void RunProgram(uint64_t seed, int workers, bool waits) {
   EXPECT_EQ(table.For(0)->Get(), states.back());
 }
 
-TEST(SyncRounds, OfRandomProgramsAgreeWithAModel) {
+TEST(SyncRounds, MatchAModelForRandomPrograms) {
   for (const int workers : {1, 2, 3, 4}) {
     for (uint64_t seed = 1; seed <= 15; ++seed) RunProgram(seed, workers, /*waits=*/true);
   }
 }
 
-TEST(SyncRounds, GoOnWhereACallWasPending) {
+TEST(SyncRounds, ContinueAPendingCall) {
   for (const int workers : {2, 3}) {
     for (uint64_t seed = 100; seed <= 115; ++seed) RunProgram(seed, workers, /*waits=*/false);
   }
@@ -170,7 +170,7 @@ TEST(SyncRounds, FollowEachOtherClosely) {
   }
 }
 
-TEST(SyncRounds, NeedEverybodysDeltaButNobodysPresence) {
+TEST(SyncRounds, CompleteWithEveryWorkersDeltaButAnyWorkersTime) {
   constexpr int64_t kSize = 60000;
   RoundsTable<float> table(AllOf(3), kSync, kSize);
   const auto one = table.For(0);
@@ -203,7 +203,7 @@ TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
   EXPECT_EQ(out, (std::vector<float>{2, 3, 4}));
 }
 
-TEST(SyncRounds, LetAWorkerAddSomeRoundsAhead) {
+TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto early = table.For(0);
   const auto late = table.For(1);
@@ -221,7 +221,7 @@ TEST(SyncRounds, LetAWorkerAddSomeRoundsAhead) {
   EXPECT_EQ(early->Get(), std::vector<float>(1, 11 * (Staging::kBuffers + 1)));
 }
 
-TEST(SyncRounds, GoThroughTheUpdaterOnce) {
+TEST(SyncRounds, CallTheUpdaterOnce) {
   RoundsTable<double> table(AllOf(2), kSync, 2, 1, UpdaterKind::kSgd);
   table.hyper()->value[kLearningRate].store(0.1);
   OnThreads(2, [&](int rank) {
@@ -231,7 +231,7 @@ TEST(SyncRounds, GoThroughTheUpdaterOnce) {
   });
 }
 
-TEST(SyncRounds, OfDifferentCallsAreAMismatchForAll) {
+TEST(SyncRounds, ReportDifferentCallsToAllWorkers) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto one = table.For(0);
   const auto other = table.For(1);
@@ -245,7 +245,7 @@ TEST(SyncRounds, OfDifferentCallsAreAMismatchForAll) {
   EXPECT_EQ(one->calls()->Run(Request::Get(out.data()), &again, Patiently()).text(), status.text());
 }
 
-TEST(SyncRounds, NameAWorkerThatLeavesInTheMiddle) {
+TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
   RoundsTable<float> table(AllOf(3), kSync, 100000);
   OnThreads(3, [&](int rank) {
     const auto worker = table.For(rank);
@@ -265,7 +265,7 @@ TEST(SyncRounds, NameAWorkerThatLeavesInTheMiddle) {
   });
 }
 
-TEST(SyncRounds, AreWholeForAWorkerThatHasFinished) {
+TEST(SyncRounds, GiveAFinishedWorkerCompleteRoundsOnly) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "reads beside the others' writes, and looks afterwards whether they wrote";
 #endif
@@ -293,7 +293,7 @@ TEST(SyncRounds, AreWholeForAWorkerThatHasFinished) {
   });
 }
 
-TEST(SyncRounds, OfAWorkerThatHasFinishedAreNoMore) {
+TEST(SyncRounds, RejectAddsOfAFinishedWorker) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto worker = table.For(0);
   worker->calls()->Finish();
