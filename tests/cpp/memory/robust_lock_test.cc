@@ -16,7 +16,7 @@ using testing::kPatience;
 using testing::OnThreads;
 using testing::Shared;
 using testing::SleepForGood;
-using Vote = RobustLock::Vote;
+using Outcome = RobustLock::Outcome;
 
 Instant Patience() { return Clock::now() + kPatience; }
 
@@ -47,7 +47,7 @@ struct Guarded {
 
 void AddMany(Guarded* guarded, int owner, int count) {
   for (int i = 0; i < count; ++i) {
-    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Vote::kTaken);
+    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Outcome::kTaken);
     guarded->AddOne();
     guarded->lock.Leave();
   }
@@ -98,7 +98,7 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(3));
   for (const auto wait : {std::chrono::milliseconds(-5), std::chrono::milliseconds(50)}) {
-    EXPECT_EQ(lock.Take(1, kAllAlive, Clock::now() + wait), Vote::kTimedOut);
+    EXPECT_EQ(lock.Take(1, kAllAlive, Clock::now() + wait), Outcome::kTimedOut);
     EXPECT_EQ(lock.Holder(), 3);
   }
   lock.Leave();
@@ -109,9 +109,9 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
 TEST(RobustLock, AcceptsADeadlineInThePast) {
   RobustLock lock;
   ASSERT_TRUE(lock.TryTake(3));
-  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTimedOut);
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTimedOut);
   lock.Leave();
-  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTaken);
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTaken);
 }
 
 TEST(RobustLock, ReleaseWakesASleeper) {
@@ -125,7 +125,7 @@ TEST(RobustLock, ReleaseWakesASleeper) {
       lock.Leave();
       return;
     }
-    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Vote::kTaken);
+    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Outcome::kTaken);
     taken.fetch_add(1);
     lock.Leave();
   });
@@ -149,9 +149,9 @@ TEST(RobustLock, IsRecoveredExactlyOnceFromAKilledHolder) {
     std::atomic<int> taken{0};
     std::atomic<int> recovered{0};
     OnThreads(4, [&](int me) {
-      const Vote outcome = guarded->lock.Take(me, probe, Patience());
-      ASSERT_NE(outcome, Vote::kTimedOut);
-      (outcome == Vote::kRecovered ? recovered : taken).fetch_add(1);
+      const Outcome outcome = guarded->lock.Take(me, probe, Patience());
+      ASSERT_NE(outcome, Outcome::kTimedOut);
+      (outcome == Outcome::kRecovered ? recovered : taken).fetch_add(1);
       guarded->AddOne();
       guarded->lock.Leave();
     });
@@ -177,26 +177,26 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
     is_dead.store(false);
     Child victim([&] {
       for (;;) {
-        if (guarded->lock.Take(7, kAllAlive, Patience()) != Vote::kTaken) return 1;
+        if (guarded->lock.Take(7, kAllAlive, Patience()) != Outcome::kTaken) return 1;
         guarded->AddOne();
         guarded->lock.Leave();
       }
     });
     for (int i = 0; i < 200 + 37 * round; ++i) {
-      const Vote outcome = guarded->lock.Take(0, probe, Patience());
-      ASSERT_EQ(outcome, Vote::kTaken);
+      const Outcome outcome = guarded->lock.Take(0, probe, Patience());
+      ASSERT_EQ(outcome, Outcome::kTaken);
       EXPECT_EQ(guarded->first, guarded->second);
       guarded->lock.Leave();
     }
     ASSERT_EQ(victim.Kill(), -1);
     is_dead.store(true);
     // If it died inside, exactly one waiter learns of it and can repair the data.
-    const Vote outcome = guarded->lock.Take(0, probe, Patience());
-    ASSERT_NE(outcome, Vote::kTimedOut);
-    if (outcome == Vote::kRecovered) guarded->second = guarded->first;
+    const Outcome outcome = guarded->lock.Take(0, probe, Patience());
+    ASSERT_NE(outcome, Outcome::kTimedOut);
+    if (outcome == Outcome::kRecovered) guarded->second = guarded->first;
     EXPECT_EQ(guarded->first, guarded->second);
     guarded->lock.Leave();
-    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Vote::kTaken);
+    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Outcome::kTaken);
     guarded->lock.Leave();
   }
 }
@@ -207,7 +207,7 @@ TEST(RobustLock, IsNotTakenFromALiveHolder) {
   const OneDead other_is_dead(1);
   OnThreads(2, [&](int me) {
     EXPECT_EQ(lock.Take(me, other_is_dead, Clock::now() + std::chrono::milliseconds(60)),
-              Vote::kTimedOut);
+              Outcome::kTimedOut);
   });
   EXPECT_EQ(lock.Holder(), 2);
 }
