@@ -17,8 +17,8 @@ import launch
 #: The arguments of `launch.run`: ``np``, environment variables, and ``arguments`` of the program.
 Options = dict[str, object]
 
-#: Ranks and ranks per node of the jobs of `make test`: one node, and two nodes of two ranks.
-CORE_LAYOUTS = {(1, 1), (2, 2), (4, 4), (4, 2)}
+#: The jobs of `make test`; the other jobs are slow.
+CORE_JOBS = {"1_ranks", "2_ranks", "4_ranks", "4_ranks_2_per_node"}
 
 
 def on_ranks(*counts: int, **options: object) -> dict[str, Options]:
@@ -55,17 +55,6 @@ def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
         "MULTIVERSO_TEST_PLACES": " ".join(places.values()),
     }
     return {name: {**whole, "place": place} for name, place in places.items()}
-
-
-def marks(np: int, per_node: int) -> tuple[pytest.MarkDecorator, ...]:
-    """Return the marks of a test with this layout: `make test` runs the core layouts only."""
-    return () if (np, per_node) in CORE_LAYOUTS else (pytest.mark.slow,)
-
-
-def _marks_of_job(options: Options) -> tuple[pytest.MarkDecorator, ...]:
-    others = options.keys() - {"np", "MULTIVERSO_RANKS_PER_NODE"}
-    per_node = options.get("MULTIVERSO_RANKS_PER_NODE", options["np"])
-    return (pytest.mark.slow,) if others else marks(options["np"], int(per_node))
 
 
 class CaseJobs:
@@ -110,7 +99,8 @@ class CaseJobs:
         """Return a class with a test per case and job, and a test of the end of each job."""
         runs = self
         jobs = [
-            pytest.param(name, marks=_marks_of_job(options)) for name, options in self.jobs.items()
+            pytest.param(job, marks=() if job in CORE_JOBS else pytest.mark.slow)
+            for job in self.jobs
         ]
 
         class Tests:

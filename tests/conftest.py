@@ -18,6 +18,17 @@ if importlib.util.find_spec("theano"):
     os.environ.setdefault("THEANO_FLAGS", "blas.ldflags=,floatX=float32")
 
 
+#: Ranks and ranks per node of the jobs of `make test`: one node, and two nodes of two ranks.
+CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
+
+
+# This hook runs before pytest's own, which evaluates -m.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start slow files first, so that no process runs one alone at the end."""
+    """Mark other layouts slow, and start slow files first, so that none runs alone at the end."""
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        ranks, per_node = params.get("np", 3), params.get("per_node")
+        if per_node and (ranks, per_node) not in CORE_LAYOUTS:
+            item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

@@ -27,11 +27,11 @@ def read(folder):
     rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
     for path in sorted(folder.rglob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
-            words = case.get("classname", "").split(".")
+            words = (case.get("classname") or case.get("name")).split(".")
             is_cpp = path.parent.name == "cpp"
             place = "tests/cpp" if is_cpp else "/".join(words[:2])
             test = (place, *words, case.get("name"))
-            reasons = [child.get("message", "").strip() for child in case.iter("skipped")]
+            reasons = [_reason(child) for child in case.iter("skipped")]
             outcome = "skipped" if reasons else "passed"
             if case.find("failure") is not None or case.find("error") is not None:
                 outcome = "failed"
@@ -48,6 +48,13 @@ def read(folder):
         if common or all(len(reasons) == 1 for reasons in skipped[test]):
             missed[min(common or skipped[test][-1])] += 1
     return rows, missed
+
+
+def _reason(skipped):
+    """Return why a test was skipped; for a module the text ends with the reason."""
+    message = skipped.get("message", "").strip()
+    found = re.search(r"(?:Skipped|SkipTest): (.*?)['\"]?\)?$", skipped.text or "")
+    return found[1] if message == "collection skipped" and found else message
 
 
 def count_cpp_tests():

@@ -4,10 +4,13 @@
 
 #if defined(__GNUC__)
 #define MV_ALWAYS_INLINE __attribute__((always_inline))
+// Keeps rare work out of the function that calls it, whose entry it would slow down.
+#define MV_NOINLINE __attribute__((noinline))
 // `write` is 1 if the cache line will be written to, else 0.
 #define MV_PREFETCH(address, write) __builtin_prefetch(address, write)
 #else
 #define MV_ALWAYS_INLINE
+#define MV_NOINLINE
 #define MV_PREFETCH(address, write) static_cast<void>(address)
 #endif
 

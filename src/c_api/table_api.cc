@@ -10,7 +10,6 @@
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
-#include "table/collective_get.h"
 
 namespace multiverso::c_api {
 namespace {
@@ -45,17 +44,6 @@ static_assert(MV_HYPER_COUNT == kHyperCount);
 Status CheckFlags(int32_t flags) {
   if ((flags & ~MV_COLLECTIVE) == 0) return Status::Ok();
   return Status(Code::kValue, StrCat("flags: expected 0 or MV_COLLECTIVE, received ", flags));
-}
-
-Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {
-  CallGuard guard(&use->session->in_collective_call);
-  MV_RETURN_IF_NOT_OK(guard.Check("session"));
-  Table* const table = use->table;
-  WaitingCall call{std::move(use), std::move(guard), NameOf(get.kind),
-                   RecordCollectiveGet(*table, count), /*is_collective=*/true};
-  return RunWaiting(std::move(call), [table, get](const WaitLimit& limit) {
-    return CollectiveGet(table, get, limit);
-  });
 }
 
 struct RequestCall {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "c_api/pending.h"
+#include "table/collective_get.h"
 
 namespace multiverso::c_api {
 
@@ -21,6 +22,17 @@ Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body
                    held->record->End(status.code());
                    return status.ok() ? status : status.In(table.Where(held->name));
                  });
+}
+
+Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {
+  CallGuard guard(&use->session->in_collective_call);
+  MV_RETURN_IF_NOT_OK(guard.Check("session"));
+  Table* const table = use->table;
+  WaitingCall call{std::move(use), std::move(guard), NameOf(get.kind),
+                   RecordCollectiveGet(*table, count), /*is_collective=*/true};
+  return RunWaiting(std::move(call), [table, get](const WaitLimit& limit) {
+    return CollectiveGet(table, get, limit);
+  });
 }
 
 }  // namespace multiverso::c_api

@@ -28,6 +28,9 @@ struct WaitingCall {
 // Runs `body`, which owns its arguments, to its end.
 Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body);
 
+// Makes the checked get that all workers make together.
+Status RunCollectiveGet(TableUse use, const Request& get, int64_t count);
+
 // Runs `body`, a Status(Progress*, const WaitLimit&), which makes a checked call of that kind. The
 // usual call waits for nothing and needs neither a clock nor an allocation, nor a copy of `body`.
 template <class Body>

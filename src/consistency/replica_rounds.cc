@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-// Of Progress::phase.
+// Values of Progress::phase.
 constexpr int32_t kEnter = 0;
 constexpr int32_t kTurnTaken = 1;
 constexpr int32_t kStaged = 2;
@@ -122,14 +122,14 @@ Status ReplicaRounds::WaitUntilApplied(uint64_t rounds, const char* call, const 
       call, limit, [&] { return rounds_applied() >= rounds; },
       [&](int worker) {
         if (!clocks_.HasPassed(worker, rounds - 1)) return Need::kCall;
-        // The leaders carry the sum.
+        // The leaders exchange the sum.
         return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
       });
 }
 
 Status ReplicaRounds::WaitUntilComplete(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
-  // What the others had done before they came to a fence where this worker was too is to be known.
+  // Learns the adds that other workers made before the sync points that this worker has reached.
   MV_RETURN_IF_NOT_OK(clocks_.Await(
       call, limit, [&] { return clocks_.AllAtMySyncPoint(); },
       [&](int worker) {
@@ -145,11 +145,12 @@ Status ReplicaRounds::Snapshot(const Request& request, const WaitLimit& limit) {
     const uint64_t before = rounds_applied();
     shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // If no further round has been begun meanwhile, what was copied is one state.
+    // If no further round has begun meanwhile, the copy is one consistent state.
     if (memory_.words()->begun.load(std::memory_order_relaxed) == before) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout, "the other workers' rounds left no moment to read in");
+      return Status(Code::kTimeout,
+                    "no consistent state to read: other workers applied rounds without a pause");
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }

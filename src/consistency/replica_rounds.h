@@ -1,10 +1,10 @@
 // ReplicaRounds: sync mode where the workers are on several nodes.
 //
-// Every node that has workers holds a whole replica of the table. Rounds are those of SyncRounds: a
-// worker stages its delta in its node's shared memory and goes on. The leaders of the nodes sum
-// what has been staged along their chain and apply the total to each replica (RoundChain). A get
-// after j adds waits until rounds 0 to j - 1 have been applied here, and copies: round j cannot be
-// applied before this worker has made its add of it, so what it copies stands still.
+// Every node with workers holds a replica of the whole table. Rounds are those of SyncRounds: a
+// worker stages its delta in its node's shared memory and continues. The leaders of the nodes sum
+// the staged deltas along their chain and apply the total to each replica (RoundChain). A get after
+// j adds waits until rounds 0 to j - 1 have been applied here, and copies. The replica does not
+// change meanwhile: round j needs this worker's add, which it has not made yet.
 #ifndef MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_
 #define MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_
 
@@ -48,7 +48,8 @@ class ReplicaRounds final : public Consistency {
   void Describe(bool is_rows, int buffer, int64_t count);
   void AnnounceAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
-  // Until the rounds are applied that were complete at the last fence, and those known since.
+  // Waits until the rounds have been applied that were complete at the last sync point, and those
+  // known since.
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);
   // For a worker that has finished: the state after the last complete round.
   Status Snapshot(const Request& request, const WaitLimit& limit);

@@ -3,7 +3,7 @@
 namespace multiverso {
 namespace {
 
-// Of Progress::phase.
+// A value of Progress::phase.
 constexpr int32_t kAtTheShard = 1;
 
 }  // namespace

@@ -11,14 +11,15 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-// Of Progress::phase, for calls that add and for calls that get.
+// Values of Progress::phase, for calls that add and for calls that get.
 constexpr int32_t kEnter = 0;
 constexpr int32_t kStage = 1;
 constexpr int32_t kSum = 2;
 
-// In a small table, stripes of so few bytes that every worker has some to sum: with one stripe for
-// all, everybody would wait for one worker's sum. Below the least size more of them cost more than
-// is gained. Not where updates are counted by stripe of the shard: two workers would count in one.
+// Divides a small table into stripes so small that every worker has some to sum: with a single
+// stripe, all workers would wait for one worker's sum. Stripes below the least size cost more than
+// they gain. Not for updaters that count updates per stripe of the shard, where two workers would
+// count in the same stripe.
 StagedShape InStripesForAll(StagedShape shape, int workers) {
   constexpr int64_t kLeast = int64_t{4} << 10;
   constexpr int64_t kPerWorker = 4;  // so that the workers' shares differ little
@@ -115,9 +116,9 @@ void SyncRounds::Help(int block, uint64_t round, const Own& own) {
     if (!at.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    // Who reads without taking part (Snapshot) must not see a write before the claim.
+    // A reader that takes no part (Snapshot) must not see a write before the claim.
     std::atomic_thread_fence(std::memory_order_release);
-    // What the workers staged stands still from here until the stripe is done.
+    // The staged deltas do not change from here until the stripe is done.
     if (!collected) {
       CollectContributions(round, own);
       const bool whole = std::none_of(contributions_.begin(), contributions_.end(),
@@ -138,7 +139,7 @@ Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* 
   const Block& at = blocks_[static_cast<size_t>(block)];
   while (!IsApplied(at, round)) {
     const uint64_t in_work = RoundInWork(at);
-    // Somebody finished it between the two looks: this worker must not wait for the round after.
+    // Another worker completed the round in between; this one must not wait for the next round.
     if (in_work > round) break;
     if (CanHelp(block, in_work)) {
       Help(block, in_work, in_work == round ? own : Own{});
@@ -148,8 +149,8 @@ Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* 
         call, limit, [&] { return RoundInWork(at) != in_work || CanHelp(block, in_work); },
         [&](int worker) {
           if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
-          // All are there: somebody is at work on a stripe of the block, perhaps one who has
-          // finished and only reads.
+          // All workers have added, so one is working on a stripe of the block, possibly a reader
+          // that has finished.
           return clocks_.AllHavePassed(in_work) ? Need::kWork : Need::kNothing;
         }));
   }
@@ -184,7 +185,7 @@ void SyncRounds::StageWhole(int buffer, const void* delta, bool keep_own) {
   const auto* const values = static_cast<const char*>(delta);
   const StripeLayout& layout = shape_.layout;
   for (int i = 0; i < clocks_.workers(); ++i) {
-    // Others' blocks only, and this worker's own last in the others' order of work.
+    // The blocks of other workers first, in the order in which those begin to sum.
     const int block = (clocks_.me() + 1 + i) % clocks_.workers();
     const Block& at = blocks_[static_cast<size_t>(block)];
     if (at.stripes == 0 || (keep_own && block == clocks_.me())) continue;
@@ -244,7 +245,7 @@ Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
     if (rounds > 0) MV_RETURN_IF_NOT_OK(ReachAll(rounds - 1, "get", limit));
     shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // If nobody has begun another round meanwhile, what was copied is one state.
+    // If no worker has begun another round meanwhile, the copy is one consistent state.
     const bool still = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
       return block.words->claimed.load(std::memory_order_relaxed) ==
              rounds * static_cast<uint64_t>(block.stripes);
@@ -252,7 +253,8 @@ Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
     if (still) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {
-      return Status(Code::kTimeout, "the other workers' rounds left no moment to read in");
+      return Status(Code::kTimeout,
+                    "no consistent state to read: other workers applied rounds without a pause");
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
@@ -281,8 +283,7 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
     case kStage: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      // Everything that the others see of it at once, so that they look at this worker's words
-      // once.
+      // Publishes everything at once, so that other workers read this worker's words once.
       StageWhole(buffer, request.delta, /*keep_own=*/true);
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       clocks_.CountAdd();

@@ -1,15 +1,15 @@
 // SyncRounds: sync mode (bulk synchronous parallel), per table.
 //
-// Round r consists of every worker's add number r. A worker stages its delta in shared memory and
-// goes on; nothing is applied before all have staged. Then the workers who wait in a get sum the
-// deltas, in worker order, and apply the sum as one update; the table's stripes are divided into
-// a block per worker, each worker begins with its own block and then helps with the others', so
-// that a round needs everybody's delta but nobody's presence. A get after j adds waits until
-// rounds 0 to j - 1 have been applied, and copies: nobody can apply round j before this worker
-// has made its add of it, so what it copies stands still.
+// Round r consists of add number r of every worker. A worker stages its delta in shared memory and
+// continues; nothing is applied before all workers have staged. Then the workers that wait in a get
+// sum the deltas, in worker order, and apply the sum as one update. The table's stripes are divided
+// into a block per worker; each worker begins with its own block and then helps with the others. So
+// a round needs every worker's delta, but any worker may do the summing. A get after j adds waits
+// until rounds 0 to j - 1 have been applied, and copies. The parameters do not change meanwhile:
+// round j needs this worker's add, which it has not made yet.
 //
-// add_get needs not stage the worker's own block: it sums that itself, straight from the caller's
-// delta into the caller's result.
+// add_get does not stage the worker's own block: it sums that block itself, straight from the
+// caller's delta into the caller's result.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
 #define MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
 
@@ -40,7 +40,7 @@ class SyncRounds final : public Consistency {
 
  private:
   // In shared memory: how many stripes of the block have been claimed and done, over all rounds.
-  // Both only grow; round r of a block of n stripes is what lies between r * n and (r + 1) * n.
+  // Both only grow; round r of a block of n stripes spans the counts r * n to (r + 1) * n.
   struct alignas(64) BlockWords {
     std::atomic<uint64_t> claimed;
     std::atomic<uint64_t> done;
@@ -50,7 +50,7 @@ class SyncRounds final : public Consistency {
     int64_t stripes;
     BlockWords* words;
   };
-  // The worker's own delta of the round it is in, where that is not staged.
+  // The delta and result of an add_get, for this worker's own block, which is not staged.
   struct Own {
     const char* delta = nullptr;
     char* out = nullptr;
@@ -60,17 +60,17 @@ class SyncRounds final : public Consistency {
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
   void StageWhole(int buffer, const void* delta, bool keep_own);
-  // Says what this worker has staged for its current round.
+  // Publishes what this worker has staged for its current round.
   void Describe(bool is_rows, int buffer, int64_t count, bool keep_own);
 
   // ---- Summing
   bool IsApplied(const Block& block, uint64_t round) const;
   bool AllApplied(uint64_t round) const;
   uint64_t RoundInWork(const Block& block) const;
-  // Whether this worker may work at the block in that round, and there is work left.
+  // Whether work on the block in that round is left, and this worker may do it.
   bool CanHelp(int block, uint64_t round) const;
   void Help(int block, uint64_t round, const Own& own);
-  // Until that block has been through `round`; helps where it can.
+  // Waits until `round` has been applied to that block, and helps where possible.
   Status Reach(int block, uint64_t round, const Own& own, const char* call, const WaitLimit& limit);
   Status ReachAll(uint64_t round, const char* call, const WaitLimit& limit);
   void CollectContributions(uint64_t round, const Own& own);
@@ -89,7 +89,7 @@ class SyncRounds final : public Consistency {
   Staging staging_;
   RoundSum sum_;
   std::vector<Block> blocks_;                // one per worker, in worker order
-  std::vector<Contribution> contributions_;  // of the round this worker helps with
+  std::vector<Contribution> contributions_;  // to the round that this worker helps with
   bool own_is_out_ = false;  // the last add_get's own block has been written to its result
   // The round that last used each of this worker's buffers, plus 1.
   uint64_t used_in_[Staging::kBuffers] = {};

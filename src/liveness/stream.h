@@ -1,7 +1,7 @@
-// Stream: a TCP connection, or the port at which they come in. Nothing here waits but AwaitStreams.
+// Stream: a TCP connection, or a listening port. Only AwaitStreams waits.
 //
-// PeerConnections are made of these. What is sent over them are a few bytes at their beginning and
-// at their end; what counts is that the kernel ends those of a process that ends, however it ends.
+// PeerConnections send only a few bytes over them, at the beginning and at the end. Their purpose
+// is that the kernel closes those of a process that ends, however it ends.
 #ifndef MULTIVERSO_LIVENESS_STREAM_H_
 #define MULTIVERSO_LIVENESS_STREAM_H_
 
@@ -15,7 +15,7 @@
 
 namespace multiverso {
 
-// Where a machine can be reached. Travels as bytes.
+// An address of a machine. It is sent to all ranks.
 struct NetworkAddress {
   enum Family : uint8_t { kNone = 0, kIpV4 = 4, kIpV6 = 6 };
   uint8_t family = kNone;
@@ -24,14 +24,14 @@ struct NetworkAddress {
 
 std::string NameOf(const NetworkAddress& address);
 NetworkAddress LoopbackAddress();
-// Those of this machine that others may reach: of interfaces that are up, but for loopback and
-// addresses that mean something on one link only.
+// The addresses of this machine that other machines may reach: those of interfaces that are up,
+// except loopback and link-local ones.
 std::vector<NetworkAddress> MachineAddresses();
 
-// Numbers that nobody can guess. False if the system has none.
+// Fills in bytes that cannot be guessed. False if the system provides none.
 bool FillWithRandom(void* bytes, size_t count);
 
-// Owns a descriptor, which children that execute a program do not inherit.
+// Owns a descriptor, which is closed on exec.
 class Stream {
  public:
   Stream() = default;
@@ -42,23 +42,24 @@ class Stream {
   bool is_open() const { return descriptor_.load() >= 0; }
   int descriptor() const { return descriptor_.load(); }
   void Close();
-  // In a forked child, which must not keep its parent's connections open. Async-signal-safe.
+  // Called in a forked child, which must not keep its parent's connections open. Async-signal-safe.
   void CloseInForkedChild();
 
   // A free port of all the machine's addresses.
   Status Listen(uint16_t* port);
-  // Begins; the stream becomes writable when that has succeeded or failed (CheckConnected).
+  // Begins to connect; the stream becomes writable when that has succeeded or failed
+  // (CheckConnected).
   Status Connect(const NetworkAddress& to, uint16_t port);
   Status CheckConnected() const;
-  // Takes in a connection that has come to the port. *came is false if there is none.
+  // Accepts a connection at the port. *came is false if there is none.
   Status Accept(Stream* connection, bool* came);
 
-  // All of it at once, which a few bytes are. False if not.
+  // Sends a few bytes at once. False if not all of them were sent.
   bool Send(const void* data, size_t bytes);
   enum class Got { kBytes, kNothing, kEnd, kError };
-  // At most so many bytes. kEnd: the other side has ended it, and all that it sent has been read.
+  // Receives at most `most` bytes. kEnd: the other side has closed it, and all was read.
   Got Receive(void* data, size_t most, size_t* bytes);
-  // Whether the other side has ended it, and there is nothing left to be read.
+  // Whether the other side has closed it, and all was read.
   bool HasEnded() const;
 
  private:
@@ -67,7 +68,7 @@ class Stream {
   std::atomic<int> descriptor_{-1};
 };
 
-// A stream that is waited for, by its place among its owner's.
+// A stream to wait for, with its index among its owner's.
 struct Awaited {
   size_t place = 0;
   int descriptor = -1;
@@ -75,7 +76,7 @@ struct Awaited {
   bool is_ready = false;  // afterwards: it can be used, or has ended
 };
 
-// What a thread that sleeps in AwaitStreams is woken with.
+// Wakes a thread that sleeps in AwaitStreams.
 class StreamBell {
  public:
   StreamBell() = default;
@@ -84,7 +85,7 @@ class StreamBell {
   StreamBell& operator=(const StreamBell&) = delete;
 
   Status Open();
-  // Thread-safe. Wakes who sleeps, or who sleeps next.
+  // Thread-safe. Ends the current or the next sleep.
   void Ring() const;
 
  private:

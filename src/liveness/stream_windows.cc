@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "liveness/stream.h"
 
-// Jobs on Windows learn of the death of another node by its silence alone: nothing here opens.
+// On Windows no stream opens: a job detects the death of another node by its silence alone.
 
 namespace multiverso {
 namespace {

@@ -13,14 +13,14 @@ constexpr int kYields = 30;
 
 }  // namespace
 
-RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
+RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
   for (int i = 0; i < kLooks; ++i) {
     CpuRelax();
-    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Vote::kTaken;
+    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
   }
   for (int i = 0; i < kYields; ++i) {
     YieldCore();
-    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Vote::kTaken;
+    if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
   }
   // From here on the lock is taken with the sleepers' bit set. Others may be asleep too, and this
   // thread cannot tell, so its release wakes one of them, at worst needlessly.
@@ -29,7 +29,7 @@ RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Inst
     uint32_t seen = word.load(std::memory_order_relaxed);
     if (seen == 0) {
       if (word.compare_exchange_strong(seen, mine, std::memory_order_acquire)) {
-        return Vote::kTaken;
+        return Outcome::kTaken;
       }
       continue;
     }
@@ -39,7 +39,7 @@ RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Inst
     }
     const uint32_t holder = seen | kSleepers;
     const Instant now = Clock::now();
-    if (now >= until) return Vote::kTimedOut;
+    if (now >= until) return Outcome::kTimedOut;
     SleepOnWord(&word, holder, std::min(until, now + kLivenessCheck));
     if (word.load(std::memory_order_relaxed) != holder) continue;
     // No holder released the lock in the meantime. If its holder has died, exactly one waiter
@@ -48,7 +48,7 @@ RobustLock::Vote RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Inst
     if (!probe.IsAlive(holder_rank)) {
       uint32_t expected = holder;
       if (word.compare_exchange_strong(expected, mine, std::memory_order_acquire)) {
-        return Vote::kRecovered;
+        return Outcome::kRecovered;
       }
     }
   }

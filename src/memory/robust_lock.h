@@ -30,7 +30,7 @@ class OwnerProbe {
 struct RobustLock {
   std::atomic<uint32_t> word{0};
 
-  enum class Vote {
+  enum class Outcome {
     kTaken,
     kRecovered,  // taken from a dead holder; the protected data may be half written
     kTimedOut,   // not taken
@@ -42,8 +42,8 @@ struct RobustLock {
                                         std::memory_order_relaxed);
   }
 
-  Vote Take(int owner, const OwnerProbe& probe, Instant until) {
-    return TryTake(owner) ? Vote::kTaken : TakeSlowly(owner, probe, until);
+  Outcome Take(int owner, const OwnerProbe& probe, Instant until) {
+    return TryTake(owner) ? Outcome::kTaken : TakeSlowly(owner, probe, until);
   }
 
   void Leave() {
@@ -59,7 +59,7 @@ struct RobustLock {
   static constexpr uint32_t kSleepers = 1U << 31;
   static uint32_t Mark(int owner) { return static_cast<uint32_t>(owner) + 1; }
 
-  Vote TakeSlowly(int owner, const OwnerProbe& probe, Instant until);
+  Outcome TakeSlowly(int owner, const OwnerProbe& probe, Instant until);
   void WakeOne();
 };
 

@@ -110,7 +110,7 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
 }
 
 int Membership::local_rank_of(int rank) const {
-  // The place of a rank among those of the node grows with its number.
+  // The ranks of the node are in order.
   const auto place = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
   return static_cast<int>(place - node_ranks_.begin());
 }

@@ -1,4 +1,4 @@
-// Membership: who takes part in a session, in which role, on which node.
+// Membership: which ranks take part in a session, in which role, on which node.
 #ifndef MULTIVERSO_NODE_MEMBERSHIP_H_
 #define MULTIVERSO_NODE_MEMBERSHIP_H_
 
@@ -14,11 +14,11 @@ namespace multiverso {
 // The numbers are those of the C API (MV_ROLE_ALL, ...).
 enum class Role : int32_t { kAll = 0, kWorker = 1, kServer = 2 };
 
-// What becomes of a session that has lost a rank. The numbers are those of the C API
+// Whether a session that has lost a rank fails or continues. The numbers are those of the C API
 // (MV_LOSS_FAILS, ...).
 enum class OnLoss : int32_t { kFail = 0, kContinue = 1 };
 
-// What a rank says of itself when it joins. Travels between ranks as bytes.
+// How a rank describes itself when it joins. It is sent to all ranks.
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
@@ -32,16 +32,16 @@ struct Hello {
   char memory[128] = {};  // ranks with the same text can map each other's memory
 };
 
-// Where this process runs: host name, and the identity of the kernel and process-id namespace
-// within which /proc/<pid>/fd leads to another rank's memory. With MULTIVERSO_RANKS_PER_NODE=k
-// every k ranks say that they share memory with each other alone, so that one machine stands in
-// for several; ValueError if that is no number above 0.
+// Fills in where this process runs: host name, and the identity of the kernel and process-id
+// namespace within which /proc/<pid>/fd leads to another rank's memory. With
+// MULTIVERSO_RANKS_PER_NODE=k every k ranks form a node, so that one machine can simulate several;
+// ValueError unless that is a number above 0.
 Status DescribeThisPlace(Hello* hello, int rank);
 
 class Membership {
  public:
-  // MismatchError if the ranks differ in version or options; ValueError if nobody is a worker or
-  // nobody a server.
+  // MismatchError if the ranks differ in version or options; ValueError if there is no worker or no
+  // server.
   static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
 
   int rank() const { return rank_; }
@@ -62,9 +62,9 @@ class Membership {
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
   int mode() const { return mode_; }
-  // How long a rank may give no sign of life.
+  // How long a rank may send no heartbeat.
   std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
-  // The session goes on without the ranks it has lost.
+  // Whether the session continues without lost ranks.
   bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
   // The ranks of this rank's node, in order, and this rank's place among them.
@@ -75,24 +75,23 @@ class Membership {
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
   // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
-  // has none; all of its ranks in a session that goes on without lost ones. In rank order, never
-  // empty.
+  // has none; all its ranks in a session that survives losses. In rank order, never empty.
   std::vector<int> service_ranks(int node) const;
-  // The rank that speaks for that node in what the nodes do together: its first worker, or its
-  // first rank if it has none.
+  // The rank that acts for that node in rounds and clocks: its first worker, or its first rank if
+  // it has none.
   int leader_of(int node) const;
   bool is_leader() const { return leader_of(node()) == rank_; }
   // The leaders of the nodes that have workers, in the order of the workers.
   std::vector<int> worker_leaders() const;
-  // How many workers this rank's node has.
+  // The number of workers on this rank's node.
   int num_workers_here() const;
   // One host name per node, for messages.
   const std::vector<std::string>& node_hosts() const { return node_hosts_; }
   const std::string& host_of(int rank) const {
     return node_hosts_[static_cast<size_t>(node_of(rank))];
   }
-  // "rank 3 on host b", the host only if there are several nodes; and "node 1 (ranks 2 and 3 on
-  // host b)".
+  // For messages: "rank 3 on host b", with the host only if there are several nodes; and "node 1
+  // (ranks 2 and 3 on host b)".
   std::string NameRank(int rank) const;
   std::string NameNode(int node) const;
 

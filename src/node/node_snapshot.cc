@@ -25,7 +25,7 @@ const char* NameOfState(uint32_t state) {
   }
 }
 
-// A text of a fixed place in memory that others write to.
+// A text in memory that other processes write to.
 template <size_t N>
 std::string TextOf(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
@@ -39,7 +39,7 @@ std::string Quoted(const std::string& text) {
       quoted += '\\';
       quoted += c;
     } else if (byte < 0x20 || byte >= 0x7f) {
-      // Bytes as Latin-1: a name that was cut within a character is text nevertheless.
+      // Other bytes are written as Latin-1, since a name may be cut within a character.
       char escaped[8];
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
       quoted += escaped;
@@ -56,12 +56,12 @@ std::string Rounded(double seconds) {
   return text;
 }
 
-// 0 if the second is not known, or is the earlier one.
+// 0 if the second moment is unknown or earlier.
 double SecondsFrom(int64_t from, int64_t to) {
   return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
 }
 
-// Seconds since a moment, which may be 0 for none.
+// Seconds since a heartbeat; null if there was none.
 std::string SilentFor(int64_t heard, int64_t now) {
   return heard == 0 ? "null" : Rounded(SecondsFrom(heard, now));
 }
@@ -218,7 +218,7 @@ std::vector<int> NodeSnapshot::Awaited(int rank) const {
   if (!awaited.empty() || control_->mode == 0 || table < 0 || table >= FlightRecorder::kTables) {
     return awaited;
   }
-  // In rounds: those who have made fewer.
+  // In rounds, a rank waits for the ranks that have made fewer adds.
   const auto adds = [&](int of) {
     return control_->recorders(ranks_)[of].traffic[table].adds.load();
   };

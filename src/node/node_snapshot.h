@@ -1,5 +1,5 @@
-// NodeSnapshot: what can be seen of a node's ranks in their control segment, also from outside: who
-// is there, what each did last, what it waits for, and what the tables have been used for.
+// NodeSnapshot: the state of a node's ranks as seen in their control segment, also from outside:
+// which ranks are alive, their last calls, what they wait for, and the traffic of each table.
 #ifndef MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 #define MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 
@@ -13,27 +13,26 @@
 
 namespace multiverso {
 
-// Over memory that starts with a NodeControl: the segment itself, or a copy. Reads only.
+// A reader of memory that starts with a NodeControl: the segment itself, or a copy.
 class NodeSnapshot {
  public:
-  // UnsupportedError unless the bytes are those of a control segment of this version, as they say
-  // themselves and as far as their number goes.
+  // UnsupportedError unless the bytes are those of a control segment of this version, according to
+  // their header and number.
   static Result<NodeSnapshot> Of(const char* data, int64_t bytes);
 
-  // The same, of a file of which it takes a copy. The file is read, and never mapped, so that
-  // nobody can make the reader fail by cutting it off.
+  // Reads a copy from a file. The file is never mapped, so truncating it cannot crash the reader.
   static Result<NodeSnapshot> OfFile(const std::string& path);
-  // Whether there is such a file: memory that has a descriptor and no name.
+  // Whether control segments of this system can be read as files.
   static bool CanBeSeen();
 
-  // "add of table 'w' (400 bytes), 0.31 s ago", or "in barrier for 2.5 s"; empty if nothing is
-  // known of that rank, such as one of another node.
+  // Such as "add of table 'w' (400 bytes), 0.31 s ago"; empty if nothing is known about that rank,
+  // as for ranks of other nodes.
   std::string LastCall(int rank) const;
-  // The name of the table that the rank's last call was about; empty if that was about none.
+  // The name of the table of the rank's last call; empty if it had none.
   std::string LastTable(int rank) const;
-  // The last `most` calls, the latest first, one a line.
+  // The last `most` calls, the latest first, one per line.
   std::string LastCalls(int rank, int most) const;
-  // All there is to see, as one JSON object.
+  // Everything as one JSON object.
   std::string Json() const;
 
  private:
@@ -49,13 +48,13 @@ class NodeSnapshot {
   std::vector<Call> CallsOf(int rank, int most) const;
   std::string Describe(const Call& call) const;
   std::string TableName(int64_t table) const;
-  // Empty if it is not known.
+  // Empty if unknown.
   std::string NameOfTable(int64_t table) const;
   std::vector<int> Awaited(int rank) const;
 
   const NodeControl* control_;
   int ranks_;
-  std::shared_ptr<const std::vector<Line>> copy_;  // if it is of a file
+  std::shared_ptr<const std::vector<Line>> copy_;  // if read from a file
 };
 
 }  // namespace multiverso

@@ -8,10 +8,10 @@ namespace multiverso {
 
 std::string HostName();
 
-// The same text in all processes that can open each other's segments, and in no others.
+// Equal in two processes if they can open each other's segments.
 std::string MemoryDomain();
 
-// The same text in all processes that reach each other over the loopback interface.
+// Equal in two processes if they reach each other over the loopback interface.
 std::string NetworkDomain();
 
 }  // namespace multiverso

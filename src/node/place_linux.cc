@@ -20,13 +20,13 @@ std::string ReadLine(const char* path) {
   return line;
 }
 
-// The kernel, and which of its namespaces of that kind.
+// Identifies the kernel and the namespace at that path.
 std::string InNamespace(const char* path) {
   struct stat which{};
   stat(path, &which);
   std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
-  // All machines number their first namespace alike: without an identity of its own, the kernel is
-  // that of the host.
+  // Namespace numbers are the same on all machines. A kernel without a boot id is identified by the
+  // host name.
   if (kernel.empty()) kernel = HostName();
   return StrCat(kernel, "/", which.st_ino);
 }

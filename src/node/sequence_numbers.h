@@ -1,4 +1,4 @@
-// SequenceNumbers: the numbers that this rank's requests to other nodes have (RequestLog).
+// SequenceNumbers: numbers this rank's requests to other nodes (RequestLog).
 #ifndef MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
 #define MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
 
@@ -15,8 +15,8 @@ class SequenceNumbers {
  public:
   explicit SequenceNumbers(int num_nodes) : nodes_(static_cast<size_t>(num_nodes)) {}
 
-  // A slot at that node that no other sequence of this rank's requests has, or -1 if all are taken.
-  // One with requests that may still be under way is never given back.
+  // A slot at that node that no other sequence of this rank uses, or -1 if all are taken. A slot
+  // with requests that may still be in flight is never given back.
   int Take(int node) {
     const std::lock_guard<std::mutex> guard(mutex_);
     Node& one = nodes_[static_cast<size_t>(node)];
@@ -27,7 +27,7 @@ class SequenceNumbers {
     }
     return one.used < RequestLog::kSlots ? one.used++ : -1;
   }
-  // They grow.
+  // The next number of the sequence.
   uint64_t Next(int node, int slot) {
     const std::lock_guard<std::mutex> guard(mutex_);
     return ++nodes_[static_cast<size_t>(node)].last[slot];

@@ -55,14 +55,14 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   for (;;) {
     const Instant until = std::min(limit.first(), Clock::now() + kLook);
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
-      case RobustLock::Vote::kTaken:
+      case RobustLock::Outcome::kTaken:
         return Status::Ok();
-      case RobustLock::Vote::kRecovered:
+      case RobustLock::Outcome::kRecovered:
         LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
                           " of a table: a rank died in the middle of an operation; an add it was "
                           "making there, which was never acknowledged, may be there in part"));
         return Status::Ok();
-      case RobustLock::Vote::kTimedOut:
+      case RobustLock::Outcome::kTimedOut:
         break;
     }
     const Instant now = Clock::now();

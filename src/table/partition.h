@@ -1,9 +1,8 @@
 // Partition: which server owns which rows of a table.
 //
-// In a session in sync mode whose workers are on several nodes, every node that has workers keeps a
-// replica of all rows. Else the rows are cut over the servers as evenly as whole rows allow. The
-// servers are ordered by node and then by rank, so that the rows of a node are consecutive and lie
-// in one segment.
+// In sync mode over several nodes, every node with workers keeps a replica of all rows. Otherwise
+// the rows are divided among the servers as evenly as whole rows allow. The servers are ordered by
+// node and then by rank, so the rows of a node are consecutive and lie in one segment.
 #ifndef MULTIVERSO_TABLE_PARTITION_H_
 #define MULTIVERSO_TABLE_PARTITION_H_
 
@@ -29,23 +28,24 @@ class Partition {
   Partition(const Membership& members, int64_t num_row, bool replicated);
 
   bool is_replicated() const { return replicated_; }
-  // The ranks that are servers, in the order of their rows; or those that keep the replicas.
+  // The servers in the order of their rows, or the ranks that keep the replicas.
   const std::vector<int>& servers() const { return servers_; }
-  // Of the server at that place in servers(); empty if there are more servers than rows.
+  // The rows of the server at that place in servers(); empty if there are more servers than rows.
   RowRange RowsOf(size_t place) const;
   // The place of the server that owns a row of the table.
   size_t OwnerOf(int64_t row) const;
-  // What that rank writes into a checkpoint that `savers` save, in order: every row is written by
-  // one of them, that has it. Those that keep replicas write a part each. The rows of a server that
-  // is not among them are written by a neighbour on its node, or by nobody if there is none.
+  // The rows that `rank` writes into a checkpoint of `savers`, which are in ascending order.
+  // Exactly one saver that has a row writes it; ranks that keep replicas write one part each. The
+  // rows of a server that is not a saver are written by a saver on its node, and by no rank if it
+  // has none.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
-  // Of this rank's node; empty if it has no servers.
+  // The rows of this rank's node; empty if it has no servers.
   RowRange node_rows() const { return node_rows_; }
 
  private:
   // The rows cut evenly: the part at that place in servers().
   RowRange PartOf(size_t place) const;
-  // Who writes it; -1 if nobody can.
+  // The saver of that part; -1 if no rank can save it.
   int SaverOf(size_t place, const std::vector<int>& savers) const;
 
   std::vector<int> servers_;

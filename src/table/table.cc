@@ -2,50 +2,31 @@
 
 #include <utility>
 
+#include "base/compiler.h"
 #include "base/text.h"
 #include "table/distributed_call.h"
 
 namespace multiverso {
+namespace {
 
-std::string Table::Where(const char* call) const {
-  return StrCat("rank ", context_.members->rank(), ", table '", spec().name, "', ", call);
+bool HasBuffers(const Request& request) {
+  return (request.delta != nullptr || !CarriesData(request.kind)) &&
+         (request.out != nullptr || !ReturnsData(request.kind));
 }
 
-Status Table::Check(const Request& request, int64_t count) const {
-  const bool has_buffers = (request.delta != nullptr || !CarriesData(request.kind)) &&
-                           (request.out != nullptr || !ReturnsData(request.kind));
-  const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
-  if (is_whole && has_buffers && count == spec().count() && context_.members->is_worker()) {
-    return Status::Ok();
-  }
-  if (request.kind == RequestKind::kSetHyper) {
-    return CheckHyper(spec().updater_kind(), request.hyper, request.value);
-  }
-  const char* const call = NameOf(request.kind);
-  if (!context_.members->is_worker()) {
-    return Status(Code::kState, StrCat(Where(call), ": this rank is a server and no worker"));
-  }
-  if (is_whole && count != spec().count()) {
-    return Status(Code::kValue, StrCat(Where(call), ": expected ", spec().count(),
-                                       " elements, received ", count));
-  }
-  if (!is_whole) MV_RETURN_IF_NOT_OK(CheckRows(request, count));
-  if (has_buffers || count == 0) return Status::Ok();
-  return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
-}
-
-Status Table::CheckRows(const Request& request, int64_t count) const {
+Status CheckRows(const Table& table, const Request& request, int64_t count) {
+  const TableSpec& spec = table.spec();
   const int64_t num_ids = request.num_ids;
   const char* const call = NameOf(request.kind);
-  if (num_ids < 0 || num_ids > INT64_MAX / spec().num_col || count != num_ids * spec().num_col) {
-    return Status(Code::kValue, StrCat(Where(call), ": expected ", num_ids, " rows of ",
-                                       spec().num_col, " elements, received ", count, " elements"));
+  if (num_ids < 0 || num_ids > INT64_MAX / spec.num_col || count != num_ids * spec.num_col) {
+    return Status(Code::kValue, StrCat(table.Where(call), ": expected ", num_ids, " rows of ",
+                                       spec.num_col, " elements, received ", count, " elements"));
   }
   if (num_ids > 0 && request.row_ids == nullptr) {
-    return Status(Code::kValue, StrCat(Where(call), ": expected a buffer, received null"));
+    return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
   }
   // As unsigned numbers, negative ids are large ones. Without a branch, the loop is vectorized.
-  const auto rows = static_cast<uint64_t>(spec().num_row);
+  const auto rows = static_cast<uint64_t>(spec.num_row);
   const int64_t* const row_ids = request.row_ids;
   uint64_t bad = 0;
   for (int64_t i = 0; i < num_ids; ++i) {
@@ -54,18 +35,58 @@ Status Table::CheckRows(const Request& request, int64_t count) const {
   if (bad == 0) return Status::Ok();
   int64_t position = 0;
   while (static_cast<uint64_t>(row_ids[position]) < rows) ++position;
-  return Status(Code::kIndex, StrCat(Where(call), ": row_ids[", position, "]: expected 0 to ",
-                                     spec().num_row - 1, ", received ", row_ids[position]));
+  return Status(Code::kIndex, StrCat(table.Where(call), ": row_ids[", position, "]: expected 0 to ",
+                                     spec.num_row - 1, ", received ", row_ids[position]));
+}
+
+MV_NOINLINE Status CheckSlowly(const Table& table, const Request& request, int64_t count) {
+  const TableSpec& spec = table.spec();
+  if (request.kind == RequestKind::kSetHyper) {
+    return CheckHyper(spec.updater_kind(), request.hyper, request.value);
+  }
+  const char* const call = NameOf(request.kind);
+  if (!table.members().is_worker()) {
+    return Status(Code::kState, StrCat(table.Where(call), ": this rank is a server and no worker"));
+  }
+  if (IsOfRows(request.kind)) {
+    MV_RETURN_IF_NOT_OK(CheckRows(table, request, count));
+  } else if (count != spec.count()) {
+    return Status(Code::kValue, StrCat(table.Where(call), ": expected ", spec.count(),
+                                       " elements, received ", count));
+  }
+  if (HasBuffers(request) || count == 0) return Status::Ok();
+  return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
+}
+
+MV_NOINLINE Status RunElsewhere(Table* table, const Request& request, Progress* progress,
+                                const WaitLimit& limit) {
+  if (request.kind == RequestKind::kSetHyper) return table->RunPastMode(request, limit);
+  MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
+  MV_RETURN_IF_NOT_OK(table->RunPastMode(request, limit));
+  // All servers have answered, so workers that learn of the add can read it.
+  table->consistency()->Leave(request.kind);
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::string Table::Where(const char* call) const {
+  return StrCat("rank ", members().rank(), ", table '", spec().name, "', ", call);
+}
+
+Status Table::Check(const Request& request, int64_t count) const {
+  const bool is_whole = !IsOfRows(request.kind) && request.kind != RequestKind::kSetHyper;
+  if (is_whole && count == spec().count() && HasBuffers(request) && members().is_worker()) {
+    return Status::Ok();
+  }
+  return CheckSlowly(*this, request, count);
 }
 
 Status Table::Run(const Request& request, Progress* progress, const WaitLimit& limit) {
-  if (request.kind == RequestKind::kSetHyper) return RunPastMode(request, limit);
-  if (!spans_nodes()) return consistency()->Run(request, progress, limit);
-  MV_RETURN_IF_NOT_OK(consistency()->Enter(request.kind, progress, limit));
-  MV_RETURN_IF_NOT_OK(RunPastMode(request, limit));
-  // All servers have answered, so workers that learn of the add can read it.
-  consistency()->Leave(request.kind);
-  return Status::Ok();
+  if (!spans_nodes_ && request.kind != RequestKind::kSetHyper) {
+    return consistency()->Run(request, progress, limit);
+  }
+  return RunElsewhere(this, request, progress, limit);
 }
 
 Status Table::RunPastMode(const Request& request, const WaitLimit& limit) {

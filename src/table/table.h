@@ -42,6 +42,7 @@ class Table {
   const TableSpec& spec() const { return here_->spec(); }
   int64_t id() const { return here_->id(); }
   RankContext* group() const { return context_.group; }
+  const Membership& members() const { return *context_.members; }
   // This node's part of the table.
   TableShard* here() const { return here_.get(); }
   Shard* shard() const { return here_->shard(); }
@@ -82,8 +83,6 @@ class Table {
   std::string Where(const char* call) const;
 
  private:
-  Status CheckRows(const Request& request, int64_t count) const;
-
   std::shared_ptr<TableShard> here_;
   TableContext context_;
   bool has_rounds_;

@@ -11,15 +11,16 @@
 namespace multiverso {
 namespace {
 
-// What a rank brings to the first meeting.
+// The message of the first exchange.
 struct Proposal {
   TableSpec spec;
-  int32_t code = 0;  // of spec.Check(), so that a rank that is wrong does not keep the others
+  // Of spec.Check(): a rank with an invalid spec takes part, so that no other rank waits for it.
+  int32_t code = 0;
   int32_t has_init_value = 0;
   SyncPointArrival attendance;
 };
 
-// Sent to the second and third.
+// The message of the second and third exchange.
 struct Message {
   Vote vote;
   SegmentLocator locator;  // from makers
@@ -64,7 +65,7 @@ void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
 Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
   Group* const meeting = context_.group->world();
-  // The first pair that differs, in rank order, so that all ranks say the same.
+  // Reports the first pair that differs, in rank order, so that all ranks report the same.
   const std::vector<int> present = meeting->participants();
   master_ = context_.group->peers()->MasterOf(present);
   const auto first = meeting->payload(present.front()).Read<Proposal>();
@@ -89,10 +90,10 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
   const std::vector<int> present = context_.group->world()->participants();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
   return context_.group->peers()->About(
-      rank,
-      Status(Code::kPeerLost, StrCat(context_.members->NameRank(rank), " ",
-                                     context_.group->peers()->ExitReason(rank), " before it had ",
-                                     task, " of ", spec_.Describe(), ": nobody has the table")));
+      rank, Status(Code::kPeerLost,
+                   StrCat(context_.members->NameRank(rank), " ",
+                          context_.group->peers()->ExitReason(rank), " before it had ", task,
+                          " of ", spec_.Describe(), ": the table was not created")));
 }
 
 void TableCreation::ArriveWithSegment() {
@@ -104,7 +105,7 @@ void TableCreation::ArriveWithSegment() {
     if (!bytes.ok()) {
       failure_ = bytes.status();
     } else {
-      // Alone on the node, memory of its own is faster to get and as good.
+      // A rank alone on its node does not share the memory, and private memory is faster to map.
       const auto create =
           group->members().num_ranks_here() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
       Result<Segment> made = create(bytes.value().shard, bytes.value().consistency);
@@ -126,7 +127,7 @@ Status TableCreation::MapAndArrive() {
   if (!is_maker()) {
     Result<Segment> mapped = Segment::OpenShared(meeting->payload(maker_).Read<Message>().locator);
     failure_ = mapped.status();
-    // It is open only as long as its maker lives.
+    // The segment can be opened only while its maker lives.
     const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
     if (!gone.empty()) {
       failure_ = group->peers()->About(
@@ -143,7 +144,7 @@ Status TableCreation::MapAndArrive() {
     if (here.ok()) here_ = std::move(here.value());
   }
   if (failure_.ok() && context_.service != nullptr) {
-    // Before anybody can ask for it.
+    // Before any rank of another node can send a request.
     here_->shard()->holders()->ranks.fetch_add(1);
     context_.service->Keep(here_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
@@ -171,7 +172,7 @@ Status TableCreation::ConfirmAllMapped() {
     }
     return failure;
   }
-  // Everybody has it: from here on it needs neither name nor descriptor.
+  // All ranks have mapped the segment, so it no longer needs a name or a descriptor.
   here_->segment()->Seal();
   table_ = std::make_shared<Table>(here_, context_);
   return Status::Ok();

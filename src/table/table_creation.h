@@ -1,14 +1,14 @@
-// TableCreation: how the ranks make one table together.
+// TableCreation: how the ranks create one table together.
 //
-// Three or four meetings. First everybody brings its spec; they must be equal. Then the first
-// rank of each node has made the segment and brings its locator, or the reason why not. Then
-// everybody has mapped it, or brings the reason why not. Last, if the master has an initial value,
-// it has stored it. So whatever fails on one rank fails on all of them, with the same words, and
-// leaves nothing behind.
+// There are three or four exchanges. In the first, every rank sends its spec, and the specs must be
+// equal. In the second, the first rank of each node sends the locator of the segment that it made,
+// or an error. In the third, every rank reports that it has mapped the segment, or an error. The
+// last exchange takes place if the master has an initial value, which it has then stored. So an
+// error on one rank fails the creation on all ranks, with the same text, and leaves nothing behind.
 //
-// In a session that goes on without lost ranks, it is made by those who come to the first meeting:
-// the first of them on each node makes the segment, and the first worker has the initial value. If
-// one of those dies in the middle, the creation fails on all, and can be tried again.
+// In a session that continues without lost ranks, the participants of the first exchange create the
+// table: the first of them on each node makes the segment, and the first worker is the master. If
+// one of these dies during the creation, it fails on all ranks and can be repeated.
 #ifndef MULTIVERSO_TABLE_TABLE_CREATION_H_
 #define MULTIVERSO_TABLE_TABLE_CREATION_H_
 

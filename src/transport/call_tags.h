@@ -1,5 +1,5 @@
-// CallTags: which message tags this rank's calls under way use, so that the replies to two calls
-// that threads make at once do not mix.
+// CallTags: the message tags of this rank's calls in flight, so that the replies to calls of
+// several threads do not mix.
 #ifndef MULTIVERSO_TRANSPORT_CALL_TAGS_H_
 #define MULTIVERSO_TRANSPORT_CALL_TAGS_H_
 
@@ -13,8 +13,8 @@ namespace multiverso {
 // Thread-safe.
 class CallTags {
  public:
-  // A tag that no call holds, or -1 if all are held. One whose call was abandoned with messages
-  // under way is never given back, so that those cannot be taken for another call's.
+  // A tag that no call holds, or -1 if all are held. The tag of a call that was abandoned with
+  // messages in flight is never given back: they could be taken for another call's.
   int Take() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!free_.empty()) {

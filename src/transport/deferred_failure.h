@@ -1,7 +1,7 @@
-// DeferredFailure: a failure of the messenger that is held back for a moment.
+// DeferredFailure: holds back a failure of the messenger for a moment.
 //
-// When a rank dies MPI may tell by an error, which has no name in it, before those who know the
-// name have told it (PeerConnections, ControlChannel). Whoever waits looks for the name meanwhile.
+// When a rank dies, MPI may report an error without its name before the name is known
+// (PeerConnections, ControlChannel). The waiting rank looks for the name meanwhile.
 #ifndef MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 #define MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 
@@ -15,10 +15,10 @@ namespace multiverso {
 
 class DeferredFailure {
  public:
-  // When there is one nothing further is to be tried.
+  // If so, the messenger is not to be used further.
   bool is_set() const { return !failure_.ok(); }
 
-  // That status, or pending if it is from now on held back.
+  // That status, or pending if it is held back from now on.
   Status Filter(const Status& status) {
     if (!MayMeanLoss(status)) return status;
     failure_ = status;
@@ -26,7 +26,7 @@ class DeferredFailure {
     return Status::Pending();
   }
 
-  // The failure, when the name should have come; pending before that.
+  // The failure once the name should be known, pending before.
   Status Get() const { return Clock::now() < until_ ? Status::Pending() : failure_; }
 
  private:

@@ -1,8 +1,8 @@
-// Launcher: the program that started this process as one of a job, and the MPI that lies beside it.
+// Launcher: the program that started this process as part of a job, and the MPI next to it.
 //
-// An environment of Python, conda or Spack has its MPI in a folder that the dynamic linker does not
-// search, and its mpirun is the parent of every rank. So <prefix>/bin/mpirun among the ancestors of
-// a process says that <prefix>/lib has the MPI of the job.
+// A Python, conda or Spack environment has its MPI in a folder that the dynamic linker does not
+// search, but its mpirun is an ancestor of every rank. So if <prefix>/bin/mpirun is an ancestor of
+// this process, <prefix>/lib has the MPI of the job.
 #ifndef MULTIVERSO_TRANSPORT_LAUNCHER_H_
 #define MULTIVERSO_TRANSPORT_LAUNCHER_H_
 
@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// The files of the processes that started this one, the nearest first; as far as they can be told.
+// The executables of the ancestors of this process, the nearest first, as far as they are known.
 std::vector<std::string> AncestorPrograms();
 
 // The files called one of `names` in the library folders of the launchers among `programs`.

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostAncestors = 32;
 
-// mpirun and mpiexec are often scripts or links; these are also the programs behind them.
+// mpirun and mpiexec are often scripts or links, so the programs behind them count too.
 bool IsLauncher(const std::string& name) {
   for (const char* stem : {"mpirun", "mpiexec", "hydra_", "prte", "orte"}) {
     if (name.rfind(stem, 0) == 0) return true;
@@ -20,12 +20,12 @@ bool IsLauncher(const std::string& name) {
   return false;
 }
 
-// 0 if it cannot be told.
+// 0 if unknown.
 int ParentOf(int pid) {
   std::ifstream file(StrCat("/proc/", pid, "/stat"));
   std::stringstream text;
   text << file.rdbuf();
-  // "pid (name) state parent ...", where the name may hold anything.
+  // The format is "pid (name) state parent ...", where the name may contain anything.
   const size_t name_end = text.str().rfind(')');
   if (name_end == std::string::npos || name_end + 4 > text.str().size()) return 0;
   return std::atoi(text.str().c_str() + name_end + 4);

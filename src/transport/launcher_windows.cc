@@ -2,8 +2,7 @@
 
 namespace multiverso {
 
-// The MPI of Windows is in a folder that Windows searches: nothing needs to be found beside
-// mpiexec.
+// On Windows, MPI is in a folder that the system searches.
 std::vector<std::string> AncestorPrograms() { return {}; }
 
 std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& /*programs*/,

@@ -1,7 +1,8 @@
 // Messenger: messages between the ranks of a job that spans nodes.
 //
-// Two messages from one rank to another with the same tag are received in the order in which they
-// were sent; nothing else is ordered. Nothing here waits: messages are started and then tested.
+// Messages from one rank to another with the same tag are received in the order in which they were
+// sent; nothing else is ordered. Messages are started and then tested; no call waits unless it says
+// so.
 #ifndef MULTIVERSO_TRANSPORT_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_MESSENGER_H_
 
@@ -31,17 +32,18 @@ enum MessageTag : int {
   // Between the leaders of neighbouring nodes: ChainLink. Above the tags of values.
   kFirstChainTag = 24576,
 };
-// One for each table, and one for sums without a table. Every MPI has tags up to 32767.
+// There is one such tag for each table and one for sums without a table. Every MPI allows tags up
+// to 32767.
 constexpr int kTableChains = 8191;
 constexpr int kAggregateTag = kFirstChainTag + kTableChains;
 
-// Of what goes to the server with a request, which must not be taken for an answer to a call that
-// the server's own rank makes at the same time.
+// The tag of values that follow a request to a server. It differs from the call's tag, since the
+// server's own rank may have a call with the same tag in flight.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
 static_assert(ValuesTag(kLastCallTag) < kFirstChainTag);
 
-// Whether that may be how a messenger tells that a rank has died: who died is told by NodeGroup, a
-// little later.
+// Whether a messenger's failure may mean that a rank has died. Which one it is becomes known a
+// little later (PeerStatus).
 inline bool MayMeanLoss(const Status& status) {
   return status.code() == Code::kTransport || status.code() == Code::kPeerLost;
 }
@@ -49,7 +51,7 @@ inline bool MayMeanLoss(const Status& status) {
 // Thread-safe.
 class Messenger {
  public:
-  // A message under way. Its bytes belong to it until Test or Withdraw says that it is over.
+  // A message in flight. It uses the caller's bytes until Test or Withdraw reports that it is over.
   struct Ticket {
     uint64_t handle = 0;
     bool is_open = false;
@@ -61,31 +63,31 @@ class Messenger {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Before anything else: nothing is sent any more to ranks of which that is true; trying is
-  // PeerLostError. An MPI may crash when it sends to a process that has died.
+  // Sends to ranks for which this is true fail with PeerLostError: an MPI may crash when it sends
+  // to a dead process. Called before anything else.
   void RefuseIf(std::function<bool(int)> has_died) { has_died_ = std::move(has_died); }
 
   // Starts a message of less than 2^31 bytes.
   virtual Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) = 0;
   virtual Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) = 0;
-  // Whether it is over; *received is then what a receive got. A longer message than fits is an
-  // error, and then the receive is over too.
+  // Whether it is over; *received is then the number of bytes received. A message that is longer
+  // than the buffer is an error and ends the receive.
   virtual Status Test(Ticket* ticket, bool* done, int64_t* received) = 0;
-  // Ends a receive for which nothing has come. False if something is coming: test it further.
+  // Cancels a receive. False if a message is arriving already: test it further.
   virtual bool Withdraw(Ticket* ticket) = 0;
-  // A whole message, if there is one, of any rank or of that one; one of more than `most` bytes is
-  // dropped, and got without any.
+  // Receives a message from that rank or any, if there is one. A message of more than `most` bytes
+  // is dropped and received as empty.
   virtual Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) = 0;
-  // After everybody has met for the end, so that no message is under way any more.
+  // Called after all ranks have agreed on the end, when no message is in flight.
   virtual void Close() {}
 
-  // Sends bytes that are kept here until they have left.
+  // Sends bytes, which are kept here until they are sent.
   Status Post(int to, int tag, std::string bytes);
-  // Lets what was posted move on. True if all of it has left.
+  // Makes progress with posted messages. True if all are sent.
   bool Advance();
-  // Until all of it has left, or that instant. False if not.
+  // Waits until all are sent, or that instant. False if some are not.
   bool AwaitPosted(Instant until);
-  // The same, and gives up the rest: nothing will be sent any more.
+  // The same, and abandons the rest: no message may be sent afterwards.
   bool Drain(Instant until);
 
  protected:
@@ -99,7 +101,7 @@ class Messenger {
 
   std::function<bool(int)> has_died_;
   std::mutex posted_mutex_;
-  std::list<Posted> posted_;  // addresses stay put: the transport holds pointers into it
+  std::list<Posted> posted_;  // a list, since the transport holds pointers to its elements
 };
 
 }  // namespace multiverso

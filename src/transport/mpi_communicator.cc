@@ -14,7 +14,7 @@
 namespace multiverso {
 namespace {
 
-// Whether this process is the one that asked first, and not a forked child of it.
+// Whether this process asked first, and not its parent before a fork.
 bool IsInitialiser() {
   static const int64_t initialiser = ProcessId();
   return ProcessId() == initialiser;
@@ -25,10 +25,10 @@ std::atomic<bool>& NoEndIsExpected() {
   return is_expected;
 }
 
-// Runs at process exit, after mpi4py's own if that is there.
+// Runs at process exit, after the handler of mpi4py, if any.
 template <class Handle>
 void FinalizeAtExit() {
-  // MPI is the parent's: finalising it in a child that exits would end it for the parent.
+  // Finalising MPI in a forked child would end it for the parent.
   if (!IsInitialiser() || NoEndIsExpected().load()) return;
   const Result<MpiLibrary> library = MpiLibrary::Find("");
   Functions<Handle> mpi{};
@@ -39,7 +39,7 @@ void FinalizeAtExit() {
   }
 }
 
-// A duplicate is another communicator, which begins anew.
+// A duplicate is another communicator, with a count of its own.
 template <class Handle>
 int IsNotCopied(Handle /*old*/, int /*key*/, void* /*state*/, void* /*value*/, void* /*copy*/,
                 int* is_copied) {
@@ -85,7 +85,7 @@ class CommunicatorOf final : public MpiCommunicator {
   std::string Describe() const override { return description_; }
 
   Status CountUse(int64_t* count) override {
-    // MPI keeps it with the communicator, whose handle may be another one's after its end.
+    // MPI stores the count with the communicator, since its handle may be reused after its end.
     static const int key = [this] {
       int made = -1;
       const int code =
@@ -97,7 +97,7 @@ class CommunicatorOf final : public MpiCommunicator {
     int is_there = 0;
     MV_RETURN_IF_NOT_OK(
         Check(mpi_.Comm_get_attr(comm_, key, &value, &is_there), "MPI_Comm_get_attr"));
-    // The number itself stands in the place of a pointer to something.
+    // The attribute is the number itself and not a pointer.
     *count = (is_there != 0 ? reinterpret_cast<intptr_t>(value) : 0) + 1;
     return Check(
         mpi_.Comm_set_attr(comm_, key, reinterpret_cast<void*>(static_cast<intptr_t>(*count))),
@@ -126,11 +126,11 @@ class CommunicatorOf final : public MpiCommunicator {
     Handle request{};
     MV_RETURN_IF_NOT_OK(Check(
         mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request), "MPI_Imrecv"));
-    // It has been matched, so the sender is sending it: this does not wait for anybody's program.
+    // The message is matched, so the sender is sending it: this waits for no program.
     for (flag = 0; flag == 0;) {
       MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
       if (flag == 0 && Clock::now() >= limit.deadline) {
-        return Status(Code::kTimeout, "a message of another rank began to arrive and stopped");
+        return Status(Code::kTimeout, "a message from another rank began to arrive and stopped");
       }
       if (flag == 0) std::this_thread::yield();
     }
@@ -176,7 +176,7 @@ class CommunicatorOf final : public MpiCommunicator {
     MV_RETURN_IF_NOT_OK(Check(mpi_.Comm_set_errhandler(duplicate_, constants_.errors_return),
                               "MPI_Comm_set_errhandler"));
     auto made = std::make_unique<MpiMessenger<Handle>>(mpi_, constants_, duplicate_, rank_, size_);
-    MV_RETURN_IF_NOT_OK(made->WatchForTheEnd());
+    MV_RETURN_IF_NOT_OK(made->WatchForFinalize());
     *messenger = std::move(made);
     return Status::Ok();
   }
@@ -197,7 +197,7 @@ class CommunicatorOf final : public MpiCommunicator {
   int rank_ = 0;
   int size_ = 1;
   std::string description_;
-  std::list<Outgoing> outgoing_;  // addresses stay put: MPI holds pointers into it
+  std::list<Outgoing> outgoing_;  // a list, since MPI holds pointers to its elements
 };
 
 template <class Handle>

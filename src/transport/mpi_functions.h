@@ -1,6 +1,6 @@
 // The MPI functions and constants that Multiverso uses, declared here because there is no mpi.h at
-// build time, for the two kinds of handles there are: pointers (Open MPI) and ints (MPICH and all
-// that share its binary interface).
+// build time, for both kinds of handles: pointers (Open MPI) and ints (MPICH and all that share its
+// binary interface).
 #ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 #define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 
@@ -15,12 +15,12 @@ namespace multiverso {
 constexpr int kThreadMultiple = 3;  // in both families
 constexpr int kMpiSuccess = 0;
 
-// A status is at most 64 bytes in both families, and nothing in it is read here but by MPI itself.
+// A status has at most 64 bytes in both families. Only MPI reads it.
 struct alignas(16) OpaqueStatus {
   char bytes[64];
 };
 
-// What differs between the families, for a given handle type.
+// The constants that differ between the families.
 template <class Handle>
 struct Constants {
   Handle world;
@@ -39,7 +39,7 @@ inline Constants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses t
   return {0x44000000, 0x44000001, 0x4c00010d, 0x54000001, -2};
 }
 
-// The functions, each without its prefix.
+// The functions, without the prefix MPI_.
 template <class Handle>
 struct Functions {
   int (*Initialized)(int*);

@@ -1,4 +1,4 @@
-// MpiLibrary: the MPI that is in this process, found at run time.
+// MpiLibrary: the MPI of this process, found at run time.
 //
 // Multiverso is compiled without mpi.h. It looks for the MPI library that the process has already
 // loaded (mpi4py's, or the program's own) or opens one, and tells the two binary families apart by
@@ -17,9 +17,9 @@ enum class MpiFamily { kOpenMpi, kMpich };
 
 class MpiLibrary {
  public:
-  // The library loaded already; otherwise opens `path`, or, if that is empty, what lies beside the
-  // launcher (launcher.h), or the usual names.
-  // LauncherError if there is none, or two.
+  // Returns the library that is loaded already. Otherwise opens `path`, or, if that is empty, the
+  // library next to the launcher (launcher.h), or one of the usual names. LauncherError if there is
+  // none, or two.
   static Result<MpiLibrary> Find(const std::string& path);
 
   MpiFamily family() const { return family_; }

@@ -18,16 +18,15 @@
 
 namespace multiverso {
 
-// Between the threads that use MPI and whoever finalises it: MPI may not be called any more then.
-// MPI deletes the attributes of MPI_COMM_SELF before anything else when it is finalised, so an
-// attribute there closes the gate.
+// Keeps threads from calling MPI once it is finalised. MPI_Finalize first deletes the attributes of
+// MPI_COMM_SELF, so an attribute there closes the gate.
 struct MpiGate {
   std::shared_timed_mutex mutex;  // held shared during a call
-  // Set before the end of the calls under way is waited for, so that a thread which polls cannot
-  // keep the gate open by beginning ever new ones.
+  // Set before waiting for the calls in flight, so that a polling thread cannot keep the gate open
+  // by beginning new ones.
   std::atomic<bool> is_closed{false};
 
-  // A call of MPI that is under way; false if the gate is closed.
+  // A call of MPI in flight; false if the gate is closed.
   class Call {
    public:
     explicit Call(MpiGate* gate) : lock_(gate->mutex, std::defer_lock) {
@@ -56,24 +55,23 @@ struct MpiGate {
     const std::unique_ptr<std::shared_ptr<MpiGate>> gate(
         static_cast<std::shared_ptr<MpiGate>*>(value));
     (*gate)->is_closed.store(true);
-    // The longest call that comes to an end takes less; one that is stuck is better left than
-    // waited for.
+    // Every call that returns takes less time; a call that hangs is not waited for.
     if ((*gate)->mutex.try_lock_for(std::chrono::seconds(10))) (*gate)->mutex.unlock();
     return kMpiSuccess;
   }
 };
 
-// MPI with MPI_THREAD_MULTIPLE does the locking.
+// MPI does the locking, with MPI_THREAD_MULTIPLE.
 template <class Handle>
 class MpiMessenger final : public Messenger {
  public:
-  // Takes `comm` over.
+  // Owns `comm`.
   MpiMessenger(const Functions<Handle>& mpi, const Constants<Handle>& constants, Handle comm,
                int rank, int size)
       : mpi_(mpi), constants_(constants), comm_(comm), rank_(rank), size_(size) {}
 
-  // Before anything else.
-  Status WatchForTheEnd() {
+  // Called before anything else.
+  Status WatchForFinalize() {
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Comm_create_keyval(&MpiGate::Copy<Handle>, &MpiGate::Close<Handle>, &keyval_, nullptr),
         "MPI_Comm_create_keyval"));
@@ -111,7 +109,7 @@ class MpiMessenger final : public Messenger {
   Status Test(Ticket* ticket, bool* done, int64_t* received) override {
     const MpiGate::Call calling(gate_.get());
     if (!calling) {
-      // MPI has let go of the bytes.
+      // MPI no longer uses the bytes.
       *done = true;
       ticket->is_open = false;
       return MpiGate::Closed();
@@ -142,7 +140,7 @@ class MpiMessenger final : public Messenger {
     }
     Handle request = RequestOf(*ticket);
     mpi_.Cancel(&request);
-    // Cancelling a receive is local: either it is over at once, or it has been matched.
+    // Cancelling a receive is local: it is over at once unless it has been matched.
     OpaqueStatus status{};
     int flag = 0;
     for (int looks = 0; looks < 100 && flag == 0; ++looks) {
@@ -170,20 +168,20 @@ class MpiMessenger final : public Messenger {
     int count = 0;
     MV_RETURN_IF_NOT_OK(
         mpi_.Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
-    // Received into nothing, a message that is too long is cut off, which is an error and is meant.
+    // Received into an empty buffer, a message that is too long is truncated, an expected error.
     const bool fits = count >= 0 && count <= most;
     bytes->resize(fits ? static_cast<size_t>(count) : 0);
     Handle request{};
     int code = mpi_.Imrecv(bytes->data(), fits ? count : 0, constants_.byte, &message, &request);
-    // It has been matched, so the sender is sending it: this does not wait for anybody's program.
+    // The message is matched, so the sender is sending it: this waits for no program.
     const Instant deadline = Clock::now() + std::chrono::seconds(5);
     for (flag = 0; code == kMpiSuccess && flag == 0;) {
       code = mpi_.Test(&request, &flag, &status);
       if (code != kMpiSuccess || flag != 0) break;
       if (Clock::now() >= deadline) {
-        // MPI may still write to it.
+        // MPI may still write to the buffer, so it is leaked.
         (void)new std::string(std::move(*bytes));  // NOLINT: see above
-        return Status(Code::kTransport, "a message of another rank began to arrive and stopped");
+        return Status(Code::kTransport, "a message from another rank began to arrive and stopped");
       }
       std::this_thread::yield();
     }

@@ -3,21 +3,22 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/frame.h"
 #include "base/text.h"
 
 namespace multiverso {
 namespace {
 
 constexpr int kTag = 0x4d56;  // well below any MPI's upper bound for tags
-constexpr uint32_t kMagic = 0x4d56e7c4;
-// The others give rank 0 this long to tell them who was late, before they call rank 0 late.
+// How long the others wait after the deadline for rank 0 to name the late ranks.
 constexpr auto kGrace = std::chrono::seconds(2);
+// The longest sleep between two polls. It lets the awaited rank run where ranks outnumber cores.
+constexpr std::chrono::milliseconds kLongestNap{2};
 
-// How many ranks the launcher says it started, 1 if it says nothing.
+// The number of ranks that the launcher says it started; 1 if it says nothing.
 int RanksLaunched(const char** variable) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const char* value = std::getenv(name);
@@ -32,12 +33,10 @@ int RanksLaunched(const char** variable) {
 }  // namespace
 
 struct MpiTransport::Header {
-  uint32_t magic;
   int32_t sender;
   int64_t session;
   int64_t exchange;
   int32_t verdict;  // a Code; of a reply
-  int32_t unused;
 };
 
 Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_path,
@@ -59,18 +58,15 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_
 }
 
 MpiTransport::~MpiTransport() {
-  // Messages are small and their receivers are polling, so this is quick; if a receiver is gone,
-  // MPI may never finish with the buffer and it must not be freed.
-  const Instant until = Clock::now() + std::chrono::milliseconds(200);
-  while (!communicator_->AllSent() && communicator_->Advance().ok() && Clock::now() < until) {
-    std::this_thread::yield();
-  }
+  // Messages are small and their receivers are polling, so this is quick. If a receiver has died,
+  // MPI may never finish with the buffer, which must not be freed then.
+  (void)Drain(Clock::now() + std::chrono::milliseconds(200));
   if (!communicator_->AllSent()) (void)communicator_.release();  // NOLINT: see above
 }
 
 Status MpiTransport::SendTo(int to, const Status& verdict, const std::string& body) {
-  const Header header{kMagic, rank(), session_, exchange_, static_cast<int32_t>(verdict.code()), 0};
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  const Header header{rank(), session_, exchange_, static_cast<int32_t>(verdict.code())};
+  std::string bytes = MakeFrame(FrameKind::kStartup, header);
   bytes += verdict.ok() ? body : verdict.text();
   return communicator_->Send(to, kTag, std::move(bytes));
 }
@@ -78,7 +74,7 @@ Status MpiTransport::SendTo(int to, const Status& verdict, const std::string& bo
 Status MpiTransport::Begin(const std::string& mine) {
   if (mine.size() > kMostBytes) return Status(Code::kInternal, "exchange of too many bytes");
   ++exchange_;
-  // Fixed-size entries make the list of everybody's bytes plain to take apart.
+  // Entries of fixed size make the list of all ranks' bytes easy to parse.
   const auto length = static_cast<uint32_t>(mine.size());
   std::string entry(reinterpret_cast<const char*>(&length), sizeof(length));
   entry += mine;
@@ -96,9 +92,9 @@ Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string
   MV_RETURN_IF_NOT_OK(communicator_->TryReceive(kTag, limit, &bytes, got));
   if (!*got) return Status::Ok();
   *got = false;
-  if (bytes.size() < sizeof(Header)) return Status::Ok();
-  std::memcpy(header, bytes.data(), sizeof(Header));
-  if (header->magic != kMagic || header->sender < 0 || header->sender >= size()) {
+  FrameReader reader(bytes);
+  if (!reader.ReadHeader(FrameKind::kStartup, header) || header->sender < 0 ||
+      header->sender >= size()) {
     return Status::Ok();
   }
   if (header->session > session_) {
@@ -107,8 +103,7 @@ Status MpiTransport::Receive(const WaitLimit& limit, Header* header, std::string
                          ", rank ", rank(), " its number ", session_));
   }
   if (header->session < session_ || header->exchange != exchange_) return Status::Ok();
-  body->assign(bytes, sizeof(Header), std::string::npos);
-  *got = true;
+  *got = reader.ReadText(reader.remaining(), body);
   return Status::Ok();
 }
 
@@ -148,38 +143,30 @@ Status MpiTransport::GiveUpWaiting() {
 }
 
 Status MpiTransport::Drain(Instant deadline) {
-  while (!communicator_->AllSent()) {
+  const Status drained = PollUntil(deadline, Backoff(kLongestNap), [&] {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
-    if (Clock::now() >= deadline) {
-      return Status(Code::kTimeout, "a rank stopped receiving in the middle of the start");
-    }
-    std::this_thread::yield();
-  }
-  return Status::Ok();
+    return communicator_->AllSent() ? Status::Ok() : Status::Pending();
+  });
+  if (!drained.pending()) return drained;
+  return Status(Code::kTimeout, "a rank stopped receiving during the start");
 }
 
 Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
                                                         const WaitLimit& limit) {
   const size_t entry_bytes = sizeof(uint32_t) + kMostBytes;
   const Instant deadline = rank() == 0 ? limit.deadline : limit.deadline + kGrace;
-  auto nap = std::chrono::microseconds(20);
   std::string list;
   MV_RETURN_IF_NOT_OK(Begin(mine));
-  for (;;) {
+  const Status received = PollUntil(deadline, Backoff(kLongestNap), [&] {
     MV_RETURN_IF_NOT_OK(communicator_->Advance());
     const Status status = rank() == 0 ? Gather(limit, &list) : TakeList(limit, &list);
-    if (status.ok()) break;
-    if (!status.pending()) return status;
-    const Instant now = Clock::now();
-    if (now >= deadline) {
-      if (rank() == 0) return GiveUpWaiting();
-      return Status(Code::kTimeout, "waited for rank 0");
-    }
-    MV_RETURN_IF_NOT_OK(limit.Check(now));
-    // Ranks may outnumber cores: get out of the way of the one that is waited for.
-    std::this_thread::sleep_for(nap);
-    nap = std::min(2 * nap, std::chrono::microseconds(2000));
+    if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    return status;
+  });
+  if (received.pending()) {
+    return rank() == 0 ? GiveUpWaiting() : Status(Code::kTimeout, "waited for rank 0");
   }
+  MV_RETURN_IF_NOT_OK(received);
   if (list.size() != entry_bytes * static_cast<size_t>(size())) {
     return Status(Code::kTransport, StrCat("startup list of ", list.size(), " bytes, expected ",
                                            entry_bytes * static_cast<size_t>(size())));
@@ -196,19 +183,15 @@ Result<std::vector<std::string>> MpiTransport::Exchange(const std::string& mine,
 
 Result<std::unique_ptr<Messenger>> MpiTransport::Connect(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(communicator_->BeginDuplicate());
-  Backoff backoff(std::chrono::milliseconds(2));
-  for (;;) {
-    std::unique_ptr<Messenger> messenger;
+  std::unique_ptr<Messenger> messenger;
+  const Status connected = PollUntil(limit.deadline, Backoff(kLongestNap), [&] {
     const Status status = communicator_->PollDuplicate(&messenger);
-    if (status.ok()) return messenger;
-    if (!status.pending()) return status;
-    const Instant now = Clock::now();
-    if (now >= limit.deadline) {
-      return Status(Code::kTimeout, "a rank stopped in the middle of the start");
-    }
-    MV_RETURN_IF_NOT_OK(limit.Check(now));
-    std::this_thread::sleep_for(backoff.Next(now));
-  }
+    if (status.pending()) MV_RETURN_IF_NOT_OK(limit.Check(Clock::now()));
+    return status;
+  });
+  if (connected.pending()) return Status(Code::kTimeout, "a rank stopped during the start");
+  MV_RETURN_IF_NOT_OK(connected);
+  return messenger;
 }
 
 }  // namespace multiverso

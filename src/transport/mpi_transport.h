@@ -1,9 +1,9 @@
 // MpiTransport: the startup exchange over MPI, with deadlines, which MPI's own collectives lack.
 //
-// Everybody sends a hello to rank 0; rank 0 collects them and sends everybody the whole list, or,
-// at its deadline, the names of those who did not come. So a rank that never calls init is named
-// on all others. Messages carry the number of the session and of the exchange, so that what a
-// given-up attempt left in MPI's queues is recognised and dropped.
+// Every rank sends its bytes to rank 0. Rank 0 sends all of them the whole list, or, at its
+// deadline, the numbers of the late ranks. So a rank that never calls init is named on all others.
+// Messages carry the numbers of the session and of the exchange: what an abandoned attempt left in
+// MPI's queues is recognised and dropped.
 #ifndef MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_MPI_TRANSPORT_H_
 

@@ -21,13 +21,15 @@ class SingleTransport final : public Transport {
     return std::vector<std::string>{mine};
   }
 
-  Status CheckCanConnect() const override { return NobodyThere(); }
+  Status CheckCanConnect() const override { return NoOtherRank(); }
   Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& /*limit*/) override {
-    return NobodyThere();
+    return NoOtherRank();
   }
 
  private:
-  static Status NobodyThere() { return Status(Code::kInternal, "one rank has nobody to write to"); }
+  static Status NoOtherRank() {
+    return Status(Code::kInternal, "a job of one rank has no other rank to connect to");
+  }
 };
 
 }  // namespace multiverso

@@ -1,6 +1,6 @@
-// ThreadMessenger: a Messenger between ranks that are threads of one process, which delays and
-// reorders messages as far as MPI might: those from one rank to another with the same tag stay in
-// order, all others overtake each other.
+// ThreadMessenger: a Messenger between ranks that are threads of one process, for tests. It delays
+// and reorders messages as MPI may: only messages between the same two ranks with the same tag stay
+// in order.
 #ifndef MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_THREAD_MESSENGER_H_
 
@@ -19,10 +19,11 @@
 
 namespace multiverso {
 
-// What the ranks of one job share. Thread-safe.
+// The messages of one job. Thread-safe.
 class MailRoom {
  public:
-  // A message cannot be received before its receiver has looked up to `longest_delay` times.
+  // A message can be received after its receiver has looked a random number of times, up to
+  // `longest_delay`.
   MailRoom(int size, int longest_delay, uint64_t seed);
 
   int size() const { return static_cast<int>(boxes_.size()); }
@@ -35,8 +36,8 @@ class MailRoom {
  private:
   struct Message {
     uint64_t ticket;   // of the sender
-    const void* data;  // the sender's bytes, until somebody receives them...
-    std::string copy;  // ...or these, if it was small and buffered
+    const void* data;  // the sender's bytes, or null if they were buffered
+    std::string copy;  // the buffered bytes
     int64_t bytes;
     int delay;
     const void* begin() const { return data != nullptr ? data : copy.data(); }
@@ -56,13 +57,13 @@ class MailRoom {
     bool was_cut;
   };
 
-  // Time passes for `rank`: delays get shorter, and what can be received is.
+  // Shortens the delays of the messages to `rank`, and delivers those that are due.
   void Look(int rank);
   void Deliver(const Message& message, const Waiting& receive);
 
   std::mutex mutex_;
   std::vector<Box> boxes_;
-  std::map<uint64_t, Over> over_;  // tickets that are done and not yet tested
+  std::map<uint64_t, Over> over_;  // by ticket: done and not yet tested
   uint64_t next_ticket_ = 1;
   int longest_delay_;
   std::mt19937_64 random_;

@@ -1,5 +1,5 @@
-// ThreadTransport: ranks as threads of one process, so that a test can run many of them, and
-// under a sanitizer or a debugger.
+// ThreadTransport: ranks as threads of one process, so that a test can run many of them, also under
+// a sanitizer or a debugger.
 #ifndef MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_THREAD_TRANSPORT_H_
 
@@ -14,10 +14,10 @@
 
 namespace multiverso {
 
-// What the ranks of one such job share. Thread-safe.
+// The state that the ranks of one such job share. Thread-safe.
 class ThreadHub {
  public:
-  // Messages between nodes are delayed by up to `longest_delay` looks, at random.
+  // Messages between nodes are delayed by up to `longest_delay` looks of the receiver, at random.
   explicit ThreadHub(int size, int longest_delay = 0, uint64_t seed = 0);
 
   int size() const { return static_cast<int>(rounds_.size()); }
@@ -29,7 +29,7 @@ class ThreadHub {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int64_t> rounds_;  // exchanges each rank has begun
-  // Two rounds are enough: nobody begins round n + 2 before all have collected round n.
+  // Two rounds are enough: no rank begins round n + 2 before all have finished round n.
   std::vector<std::string> bytes_[2];
   std::shared_ptr<MailRoom> mail_;
 };

@@ -1,4 +1,4 @@
-// Transport: how the ranks of a job find each other before they share any memory.
+// Transport: the exchange of bytes between the ranks of a job before they share memory.
 #ifndef MULTIVERSO_TRANSPORT_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_TRANSPORT_H_
 
@@ -19,7 +19,7 @@ class Transport {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Such as "MPICH 5.0.2", for messages.
+  // For messages, such as "MPICH 5.0.2".
   virtual std::string Describe() const = 0;
 
   // Collective: returns the bytes of all ranks, by rank, each of at most kMostBytes. A timeout

@@ -33,7 +33,7 @@ HERE = [
     if all(importlib.util.find_spec(module) for module in modules)
 ]
 
-#: These also run on two ranks and on several nodes: one adapter that works in place, and one that
+#: These also run on 2 and 4 ranks and on several nodes: adapters that work in place, and one that
 #: copies. The others resemble one of the two, and their frameworks start slowly.
 SPREAD = ("numpy", "torch", "jax")
 
@@ -48,7 +48,7 @@ def jobs_of(adapter, backend):
     }
     jobs = on_ranks(1, 3, **options)
     if adapter in SPREAD:
-        jobs |= on_ranks(2, **options) | on_nodes((3, 2), **options)
+        jobs |= on_ranks(2, 4, **options) | on_nodes((3, 2), **options)
     name = f"{adapter}_on_{backend}" if backend else adapter
     return {f"{name}_{job}": started_with for job, started_with in in_one(jobs).items()}
 

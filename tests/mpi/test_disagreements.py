@@ -6,7 +6,6 @@ import pytest
 from disagreements import PROGRAMS
 
 import launch
-from case_jobs import marks
 
 #: Ranks and ranks per node: all on one node, and on two or three.
 JOBS = [(2, 2), (3, 3), (4, 4), (2, 1), (3, 1), (4, 2)]
@@ -24,7 +23,6 @@ def disagreements(np, per_node):
         pytest.param(
             *(np, per_node, program),
             id=f"{np} ranks, {per_node} per node: {program.name}",
-            marks=marks(np, per_node),
         )
         for np, per_node in JOBS
         for program in PROGRAMS.values()
@@ -47,8 +45,6 @@ def test_different_calls_raise_mismatch_on_every_rank(np, per_node, program):
         assert message.count("rank ") >= 2
 
 
-@pytest.mark.parametrize(
-    ("np", "per_node"), [pytest.param(*job, marks=marks(*job)) for job in JOBS]
-)
+@pytest.mark.parametrize(("np", "per_node"), JOBS)
 def test_failed_sessions_leave_nothing_behind(np, per_node):
     disagreements(np, per_node).check()

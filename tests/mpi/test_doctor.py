@@ -7,6 +7,8 @@ import pytest
 
 import launch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def command(tmp_path):

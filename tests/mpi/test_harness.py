@@ -12,6 +12,8 @@ import pytest
 import job_watchdog
 import launch
 
+pytestmark = pytest.mark.slow
+
 #: A test run with a job that never ends by itself.
 TEST_RUN = """
 import sys

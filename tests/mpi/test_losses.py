@@ -15,6 +15,7 @@ from multiverso import checkpoint as checkpoints
 
 #: The number of jobs that lose a rank, in each mode.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
+NUMBERS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 
 ADDS = 600
 
@@ -41,7 +42,7 @@ def lose(program, *arguments, victim, delay):
     return result, adds, killed_at
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_survivors_keep_every_acknowledged_add(number, draw, tmp_path):
     victim = draw.randrange(4)
     result, adds, _ = lose("goes_on", str(tmp_path), victim=victim, delay=draw.random() * 0.7)
@@ -64,7 +65,7 @@ def test_survivors_keep_every_acknowledged_add(number, draw, tmp_path):
     assert [int(whole.min() >> 15 * rank) % 2**15 for rank in survivors] == [ADDS] * 3
 
 
-@pytest.mark.parametrize("number", range(KILLS))
+@pytest.mark.parametrize("number", NUMBERS)
 def test_every_survivor_of_a_round_names_the_dead_rank(number, draw, record_property):
     victim = draw.randrange(4)
     result, _, killed_at = lose("names_the_dead", victim=victim, delay=draw.random() * 0.3)

@@ -6,7 +6,7 @@ import pytest
 import semantics
 
 import launch
-from case_jobs import CaseJobs, marks, on_nodes
+from case_jobs import CaseJobs, on_nodes
 
 #: Ranks and ranks per node. If two of three ranks share a node, the third is alone on its node.
 SIZES = [(2, 1), (3, 1), (3, 2), (4, 2)]
@@ -23,14 +23,10 @@ TestTables = RUNS.tests()
 
 
 @pytest.mark.parametrize(
-    ("size", "job"),
-    [
-        pytest.param(size, job, marks=marks(*size))
-        for size, job in zip(SIZES, RUNS.jobs, strict=True)
-    ],
+    ("np", "per_node", "job"),
+    [(*size, job) for size, job in zip(SIZES, RUNS.jobs, strict=True)],
 )
-def test_ranks_report_their_nodes(size, job):
-    np, per_node = size
+def test_ranks_report_their_nodes(np, per_node, job):
     for rank, report in RUNS.result(job).check().reports.items():
         assert report["node"] == rank // per_node
         assert report["num_nodes"] == -(-np // per_node)
@@ -43,6 +39,7 @@ def test_rejects_invalid_ranks_per_node():
     assert "received 'two'" in result.output
 
 
+@pytest.mark.slow
 def test_released_tables_are_freed_on_all_nodes():
     # Open MPI also runs as users start it, with the components that it chooses.
     result = run("nodes.py", "tables_are_freed", "8", np=2, per_node=1, OMPI_MCA_btl="")
@@ -83,6 +80,7 @@ def test_mpi_without_thread_support_is_rejected():
         assert "MPI_THREAD_MULTIPLE" in message
 
 
+@pytest.mark.slow
 def test_idle_job_uses_little_processor_time():
     reports = run("nodes.py", "idles", np=4, per_node=2).check().reports
     assert sum(reports[rank]["share"] for rank in range(4)) < 0.05

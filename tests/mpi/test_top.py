@@ -11,6 +11,8 @@ import pytest
 import launch
 import multiverso
 
+pytestmark = pytest.mark.slow
+
 
 def top(*arguments):
     package = str(Path(multiverso.__file__).parents[1])

@@ -1,4 +1,4 @@
-"""Modules of PyTorch on 1 to 4 ranks: the cases of programs/torch_params.py."""
+"""PyTorch modules on 1 to 4 ranks: the cases of programs/torch_params.py."""
 
 import importlib.util
 

@@ -191,7 +191,7 @@ TEST(SyncRounds, ApplyNothingBeforeAllHaveAdded) {
   EXPECT_EQ(out, (std::vector<float>{2, 3, 4}));
 }
 
-TEST(SyncRounds, LetAWorkerAddSomeRoundsAhead) {
+TEST(SyncRounds, LetAWorkerAddAFewRoundsAhead) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto early = table.For(0);
   const auto late = table.For(1);

@@ -18,13 +18,13 @@ namespace {
 using testing::Eventually;
 using testing::SpanningMembers;
 
-// A network in which nothing moves: it does not come back from a look for messages until it is let.
-class StandingMessenger final : public Messenger {
+// A network that hangs: Take() returns only when the test releases it.
+class HangingMessenger final : public Messenger {
  public:
-  explicit StandingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
+  explicit HangingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
 
-  // Whether somebody looks, or has.
-  bool stands() const { return stands_.load(); }
+  // Whether Take() was called.
+  bool hangs() const { return hangs_.load(); }
 
   int rank() const override { return 0; }
   int size() const override { return 2; }
@@ -36,18 +36,18 @@ class StandingMessenger final : public Messenger {
   }
   bool Withdraw(Ticket*) override { return true; }
   Status Take(int, int, int64_t, std::string*, bool* got) override {
-    stands_.store(true);
+    hangs_.store(true);
     let_.wait();
     *got = false;
     return Status::Ok();
   }
 
  private:
-  std::atomic<bool> stands_{false};
+  std::atomic<bool> hangs_{false};
   std::shared_future<void> let_;
 };
 
-// Rank 0 of two, each alone on its node; it may be silent for 50 ms, a third of it unmentioned.
+// Rank 0 of two, each alone on its node, with a peer_timeout of 50 ms.
 std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
   Hello hello;
   hello.peer_timeout_ms = 50;
@@ -60,16 +60,16 @@ std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
   return std::move(group.value());
 }
 
-// That rank, while one of its threads looks for messages and does not come back.
+// That rank, while one of its threads hangs in a poll.
 class StuckRank {
  public:
   StuckRank() {
-    auto messenger = std::make_unique<StandingMessenger>(let_.get_future().share());
-    const StandingMessenger& network = *messenger;
+    auto messenger = std::make_unique<HangingMessenger>(let_.get_future().share());
+    const HangingMessenger& network = *messenger;
     group_ = Alone(std::move(messenger));
     group_->failure_detector()->Beat();
     polls_ = std::thread([&] { (void)group_->control_channel()->Poll(); });
-    EXPECT_TRUE(Eventually([&] { return network.stands(); }));
+    EXPECT_TRUE(Eventually([&] { return network.hangs(); }));
   }
   ~StuckRank() {
     let_.set_value();
@@ -79,14 +79,14 @@ class StuckRank {
   StuckRank& operator=(const StuckRank&) = delete;
 
   FailureDetector* failure_detector() { return group_->failure_detector(); }
-  // What is logged of it now.
+  // The warning that is logged now.
   std::string Logged() {
     ::testing::internal::CaptureStderr();
     group_->control_channel()->WarnIfStuck();
     return ::testing::internal::GetCapturedStderr();
   }
-  // What is logged of it first.
-  std::string LoggedInTheEnd() {
+  // The first warning that is logged.
+  std::string FirstLogged() {
     std::string logged;
     EXPECT_TRUE(Eventually([&] {
       logged = Logged();
@@ -103,7 +103,7 @@ class StuckRank {
 
 TEST(ControlChannel, WarnsOnceThatACallOfMpiHangs) {
   StuckRank rank;
-  const std::string logged = rank.LoggedInTheEnd();
+  const std::string logged = rank.FirstLogged();
   EXPECT_NE(logged.find("rank 0 on host0 has been in a call of MPI for"), std::string::npos)
       << logged;
   EXPECT_EQ(rank.Logged(), "");
@@ -113,15 +113,15 @@ TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
   EXPECT_TRUE(Eventually([] {
     StuckRank rank;
     const int64_t limit = rank.failure_detector()->warns_after().count();
-    // Long enough for a warning, and without a sign of life, as if it had been stopped.
+    // Long enough for a warning, and without a heartbeat, as if the rank were suspended.
     std::this_thread::sleep_for(std::chrono::nanoseconds(2 * limit));
     const int64_t began = NanosecondsNow();
     rank.failure_detector()->Beat();
     const std::string logged = rank.Logged();
-    // If this thread was not let run in between, the time for a warning has come again.
+    // If this thread did not run in between, a warning is due again.
     if (NanosecondsNow() - began >= limit) return false;
     EXPECT_EQ(logged, "");
-    EXPECT_NE(rank.LoggedInTheEnd(), "");
+    EXPECT_NE(rank.FirstLogged(), "");
     return true;
   }));
 }
@@ -129,7 +129,7 @@ TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
 TEST(ControlChannel, IsQuietWhenCallsReturn) {
   std::promise<void> let;
   let.set_value();
-  const auto group = Alone(std::make_unique<StandingMessenger>(let.get_future().share()));
+  const auto group = Alone(std::make_unique<HangingMessenger>(let.get_future().share()));
   (void)group->control_channel()->Poll();
   std::this_thread::sleep_for(2 * group->failure_detector()->warns_after());
   ::testing::internal::CaptureStderr();

@@ -20,7 +20,7 @@ std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
   return ranks;
 }
 
-// Ranks of a node, of which two are no small job any more.
+// The ranks of a node: two such nodes make a large job.
 constexpr int kMany = 17;
 
 // The nodes with whose ranks the first rank of that node has connections.

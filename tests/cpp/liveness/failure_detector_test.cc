@@ -13,15 +13,15 @@ namespace {
 using testing::AllOf;
 using testing::RankContexts;
 
-// A rank may be silent for this long: ten beats of 5 ms.
+// The longest silence: ten heartbeats of 5 ms.
 Hello Impatient() {
   Hello hello;
   hello.peer_timeout_ms = 50;
   return hello;
 }
 
-// Waits in the meeting at which the rank has arrived, and moves meanwhile.
-Status MeetMoving(const RankContexts& ranks, int rank) {
+// Waits in the collective that the rank has begun, and sends heartbeats meanwhile.
+Status WaitWithHeartbeats(const RankContexts& ranks, int rank) {
   Status status = Status::Pending();
   const Instant until = Clock::now() + testing::kPatience;
   while (status.pending() && Clock::now() < until) {
@@ -42,11 +42,11 @@ TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
   const RankContexts ranks(AllOf(2), 0, Impatient());
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  const Status status = MeetMoving(ranks, 0);
+  const Status status = WaitWithHeartbeats(ranks, 0);
   EXPECT_EQ(status.code(), Code::kTimeout) << status.text();
   EXPECT_NE(status.text().find("rank 1"), std::string::npos) << status.text();
   EXPECT_NE(status.text().find("no heartbeat"), std::string::npos) << status.text();
-  // When it goes on, it learns of it, and does not wait for anybody.
+  // When the rank resumes, it learns of it at once.
   ranks[1]->failure_detector()->Beat();
   ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_EQ(ranks[1]->world()->Wait(testing::Patiently()).code(), Code::kState);
@@ -58,7 +58,7 @@ TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
   const RankContexts ranks(AllOf(2), 0, hello);
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
-  EXPECT_TRUE(MeetMoving(ranks, 0).ok());
+  EXPECT_TRUE(WaitWithHeartbeats(ranks, 0).ok());
   EXPECT_EQ(ranks[0]->peers()->LostRanks(), std::vector<int>{1});
   ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_EQ(ranks[1]->world()->Wait(testing::Patiently()).code(), Code::kState);
@@ -67,7 +67,7 @@ TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
 TEST(FailureDetector, SuspectsNoRankAfterItsOwnSuspension) {
   const RankContexts ranks(AllOf(2), 0, Impatient());
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
-  // Both were: rank 0 looks before and after its own first beat.
+  // Both ranks were suspended: rank 0 checks before and after its own first heartbeat.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
   ranks[0]->failure_detector()->Beat();

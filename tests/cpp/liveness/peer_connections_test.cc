@@ -66,11 +66,11 @@ class Job {
       return true;
     });
   }
-  // As the end of its process does.
+  // Closes its connections, as the end of its process does.
   void Drop(int rank) { all_[static_cast<size_t>(rank)].reset(); }
 
-  std::map<int, std::map<int, std::string>> deaths;  // by who has seen them
-  std::map<int, std::map<int, int>> losses;          // of which the dead had been told before
+  std::map<int, std::map<int, std::string>> deaths;  // by the rank that saw them
+  std::map<int, std::map<int, int>> losses;          // the losses that the dead had been told of
 
  private:
   int ranks_ = 0;
@@ -78,7 +78,7 @@ class Job {
   std::vector<std::unique_ptr<PeerConnections>> all_;
 };
 
-// A connection to a rank's port of somebody who does not belong there.
+// A connection of a stranger to a rank's port.
 class Stranger {
  public:
   explicit Stranger(const ConnectionAddress& address) {
@@ -137,7 +137,7 @@ TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
   job.Drop(1);
   ASSERT_TRUE(
       job.AttendUntil([&] { return job[0]->num_established() + job[2]->num_established() == 2; }));
-  // A death that happens later is told of, so the goodbye has been taken in before.
+  // A later death is reported, so the announced close was handled before.
   job.Drop(2);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
   EXPECT_EQ(job.deaths[0].count(1), 0U);
@@ -157,7 +157,7 @@ TEST(PeerConnections, ReportTheLossThatARankEndedAfter) {
   ASSERT_TRUE(job.Stand());
   const int64_t process = job.address(2).process;
   job[2]->AnnounceLoss(1);
-  job[2]->AnnounceLoss(3);  // what it was told of first is why it ends
+  job[2]->AnnounceLoss(3);  // the first loss is the cause of its end
   job.Drop(2);
   ASSERT_TRUE(job.AttendUntil([&] { return job.deaths.size() == 3; }));
   for (const int rank : {0, 1, 3}) {
@@ -168,7 +168,7 @@ TEST(PeerConnections, ReportTheLossThatARankEndedAfter) {
   }
 }
 
-// A process that ends with something unread resets its connections instead of ending them.
+// A process that ends with unread bytes resets its connections instead of closing them.
 TEST(PeerConnections, ReportAnEndToRanksThatKnowOfTheSameLoss) {
   Job job({1, 1});
   ASSERT_TRUE(job.Stand());
@@ -227,7 +227,7 @@ TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {
 }
 
 TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
-  // Rank 1 listens on after the first has stood, since the last is still to call.
+  // Rank 1 keeps its port open after the first connection, since the last rank has still to call.
   ConnectionLimits limits;
   limits.start = kPatience;
   Job job({1, 1}, limits);
@@ -244,7 +244,7 @@ TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
       return stranger.WasHungUpOn();
     }));
   }
-  // Who belongs there is let in all the same.
+  // A rank of the session is accepted nevertheless.
   ASSERT_TRUE(job.Stand());
   EXPECT_EQ(job[1]->num_established(), 1);
 }
@@ -289,7 +289,7 @@ TEST(PeerConnections, LeaveNoOpenDescriptor) {
   EXPECT_EQ(testing::OpenDescriptors(), before);
 }
 
-// A process that holds the connection of rank 1 is killed; what it has forked lives on.
+// A process that holds the connection of rank 1 is killed, but its forked child stays alive.
 TEST(PeerConnections, EndWithTheProcessEvenIfAForkedChildLives) {
   auto port = PeerConnections::OpenPort();
   auto their_port = PeerConnections::OpenPort();

@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-using Vote = RobustLock::Vote;
+using Outcome = RobustLock::Outcome;
 
 Instant Patience() { return Clock::now() + kPatience; }
 
@@ -31,7 +31,7 @@ struct Guarded {
 
 void AddMany(Guarded* guarded, int owner, int count) {
   for (int i = 0; i < count; ++i) {
-    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Vote::kTaken);
+    ASSERT_EQ(guarded->lock.Take(owner, kAllAlive, Patience()), Outcome::kTaken);
     guarded->AddOne();
     guarded->lock.Leave();
   }
@@ -79,12 +79,12 @@ TEST(RobustLock, TimesOutWithoutTheLockAndNamesTheHolder) {
   ASSERT_TRUE(lock.TryTake(3));
   const auto now = Clock::now();
   for (const Instant deadline : {Instant::min(), now, now + std::chrono::milliseconds(50)}) {
-    EXPECT_EQ(lock.Take(1, kAllAlive, deadline), Vote::kTimedOut);
+    EXPECT_EQ(lock.Take(1, kAllAlive, deadline), Outcome::kTimedOut);
     EXPECT_EQ(lock.Holder(), 3);
   }
   lock.Leave();
   EXPECT_EQ(lock.Holder(), -1);
-  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Vote::kTaken);
+  EXPECT_EQ(lock.Take(1, kAllAlive, Instant::min()), Outcome::kTaken);
 }
 
 TEST(RobustLock, ReleaseWakesASleeper) {
@@ -98,7 +98,7 @@ TEST(RobustLock, ReleaseWakesASleeper) {
       lock.Leave();
       return;
     }
-    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Vote::kTaken);
+    EXPECT_EQ(lock.Take(me, kAllAlive, Patience()), Outcome::kTaken);
     taken.fetch_add(1);
     lock.Leave();
   });
@@ -122,9 +122,9 @@ TEST(RobustLock, IsRecoveredExactlyOnceFromAKilledHolder) {
     std::atomic<int> taken{0};
     std::atomic<int> recovered{0};
     OnThreads(4, [&](int me) {
-      const Vote vote = guarded->lock.Take(me, probe, Patience());
-      ASSERT_NE(vote, Vote::kTimedOut);
-      (vote == Vote::kRecovered ? recovered : taken).fetch_add(1);
+      const Outcome outcome = guarded->lock.Take(me, probe, Patience());
+      ASSERT_NE(outcome, Outcome::kTimedOut);
+      (outcome == Outcome::kRecovered ? recovered : taken).fetch_add(1);
       guarded->AddOne();
       guarded->lock.Leave();
     });
@@ -142,26 +142,26 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
     probe.dead = -1;
     Child victim([&] {
       for (;;) {
-        if (guarded->lock.Take(7, kAllAlive, Patience()) != Vote::kTaken) return 1;
+        if (guarded->lock.Take(7, kAllAlive, Patience()) != Outcome::kTaken) return 1;
         guarded->AddOne();
         guarded->lock.Leave();
       }
     });
     for (int i = 0; i < 200 + 37 * round; ++i) {
-      const Vote vote = guarded->lock.Take(0, probe, Patience());
-      ASSERT_EQ(vote, Vote::kTaken);
+      const Outcome outcome = guarded->lock.Take(0, probe, Patience());
+      ASSERT_EQ(outcome, Outcome::kTaken);
       EXPECT_EQ(guarded->first, guarded->second);
       guarded->lock.Leave();
     }
     ASSERT_EQ(victim.Kill(), -1);
     probe.dead = 7;
     // If the child died while it held the lock, the next owner is told so and can repair the data.
-    const Vote vote = guarded->lock.Take(0, probe, Patience());
-    ASSERT_NE(vote, Vote::kTimedOut);
-    if (vote == Vote::kRecovered) guarded->second = guarded->first;
+    const Outcome outcome = guarded->lock.Take(0, probe, Patience());
+    ASSERT_NE(outcome, Outcome::kTimedOut);
+    if (outcome == Outcome::kRecovered) guarded->second = guarded->first;
     EXPECT_EQ(guarded->first, guarded->second);
     guarded->lock.Leave();
-    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Vote::kTaken);
+    ASSERT_EQ(guarded->lock.Take(0, probe, Patience()), Outcome::kTaken);
     guarded->lock.Leave();
   }
 }
@@ -172,7 +172,7 @@ TEST(RobustLock, IsNotTakenFromALiveHolder) {
   const FakeProbe other_is_dead(1);
   OnThreads(2, [&](int me) {
     EXPECT_EQ(lock.Take(me, other_is_dead, Clock::now() + std::chrono::milliseconds(60)),
-              Vote::kTimedOut);
+              Outcome::kTimedOut);
   });
   EXPECT_EQ(lock.Holder(), 2);
 }

@@ -28,7 +28,7 @@ Result<Membership> Join(const std::vector<Hello>& hellos, int rank) {
   return Membership::FromHellos(bytes, rank);
 }
 
-// The error all ranks get, which is the same one.
+// The error that all ranks get.
 Status ErrorOfAll(const std::vector<Hello>& hellos) {
   const Status first = Join(hellos, 0).status();
   for (int rank = 1; rank < static_cast<int>(hellos.size()); ++rank) {
@@ -58,7 +58,7 @@ TEST(Membership, NumbersWorkersAndServersDenselyInRankOrder) {
   }
 }
 
-TEST(Membership, PutsRanksWhoShareMemoryOnOneNode) {
+TEST(Membership, PutsRanksThatShareMemoryOnOneNode) {
   const std::vector<Hello> hellos = {HelloOf(Role::kAll, "a"), HelloOf(Role::kAll, "b"),
                                      HelloOf(Role::kAll, "a"), HelloOf(Role::kAll, "b")};
   const Result<Membership> members = Join(hellos, 3);
@@ -117,7 +117,7 @@ TEST(Membership, RefusesDifferentOptionsNamingBoth) {
       << status.text();
 }
 
-TEST(Membership, RefusesHellosOfAnotherSize) {
+TEST(Membership, RejectsHellosOfAnotherSize) {
   const Result<Membership> members = Membership::FromHellos({"hello"}, 0);
   EXPECT_EQ(members.status().code(), Code::kMismatch);
 }

@@ -27,7 +27,7 @@ NodeSnapshot ViewOf(const RankContext& group) {
   return view.value();
 }
 
-// A file of these bytes that has no name any more.
+// An unlinked file of these bytes.
 class Unnamed {
  public:
   Unnamed(const void* data, size_t bytes) : file_(std::tmpfile()) {
@@ -43,7 +43,7 @@ class Unnamed {
   std::FILE* file_;
 };
 
-TEST(NodeSnapshot, TellsTheLastCallsOfEachRank) {
+TEST(NodeSnapshot, DescribesTheLastCallsOfEachRank) {
   const RankContexts ranks(AllOf(2));
   ranks[1]->memory()->RecordTable(0, "w", 0, 10, 1);
   EXPECT_EQ(ViewOf(*ranks[0]).LastCall(1), "");
@@ -98,7 +98,7 @@ TEST(NodeSnapshot, ReadsAFileWithoutMappingIt) {
   EXPECT_TRUE(Contains(view.value().LastCall(2), "save"));
 }
 
-TEST(NodeSnapshot, RefusesWhatIsNoNodeOfThisVersion) {
+TEST(NodeSnapshot, RejectsOtherBytesAndVersions) {
   const RankContexts ranks(AllOf(2));
   const auto all = static_cast<size_t>(NodeControl::BytesFor(2));
   const auto* const bytes = reinterpret_cast<const char*>(ranks[0]->memory()->control());

@@ -15,10 +15,10 @@ using Claim = RequestRecord::Claim;
 bool Alive(int /*local_rank*/) { return true; }
 bool Dead(int /*local_rank*/) { return false; }
 
-// Like memory that nobody has written to.
+// Filled with zeros, as new memory is.
 std::unique_ptr<RequestLog> Empty() { return std::make_unique<RequestLog>(); }
 
-TEST(RequestRecord, LetsEachRequestBeCarriedOutOnce) {
+TEST(RequestRecord, GrantsEachRequestOnce) {
   const auto request_logs = Empty();
   RequestRecord& request_record = request_logs->slot[0];
   EXPECT_EQ(request_record.Take(1, 0, false, Alive), Claim::kMine);
@@ -30,7 +30,7 @@ TEST(RequestRecord, LetsEachRequestBeCarriedOutOnce) {
   EXPECT_EQ(request_record.Take(2, 0, false, Alive), Claim::kDone);
 }
 
-TEST(RequestRecord, WaitsForARankThatIsAtIt) {
+TEST(RequestRecord, IsInHandWhileALiveRankExecutesIt) {
   const auto request_logs = Empty();
   RequestRecord& request_record = request_logs->slot[3];
   ASSERT_EQ(request_record.Take(7, 5, false, Alive), Claim::kMine);
@@ -40,7 +40,7 @@ TEST(RequestRecord, WaitsForARankThatIsAtIt) {
   EXPECT_EQ(request_record.Take(7, 1, false, Alive), Claim::kDone);
 }
 
-TEST(RequestRecord, KnowsWhatADeadRankWasInTheMiddleOf) {
+TEST(RequestRecord, IsBrokenIfItsRankDied) {
   const auto request_logs = Empty();
   RequestRecord& request_record = request_logs->slot[63];
   ASSERT_EQ(request_record.Take(7, 5, false, Alive), Claim::kMine);
@@ -50,7 +50,7 @@ TEST(RequestRecord, KnowsWhatADeadRankWasInTheMiddleOf) {
   EXPECT_EQ(request_record.Take(7, 5, false, Alive), Claim::kBroken);
 }
 
-TEST(RequestRecord, LetsBeginAnewWhatDoesNoHarmTwice) {
+TEST(RequestRecord, RepeatsIdempotentRequests) {
   const auto request_logs = Empty();
   RequestRecord& request_record = request_logs->slot[1];
   ASSERT_EQ(request_record.Take(1, 0, true, Alive), Claim::kMine);
@@ -59,7 +59,7 @@ TEST(RequestRecord, LetsBeginAnewWhatDoesNoHarmTwice) {
   EXPECT_EQ(request_record.owner(), 2);
 }
 
-TEST(RequestRecord, SeesWhatWasFinishedJustBeforeTheDeath) {
+TEST(RequestRecord, SeesARequestFinishedJustBeforeTheDeath) {
   const auto request_logs = Empty();
   RequestRecord& request_record = request_logs->slot[1];
   ASSERT_EQ(request_record.Take(1, 0, false, Alive), Claim::kMine);
@@ -70,7 +70,7 @@ TEST(RequestRecord, SeesWhatWasFinishedJustBeforeTheDeath) {
   EXPECT_EQ(request_record.Take(1, 2, false, finishes_and_dies), Claim::kDone);
 }
 
-TEST(SequenceNumbers, GivesEachSequenceASlotOfItsOwn) {
+TEST(SequenceNumbers, GivesEachSequenceItsOwnSlot) {
   SequenceNumbers numbers(2);
   std::set<int> slots;
   for (int i = 0; i < RequestLog::kSlots; ++i) slots.insert(numbers.Take(1));
@@ -85,7 +85,7 @@ TEST(SequenceNumbers, GivesEachSequenceASlotOfItsOwn) {
   EXPECT_EQ(numbers.Next(0, 5), 1U);
   numbers.GiveBack(1, 5);
   EXPECT_EQ(numbers.Take(1), 5);
-  // The numbers of a slot go on with who has it next.
+  // The next owner of a slot continues its numbers.
   EXPECT_EQ(numbers.Next(1, 5), 3U);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 void Write(StripeLock* lock, int owner) {
   const FakeProbe probe;
-  ASSERT_EQ(lock->Take(owner, probe, Patiently().deadline), RobustLock::Vote::kTaken);
+  ASSERT_EQ(lock->Take(owner, probe, Patiently().deadline), RobustLock::Outcome::kTaken);
   const StripeHold<StripeUse::kWriting> holding(lock);
 }
 
@@ -59,7 +59,7 @@ TEST_F(ReadUnlocked, FailsAfterADeadWriterUntilTheNextWrite) {
   lock_.BeginWrite();
   FakeProbe probe;
   probe.dead = 7;
-  ASSERT_EQ(lock_.Take(0, probe, Patiently().deadline), RobustLock::Vote::kRecovered);
+  ASSERT_EQ(lock_.Take(0, probe, Patiently().deadline), RobustLock::Outcome::kRecovered);
   {
     const StripeHold<StripeUse::kReading> holding(&lock_);
   }

@@ -28,7 +28,7 @@ Status GetTogether(Table* table, std::vector<float>* out,
   return CollectiveGet(table, get, limit);
 }
 
-TEST(CollectiveGet, HasEveryAddBeforeItAndNoneAfterIt) {
+TEST(CollectiveGet, IncludesEveryEarlierAddAndNoLaterOne) {
   constexpr int64_t kSize = 40000;
   constexpr int kRanks = 3;
   RunJob(AllOf(kRanks), [&](Session* session, int rank) {
@@ -45,7 +45,7 @@ TEST(CollectiveGet, HasEveryAddBeforeItAndNoneAfterIt) {
   });
 }
 
-TEST(CollectiveGet, OfRowsGivesEachRankItsOwn) {
+TEST(CollectiveGet, GivesEachRankTheRowsThatItAskedFor) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const std::vector<float> init = {0, 1, 10, 11, 20, 21};
     const Result<Table*> table = testing::Create(session, MatrixOf(3, 2), init.data());
@@ -58,7 +58,7 @@ TEST(CollectiveGet, OfRowsGivesEachRankItsOwn) {
   });
 }
 
-TEST(CollectiveGet, IsOfWorkersAlone) {
+TEST(CollectiveGet, WaitsForWorkersOnly) {
   RunJob({Role::kServer, Role::kWorker, Role::kWorker}, [](Session* session, int rank) {
     const Result<Table*> table = testing::Create(session, ArrayOf(3));
     ASSERT_TRUE(table.ok());
@@ -69,7 +69,7 @@ TEST(CollectiveGet, IsOfWorkersAlone) {
   });
 }
 
-TEST(CollectiveGet, OfDifferentTablesIsNotTheSameCall) {
+TEST(CollectiveGet, ReportsGetsOfDifferentTables) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const Result<Table*> first = testing::Create(session, ArrayOf(3));
     const Result<Table*> second = testing::Create(session, ArrayOf(3));
@@ -83,7 +83,7 @@ TEST(CollectiveGet, OfDifferentTablesIsNotTheSameCall) {
   });
 }
 
-TEST(CollectiveGet, ThatAWorkerDoesNotComeToNamesIt) {
+TEST(CollectiveGet, NamesTheWorkerThatDoesNotCall) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     const Result<Table*> table = testing::Create(session, ArrayOf(3));
     ASSERT_TRUE(table.ok());

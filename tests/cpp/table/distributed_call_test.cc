@@ -123,7 +123,7 @@ TEST(DistributedCall, RandomProgramsEndAtTheExactSum) {
   }
 }
 
-TEST(DistributedCall, RowsLongerThanAMessageAndTablesOfManyMessages) {
+TEST(DistributedCall, CutsRowsAndTablesThatAreLongerThanAMessage) {
   // 1.5 messages a row, and three rows for two servers.
   RunRandomProgram(2, 1, Shape{3, kChunkBytes / 8 * 3 / 2}, 5);
   // More messages than are under way at a time.
@@ -189,7 +189,7 @@ TEST(DistributedCall, OptionsReachEveryNode) {
   });
 }
 
-TEST(DistributedCall, ServerThatLeftIsNamedWithItsRows) {
+TEST(DistributedCall, NamesTheRowsOfAServerThatLeft) {
   const testing::VirtualNodes nodes(1);
   const auto hub = std::make_shared<ThreadHub>(2);
   testing::OnThreads(2, [&](int rank) {

@@ -83,9 +83,9 @@ void ExpectSums(const ModeOptions& mode, bool in_step) {
 
 TEST(ParamSync, LosesNothingInAsyncMode) { ExpectSums({Mode::kAsync, 0}, false); }
 TEST(ParamSync, LosesNothingWithBoundedStaleness) { ExpectSums({Mode::kStale, 2}, false); }
-TEST(ParamSync, IsAddAndGetOfARoundInSyncMode) { ExpectSums({Mode::kSync, 0}, true); }
+TEST(ParamSync, AddsAndGetsOncePerRoundInSyncMode) { ExpectSums({Mode::kSync, 0}, true); }
 
-TEST(ParamSync, RefusesTensorsThatAreNotTheTables) {
+TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {
   RunJobIn({}, 1, [](Session* session, int /*rank*/) {
     Table* const table = testing::Create(session, ArrayOf(5)).value();
     const float values[5] = {};
@@ -110,7 +110,7 @@ TEST(ParamSync, RefusesTensorsThatAreNotTheTables) {
   });
 }
 
-TEST(ParamSync, LeavesTheTensorsAloneWhenARoundFails) {
+TEST(ParamSync, LeavesTheTensorsUnchangedWhenARoundFails) {
   RunJobIn({Mode::kSync, 0}, 1, [](Session* session, int /*rank*/) {
     Table* const table = testing::Create(session, ArrayOf(2)).value();
     const int64_t counts[] = {2};

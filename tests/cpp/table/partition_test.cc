@@ -24,7 +24,7 @@ Membership MembersOn(const std::vector<int>& nodes, const testing::Roles& roles,
   return Membership::FromHellos(hellos, rank).value();
 }
 
-TEST(Partition, CutsRowsOverServersByNodeAndThenByRank) {
+TEST(Partition, DividesRowsAmongServersByNodeAndThenByRank) {
   // Nodes 0 and 1 with ranks that take turns.
   const Membership members = MembersOn({0, 1, 0, 1}, testing::AllOf(4), 1);
   const Partition partition(members, 10, false);
@@ -38,7 +38,7 @@ TEST(Partition, CutsRowsOverServersByNodeAndThenByRank) {
   EXPECT_EQ(partition.node_rows().end, 10);
 }
 
-TEST(Partition, OfReplicasEveryRowIsSavedByOneOfThoseThatKeepThem) {
+TEST(Partition, HasOneSaverForEachRowOfAReplicatedTable) {
   for (const int64_t rows : {1, 2, 3, 10}) {
     int64_t next = 0;
     for (int rank = 0; rank < 5; ++rank) {
@@ -57,7 +57,7 @@ TEST(Partition, OfReplicasEveryRowIsSavedByOneOfThoseThatKeepThem) {
   }
 }
 
-TEST(Partition, RowsOfServersThatAreGoneAreSavedByANeighbourOnTheirNode) {
+TEST(Partition, AssignsRowsOfLostServersToASaverOnTheirNode) {
   // Ranks 0 to 3 are on one node, of which 1 is no server; 4 is on another.
   const Membership members = MembersOn(
       {0, 0, 0, 0, 1}, {Role::kAll, Role::kWorker, Role::kAll, Role::kAll, Role::kAll}, 0);
@@ -82,7 +82,7 @@ TEST(Partition, RowsOfServersThatAreGoneAreSavedByANeighbourOnTheirNode) {
   }
 }
 
-TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
+TEST(Partition, GivesEveryRowOneOwnerForAllSizes) {
   for (int servers = 1; servers <= 9; ++servers) {
     const Membership members =
         MembersOn(std::vector<int>(static_cast<size_t>(servers), 0), testing::AllOf(servers), 0);
@@ -103,7 +103,7 @@ TEST(Partition, EveryRowHasOneOwnerWhateverTheSizes) {
   }
 }
 
-TEST(Partition, NodeWithoutServersHasNoRows) {
+TEST(Partition, GivesANodeWithoutServersNoRows) {
   const Membership members = MembersOn({0, 1}, {Role::kAll, Role::kWorker}, 1);
   EXPECT_EQ(Partition(members, 5, false).node_rows().count(), 0);
   EXPECT_EQ(members.service_ranks(1), std::vector<int>{1});

@@ -21,14 +21,14 @@ RequestHeader Sound() {
   return header;
 }
 
-TEST(DecodeRequest, GivesBackWhatWasEncoded) {
+TEST(DecodeRequest, InvertsEncodeRequest) {
   RequestHeader header;
   ASSERT_TRUE(DecodeRequest(EncodeRequest(Sound()), 2, &header));
   EXPECT_EQ(header.kind, RequestKind::kGet);
   EXPECT_EQ(header.count, 3);
 }
 
-TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
+TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
   const auto refuses = [](void (*spoil)(RequestHeader*)) {
     RequestHeader spoiled = Sound();
     spoil(&spoiled);
@@ -66,7 +66,7 @@ TEST(DecodeRequest, RefusesEachFieldThatIsOutOfBounds) {
   }));
 }
 
-TEST(DecodeRequest, TakesNoSizesFromAChangeOfAnOption) {
+TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
   const auto decodes = [](int64_t first, int64_t bytes) {
     RequestHeader option = Sound();
     option.kind = RequestKind::kSetHyper;
@@ -82,7 +82,7 @@ TEST(DecodeRequest, TakesNoSizesFromAChangeOfAnOption) {
   EXPECT_FALSE(decodes(-1, 0));
 }
 
-TEST(DecodeRequest, RefusesOtherLengthsAndGarbage) {
+TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
   RequestHeader header;
   const std::string sound = EncodeRequest(Sound());
   EXPECT_FALSE(DecodeRequest("", 2, &header));

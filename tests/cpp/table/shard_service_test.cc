@@ -40,7 +40,7 @@ Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_byt
   return error.reply.status();
 }
 
-TEST(ShardService, RefusesRequestsThatDoNotFitTheTable) {
+TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
   RunSpanningJob(AllOf(2), 1, 0, 1, [&](Session* session, int rank) {
     auto made = Create(session, testing::ArrayOf(10));  // rank 1 has 5 to 9
     ASSERT_TRUE(made.ok());
@@ -70,7 +70,7 @@ TEST(ShardService, RefusesRequestsThatDoNotFitTheTable) {
   });
 }
 
-TEST(ShardService, DropsGarbageAndGoesOn) {
+TEST(ShardService, DropsGarbageAndContinues) {
   RunSpanningJob(AllOf(2), 1, 2, 2, [&](Session* session, int rank) {
     auto made = Create(session, testing::ArrayOf(10, DType::kInt64));
     ASSERT_TRUE(made.ok());

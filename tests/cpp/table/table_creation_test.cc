@@ -34,17 +34,17 @@ void ExpectUsable(Session* session, int64_t expected_id) {
   EXPECT_EQ(Values<float>(table.value()), std::vector<float>(10, ranks));
 }
 
-TEST(TableCreation, GivesAllRanksOneMemory) {
+TEST(TableCreation, MapsTheSameMemoryOnAllRanks) {
   RunJob(AllOf(3), [](Session* session, int /*rank*/) {
     for (int64_t id = 0; id < 3; ++id) ExpectUsable(session, id);
   });
 }
 
-TEST(TableCreation, OfOneRankNeedsNobody) {
+TEST(TableCreation, SucceedsOnASingleRank) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) { ExpectUsable(session, 0); });
 }
 
-TEST(TableCreation, TakesTheMastersInitialValueAndNobodyElses) {
+TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
   RunJob({Role::kServer, Role::kAll, Role::kWorker}, [](Session* session, int rank) {
     ASSERT_EQ(session->members().master_rank(), 1);
     for (const int64_t size : {1, 3, 100003}) {
@@ -60,7 +60,7 @@ TEST(TableCreation, TakesTheMastersInitialValueAndNobodyElses) {
   });
 }
 
-TEST(TableCreation, WithoutAnInitialValueOfTheMasterIsZero) {
+TEST(TableCreation, StartsAtZeroWithoutAnInitialValueOfTheMaster) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const std::vector<float> init(5, 7);
     const Result<Table*> table = Create(session, ArrayOf(5), rank == 1 ? init.data() : nullptr);
@@ -69,7 +69,7 @@ TEST(TableCreation, WithoutAnInitialValueOfTheMasterIsZero) {
   });
 }
 
-TEST(TableCreation, InitialValuesGoPastTheUpdater) {
+TEST(TableCreation, StoresInitialValuesWithoutTheUpdater) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     TableSpec spec = ArrayOf(2);
     spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
@@ -81,7 +81,7 @@ TEST(TableCreation, InitialValuesGoPastTheUpdater) {
   });
 }
 
-TEST(TableCreation, OfDifferentTablesTellsAllRanksBothAndTheSessionGoesOn) {
+TEST(TableCreation, NamesBothOfTwoDifferentTablesAndTheSessionContinues) {
   RunJob(AllOf(3), [](Session* session, int rank) {
     TableSpec name = MatrixOf(4, 8);
     CopyText(name.name, "other");
@@ -102,7 +102,7 @@ TEST(TableCreation, OfDifferentTablesTellsAllRanksBothAndTheSessionGoesOn) {
   });
 }
 
-TEST(TableCreation, OfAnImpossibleTableOnOneRankTellsTheOthersWhose) {
+TEST(TableCreation, NamesTheRankThatAskedForAnInvalidTable) {
   RunJob(AllOf(3), [](Session* session, int rank) {
     for (int wrong = 0; wrong < 3; ++wrong) {
       const Status status = Create(session, ArrayOf(rank == wrong ? 0 : 5)).status();
@@ -120,7 +120,7 @@ TEST(TableCreation, OfAnImpossibleTableOnOneRankTellsTheOthersWhose) {
   });
 }
 
-TEST(TableCreation, OfAnImpossibleTableOnAllRanksIsEachOnesMistake) {
+TEST(TableCreation, ReportsAnInvalidTableOnEachRankThatAskedForIt) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const Status status = Create(session, MatrixOf(5, -1)).status();
     EXPECT_EQ(status.code(), Code::kValue);
@@ -129,7 +129,7 @@ TEST(TableCreation, OfAnImpossibleTableOnAllRanksIsEachOnesMistake) {
   });
 }
 
-TEST(TableCreation, BeyondTheMemoryIsRefusedOnAllRanksWithTheBytes) {
+TEST(TableCreation, ReportsTheBytesOfATableThatExceedsTheMemory) {
   for (const int ranks : {1, 3}) {
     RunJob(AllOf(ranks), [](Session* session, int /*rank*/) {
       for (const int64_t size : {MemoryCeiling() / 8 + 1, int64_t{1} << 59}) {
@@ -176,7 +176,7 @@ TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
   });
 }
 
-TEST(TableCreation, ThatARankDoesNotComeToNamesItToAllWhoWait) {
+TEST(TableCreation, NamesTheRankThatDoesNotCall) {
   const auto sessions = OpenAll(3, std::chrono::seconds(1));
   std::string texts[3];
   testing::OnThreads(3, [&](int rank) {
@@ -194,7 +194,7 @@ TEST(TableCreation, ThatARankDoesNotComeToNamesItToAllWhoWait) {
   EXPECT_EQ(Create(sessions[1].get(), ArrayOf(5)).status().code(), Code::kAborted);
 }
 
-TEST(TableCreation, WhileAnotherRankCallsBarrierIsNotTheSameCall) {
+TEST(TableCreation, ReportsARankThatCallsBarrierInstead) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const Status status =
         rank == 0 ? Create(session, ArrayOf(5)).status() : testing::Barrier(session);
@@ -205,7 +205,7 @@ TEST(TableCreation, WhileAnotherRankCallsBarrierIsNotTheSameCall) {
   });
 }
 
-TEST(TableCreation, InterruptedEndsTheSessionForAll) {
+TEST(TableCreation, AbortsTheSessionWhenInterrupted) {
   RunJobWithoutShutdown(AllOf(2), testing::kPatience, [](Session* session, int rank) {
     if (rank == 0) {
       Interrupt interrupt = testing::InterruptAtOnce();

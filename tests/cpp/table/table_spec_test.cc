@@ -13,7 +13,7 @@ using testing::ArrayOf;
 using testing::Contains;
 using testing::MatrixOf;
 
-TEST(TableSpec, OfOneElementAndMoreIsFine) {
+TEST(TableSpec, AcceptsSizesFromOneElementOn) {
   EXPECT_TRUE(ArrayOf(1).Check().ok());
   EXPECT_TRUE(MatrixOf(1, 1, DType::kInt64).Check().ok());
   EXPECT_TRUE(ArrayOf(int64_t{1} << 33).Check().ok());
@@ -25,7 +25,7 @@ TEST(TableSpec, CountsIn64Bits) {
   EXPECT_EQ(spec.bytes(), int64_t{1} << 43);
 }
 
-TEST(TableSpec, RefusesSizesBelowOne) {
+TEST(TableSpec, RejectsSizesBelowOne) {
   for (const int64_t size : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     EXPECT_EQ(ArrayOf(size).Check().code(), Code::kValue);
     EXPECT_EQ(MatrixOf(3, size).Check().code(), Code::kValue);
@@ -33,13 +33,13 @@ TEST(TableSpec, RefusesSizesBelowOne) {
   }
 }
 
-TEST(TableSpec, RefusesSizesWhoseProductOverflows) {
+TEST(TableSpec, RejectsSizesWhoseProductOverflows) {
   EXPECT_EQ(MatrixOf(int64_t{1} << 32, int64_t{1} << 32).Check().code(), Code::kValue);
   EXPECT_EQ(ArrayOf(int64_t{1} << 61).Check().code(), Code::kValue);
   EXPECT_EQ(MatrixOf(INT64_MAX, INT64_MAX).Check().code(), Code::kValue);
 }
 
-TEST(TableSpec, RefusesKindsTypesAndUpdatersThereAreNot) {
+TEST(TableSpec, RejectsUnknownKindsTypesAndUpdaters) {
   TableSpec kind = ArrayOf(1);
   kind.kind = 2;
   EXPECT_EQ(kind.Check().code(), Code::kValue);
@@ -53,7 +53,7 @@ TEST(TableSpec, RefusesKindsTypesAndUpdatersThereAreNot) {
   EXPECT_EQ(updater.Check().code(), Code::kValue);
 }
 
-TEST(TableSpec, RefusesWhatDoesNotGoTogether) {
+TEST(TableSpec, RejectsInconsistentFields) {
   TableSpec wide = ArrayOf(5);
   wide.num_col = 2;
   EXPECT_EQ(wide.Check().code(), Code::kValue);
@@ -66,7 +66,7 @@ TEST(TableSpec, RefusesWhatDoesNotGoTogether) {
   EXPECT_EQ(rate.Check().code(), Code::kValue);
 }
 
-TEST(TableSpec, IsEqualWhenEverythingIs) {
+TEST(TableSpec, ComparesEveryField) {
   EXPECT_TRUE(ArrayOf(5) == ArrayOf(5));
   EXPECT_FALSE(ArrayOf(5) == ArrayOf(6));
   TableSpec named = ArrayOf(5);
@@ -74,7 +74,7 @@ TEST(TableSpec, IsEqualWhenEverythingIs) {
   EXPECT_FALSE(named == ArrayOf(5));
 }
 
-TEST(TableSpec, DescribesItselfAsItWasAskedFor) {
+TEST(TableSpec, DescribesTheRequestedTable) {
   TableSpec spec = MatrixOf(4, 8, DType::kFloat64);
   CopyText(spec.name, "w");
   EXPECT_EQ(spec.Describe(), "matrix 'w' of 4 x 8 float64, updater add");

@@ -27,11 +27,11 @@ void WithMatrix(const Body& body) {
   });
 }
 
-TEST(Table, KnowsWhereACallHappens) {
+TEST(Table, NamesRankTableAndCallInWhere) {
   WithMatrix([](const Table* table) { EXPECT_EQ(table->Where("get"), "rank 0, table 'w', get"); });
 }
 
-TEST(Table, ExpectsExactlyItsCount) {
+TEST(Table, RejectsAnyOtherCountOfElements) {
   WithMatrix([](const Table* table) {
     float data[13] = {};
     EXPECT_TRUE(table->Check(Request::Get(data), 12).ok());
@@ -44,7 +44,7 @@ TEST(Table, ExpectsExactlyItsCount) {
   });
 }
 
-TEST(Table, ExpectsAWholeNumberOfRows) {
+TEST(Table, RejectsCountsThatAreNotWholeRows) {
   WithMatrix([](const Table* table) {
     const int64_t ids[] = {3, 0, 3};
     float data[9] = {};
@@ -73,7 +73,7 @@ TEST(Table, NamesTheFirstRowIdThatIsOutOfRange) {
   });
 }
 
-TEST(Table, IsOnlyForWorkers) {
+TEST(Table, RejectsCallsOfServers) {
   RunJob({Role::kWorker, Role::kServer}, [](Session* session, int rank) {
     const Result<Table*> table = testing::Create(session, MatrixOf(4, 3));
     ASSERT_TRUE(table.ok());
@@ -85,7 +85,7 @@ TEST(Table, IsOnlyForWorkers) {
   });
 }
 
-TEST(Table, HyperParametersAreOfAllRanks) {
+TEST(Table, SharesHyperParametersAmongAllRanks) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     TableSpec spec = MatrixOf(4, 3);
     spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
@@ -112,7 +112,7 @@ TEST(Table, HyperParametersAreOfAllRanks) {
   });
 }
 
-TEST(Table, NeedsLittleMoreThanItsBytes) {
+TEST(TableShard, NeedsLittleMoreMemoryThanTheTable) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     const TableSpec spec = MatrixOf(int64_t{1} << 20, 64, DType::kFloat64);
     const Result<TableBytes> bytes = TableShard::BytesOf(spec, session->members(), ModeOptions());

@@ -1,4 +1,4 @@
-// Where the MPI of a job is looked for: beside its launcher, and beside no other program.
+// The MPI of a job is looked for next to its launcher, and next to no other program.
 #include "transport/launcher.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace multiverso {
 namespace {
 
-// A folder with bin/ and lib/libmpi.so.12, as an environment with an MPI has them.
+// A folder with bin/ and lib/libmpi.so.12, like an environment with an MPI.
 class Launcher : public ::testing::Test {
  protected:
   Launcher() {
@@ -31,7 +31,7 @@ class Launcher : public ::testing::Test {
   std::string top_;
 };
 
-TEST_F(Launcher, HasItsMpiBesideIt) {
+TEST_F(Launcher, FindsTheMpiNextToIt) {
   for (const char* name : {"mpirun", "mpiexec.hydra", "hydra_pmi_proxy", "prterun", "orted"}) {
     EXPECT_EQ(LibrariesOfLaunchers({"/usr/bin/sh", top_ + "/bin/" + name},
                                    {"libmpi.so.12", "libmpi.so.40"}),
@@ -40,12 +40,12 @@ TEST_F(Launcher, HasItsMpiBesideIt) {
   }
 }
 
-TEST_F(Launcher, OtherProgramsSayNothing) {
+TEST_F(Launcher, IgnoresOtherPrograms) {
   EXPECT_TRUE(
       LibrariesOfLaunchers({top_ + "/bin/python3", "mpirun", ""}, {"libmpi.so.12"}).empty());
 }
 
-TEST_F(Launcher, OtherLibrariesAreNotTaken) {
+TEST_F(Launcher, IgnoresOtherLibraries) {
   EXPECT_TRUE(LibrariesOfLaunchers({top_ + "/bin/mpirun"}, {"libmpi.so.40"}).empty());
 }
 

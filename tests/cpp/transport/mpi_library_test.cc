@@ -1,4 +1,4 @@
-// What can be said of MPI without one: where none is to be had, and where it is something else.
+// Looking for an MPI where there is none, and where the library is something else.
 #include "transport/mpi_library.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace multiverso {
 namespace {
 
-TEST(MpiLibrary, ThatIsNotThereIsNamedWithWhatHelps) {
+TEST(MpiLibrary, NamesAMissingLibraryAndTheRemedy) {
   const Result<MpiLibrary> found = MpiLibrary::Find("/nowhere/libmpi.so.12");
   EXPECT_EQ(found.status().code(), Code::kLauncher);
   for (const char* part : {"/nowhere/libmpi.so.12", "pip install"}) {

@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-TEST(SingleTransport, IsAJobOfOneThatWaitsForNobody) {
+TEST(SingleTransport, NeverWaits) {
   SingleTransport transport;
   EXPECT_EQ(transport.rank(), 0);
   EXPECT_EQ(transport.size(), 1);

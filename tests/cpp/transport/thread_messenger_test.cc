@@ -16,7 +16,7 @@ bool IsOver(Messenger* messenger, Messenger::Ticket* ticket) {
   return done;
 }
 
-TEST(ThreadMessenger, KeepsTheOrderOfALineAndMixesTheLines) {
+TEST(ThreadMessenger, KeepsTheOrderPerSenderAndTagOnly) {
   const auto room = std::make_shared<MailRoom>(2, 5, 1);
   ThreadMessenger zero(room, 0);
   ThreadMessenger one(room, 1);
@@ -45,7 +45,7 @@ TEST(ThreadMessenger, KeepsTheOrderOfALineAndMixesTheLines) {
   for (Messenger::Ticket& ticket : tickets) EXPECT_TRUE(IsOver(&zero, &ticket));
 }
 
-TEST(ThreadMessenger, SaysHowMuchCameAndThatALongerMessageWasCut) {
+TEST(ThreadMessenger, ReportsTheReceivedBytesAndTruncation) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
   ThreadMessenger zero(room, 0);
   ThreadMessenger one(room, 1);
@@ -67,7 +67,7 @@ TEST(ThreadMessenger, SaysHowMuchCameAndThatALongerMessageWasCut) {
   EXPECT_EQ(std::string(buffer, 4), "abcd");
 }
 
-TEST(ThreadMessenger, DropsWhatIsTooLongToTakeAndWithdrawsReceives) {
+TEST(ThreadMessenger, DropsTooLongMessagesAndWithdrawsReceives) {
   const auto room = std::make_shared<MailRoom>(2, 0, 1);
   ThreadMessenger zero(room, 0);
   ThreadMessenger one(room, 1);

@@ -13,7 +13,7 @@ using testing::OnThreads;
 using testing::Patiently;
 using testing::Shortly;
 
-TEST(ThreadTransport, GivesEverybodysBytesToEverybodyRoundAfterRound) {
+TEST(ThreadTransport, ExchangesTheBytesOfAllRanksAgainAndAgain) {
   constexpr int kRanks = 4;
   const auto hub = std::make_shared<ThreadHub>(kRanks);
   OnThreads(kRanks, [&](int rank) {
@@ -47,7 +47,7 @@ TEST(ThreadTransport, ReturnsWhenItIsInterrupted) {
             Code::kAborted);
 }
 
-TEST(ThreadTransport, NamesThoseWhoDoNotCome) {
+TEST(ThreadTransport, NamesLateRanks) {
   const auto hub = std::make_shared<ThreadHub>(3);
   ThreadTransport second(hub, 1);
   const Status status = second.Exchange("here", Shortly()).status();

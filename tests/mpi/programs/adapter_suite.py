@@ -82,6 +82,13 @@ def without_parameters_on_one_rank():
     check(SHAPES, "float32")
 
 
+def another_shape_on_one_rank():
+    if mv.size() > 1:
+        shapes = [(2, 3), *SHAPES[1:]] if mv.rank() == 0 else SHAPES
+        raises(mv.MismatchError, lambda: Model(shapes, "float32", value=0).attach())
+        check(SHAPES, "float32")
+
+
 def that_is_saved_and_loaded():
     model = check(SHAPES, "float32")
     with tempfile.TemporaryDirectory() as folder:
@@ -96,6 +103,7 @@ FUNCTIONS = (
     exchanged_in_the_background,
     without_parameters,
     without_parameters_on_one_rank,
+    another_shape_on_one_rank,
     that_is_saved_and_loaded,
 )
 

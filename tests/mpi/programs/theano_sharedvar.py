@@ -81,12 +81,6 @@ def wrong_on_the_first(make, right, error, pattern):
 
 
 @case()
-def another_size_on_one_rank():
-    sizes = (lambda: mv_shared(np.zeros(4)), lambda: mv_shared(np.zeros(5)))
-    wrong_on_the_first(*sizes, mv.MismatchError, "4.*5|5.*4")
-
-
-@case()
 def another_shape_on_one_rank():
     def of_shape(*shape):
         return lambda: mv_shared(np.zeros(shape), name="W")

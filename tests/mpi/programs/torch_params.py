@@ -1,4 +1,4 @@
-"""PyTorch modules on any number of ranks: one start, all deltas, errors that reach every rank."""
+"""PyTorch modules on any number of ranks: what adapter_suite.py does not cover."""
 
 from cases import equal, raises, registrar, run_all
 
@@ -7,56 +7,9 @@ import multiverso as mv
 # Only ranks import these, so a test that reads the names of the cases does not need PyTorch.
 torch = DistributedOptimizer = TorchParamManager = None
 
-ROUNDS = 10
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-
 CASES = {}
 
 case = registrar(CASES)
-
-
-def module_of(value, dtype="float32"):
-    module = torch.nn.Linear(3, 2).to(getattr(torch, dtype))
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.fill_(value)
-    return module
-
-
-def holds(module, value):
-    for parameter in module.parameters():
-        assert (parameter == value).all(), f"expected {value}, received {parameter}"
-
-
-def sums(in_step=False):
-    """All workers start from the master's parameters and end with all deltas."""
-    me, workers = mv.worker_id(), mv.num_workers()
-    modules = [module_of(me + 4, dtype) for dtype in DTYPES]
-    managers = [TorchParamManager(module) for module in modules]
-    for module in modules:
-        holds(module, 4)
-    for _ in range(ROUNDS):
-        for module, manager in zip(modules, managers, strict=True):
-            with torch.no_grad():
-                for parameter in module.parameters():
-                    parameter += me + 1
-            manager.sync_all_param()
-    if not in_step:
-        mv.barrier()
-        for manager in managers:
-            manager.sync_all_param()
-    for module in modules:
-        holds(module, 4 + ROUNDS * workers * (workers + 1) / 2)
-
-
-@case()
-def workers_start_from_the_master_and_receive_all_deltas():
-    sums()
-
-
-@case(sync=True)
-def also_in_sync_mode():
-    sums(in_step=True)
 
 
 def buffers_with(choice):
@@ -82,7 +35,10 @@ def buffers_follow_the_sync_option():
 
 @case(sync=True)
 def optimizer_steps_with_the_gradients_of_all_workers():
-    module = module_of(1.0)
+    module = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(1)
     stepping = DistributedOptimizer(torch.optim.SGD(module.parameters(), lr=0.5), module, freq=2)
     for _ in range(4):
         stepping.zero_grad()
@@ -94,25 +50,15 @@ def optimizer_steps_with_the_gradients_of_all_workers():
     assert (module.bias == 1 - 4 * 0.5 * mv.num_workers()).all(), module.bias
 
 
-def wrong_on_the_first(make, error):
-    """Rank 0 gets `error` for its object, the others a MismatchError; then all continue."""
+@case()
+def no_optimizer_on_one_rank():
     if mv.size() == 1:
         return
     if mv.rank() == 0:
-        raises(error, make)
+        raises(TypeError, lambda: DistributedOptimizer(None, None, freq=0))
     else:
-        raises(mv.MismatchError, lambda: TorchParamManager(module_of(0)))
-    sums()
-
-
-@case()
-def no_parameters_on_one_rank():
-    wrong_on_the_first(lambda: TorchParamManager(torch.nn.ReLU()), ValueError)
-
-
-@case()
-def no_optimiser_on_one_rank():
-    wrong_on_the_first(lambda: DistributedOptimizer(None, None, freq=0), TypeError)
+        raises(mv.MismatchError, lambda: TorchParamManager(torch.nn.Linear(3, 2)))
+    TorchParamManager(torch.nn.Linear(3, 2)).sync_all_param()
 
 
 if __name__ == "__main__":

@@ -28,16 +28,9 @@ OWN = {
 
 # The names that old programs import, by module.
 FORMER = {
-    "multiverso.theano_ext.sharedvar": (
-        "MVSharedVariable",
-        "mv_shared",
-        "sync_all_mv_shared_vars",
-    ),
+    "multiverso.theano_ext.sharedvar": ("MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"),
     "multiverso.theano_ext.param_manager": ("MVModelParamManager",),
-    "multiverso.theano_ext.lasagne_ext.param_manager": (
-        "LasagneParamManager",
-        "MVNetParamManager",
-    ),
+    "multiverso.theano_ext.lasagne_ext.param_manager": ("LasagneParamManager", "MVNetParamManager"),
     "multiverso.theano_ext.keras_ext.callbacks": ("MVCallback",),
     "multiverso.theano_ext.keras_ext.param_manager": ("KerasParamManager",),
 }

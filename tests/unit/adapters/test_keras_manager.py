@@ -66,11 +66,7 @@ class TestManager(InSession):
             (TypeError, "expected a Keras model, received list", lambda: KerasParamManager([])),
             (ValueError, "sync_non_trainable", lambda: KerasParamManager(model, "mean")),
             (ValueError, "received a Sequential", lambda: MVCallback(keras.Sequential())),
-            (
-                ValueError,
-                "build it",
-                lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)])),
-            ),
+            (ValueError, "build it", lambda: MVCallback(keras.Sequential([keras.layers.Dense(1)]))),
             (ValueError, "expected parameters", lambda: KerasParamManager(model_of())),
             (TypeError, "overlap: expected", lambda: MVCallback(model, overlap=1)),
         ):

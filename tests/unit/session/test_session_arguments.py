@@ -10,15 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
-from drawn_arguments import (
-    REJECTIONS,
-    TABLES,
-    Arguments,
-    anything,
-    arrays,
-    copy_of,
-    examples,
-)
+from drawn_arguments import REJECTIONS, TABLES, Arguments, anything, arrays, copy_of, examples
 from hypothesis import strategies as st
 
 import multiverso as mv
