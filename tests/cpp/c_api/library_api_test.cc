@@ -5,8 +5,9 @@
 #include <string>
 
 #include "multiverso/c_api.h"
+#include "support/status.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
 TEST(Library, ReturnsItsVersion) {
@@ -20,9 +21,9 @@ TEST(Library, DescribesItsBuildAsJson) {
   EXPECT_EQ(info.front(), '{');
   EXPECT_EQ(info.back(), '}');
   const std::string version = std::string("\"version\": \"") + MV_VersionString() + "\"";
-  EXPECT_NE(info.find(version), std::string::npos) << info;
+  EXPECT_TRUE(Contains(info, version));
   for (const char* key : {"abi", "compiler", "build_type", "vector_kernels"}) {
-    EXPECT_NE(info.find("\"" + std::string(key) + "\": "), std::string::npos) << info;
+    EXPECT_TRUE(Contains(info, "\"" + std::string(key) + "\": "));
   }
   EXPECT_EQ(MV_BuildInfo(), MV_BuildInfo());
 }
@@ -64,4 +65,4 @@ TEST(Waiting, NeedsAPendingCall) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -1,5 +1,5 @@
 // Calls that wait longer than the slice of their session are pending until they finish or are
-// cancelled; threads with an interrupt function block.
+// cancelled; in threads with an interrupt function they block.
 #include "c_api/pending.h"
 
 #include <gtest/gtest.h>
@@ -9,21 +9,12 @@
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::CreateArray;
-using testing::Eventually;
-using testing::FirstLockOf;
-using testing::kPatience;
-using testing::LastErrorHas;
-using testing::OpenAlone;
-using testing::RunApiJob;
-using testing::WaitToEnd;
 
 constexpr auto kSlice = std::chrono::milliseconds(2);
 constexpr auto kNoSlice = std::chrono::milliseconds(0);
-// The timeout of sessions in which a wait is meant to reach it: long enough to open them.
+// For sessions in which a wait is expected to reach the timeout.
 constexpr auto kTimeout = std::chrono::seconds(1);
 
 TEST(Pending, BarrierWaitsForTheOtherRanks) {
@@ -44,14 +35,10 @@ TEST(Pending, BarrierWaitsForTheOtherRanks) {
 
 TEST(Pending, EveryCallThatCanWaitReturnsPending) {
   RunApiJob(3, kSlice, kPatience, [](MV_Session session, int rank) {
-    MV_TableOptions options;
-    ASSERT_EQ(MV_TableOptionsInit(&options), MV_OK);
-    options.num_row = 5;
     for (int round = 0; round < 5; ++round) {
       // In each round another rank is late.
       if (rank == round % 3) std::this_thread::sleep_for(3 * kSlice);
-      MV_Table table = nullptr;
-      ASSERT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
+      const MV_Table table = CreateArray(session, 5);
       ASSERT_NE(table, nullptr);
       float data[5] = {1, 1, 1, 1, 1};
       ASSERT_EQ(WaitToEnd(MV_TableAdd(table, data, 5)), MV_OK);
@@ -65,20 +52,15 @@ TEST(Pending, EveryCallThatCanWaitReturnsPending) {
 
 TEST(Pending, CallBlocksOtherCallsOfItsThread) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
-      return;
-    }
+    if (rank == 1) return AwaitAbort(session);
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
     MV_Table table = nullptr;
     float value = 0;
-    MV_TableOptions options;
-    MV_TableOptionsInit(&options);
+    const MV_TableOptions options = ArrayOptions(1);
     MV_Session other = nullptr;
-    const MV_SessionOptions session_options = testing::SessionOptionsOf();
+    const MV_SessionOptions session_options = SessionOptionsOf();
     EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_STATE);
-    EXPECT_TRUE(LastErrorHas("pending call")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("pending call"));
     EXPECT_EQ(MV_TableCreate(session, &options, &table), MV_ERR_STATE);
     EXPECT_EQ(MV_TableGet(table, &value, 1, 0), MV_ERR_STATE);
     EXPECT_EQ(MV_TableAdd(table, &value, 1), MV_ERR_STATE);
@@ -121,67 +103,27 @@ TEST(Pending, CancelledCallEndsTheCallsOfTheOtherRanksWithItsReason) {
       EXPECT_EQ(WaitToEnd(MV_SessionClose(session)), MV_OK) << MV_LastError();
       return;
     }
-    EXPECT_TRUE(
-        Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
+    AwaitAbort(session);
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: KeyboardInterrupt")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: KeyboardInterrupt"));
   });
 }
 
 TEST(Pending, CallReachesItsDeadlineAcrossSlices) {
   RunApiJob(2, kSlice, kTimeout, [](MV_Session session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
-      return;
-    }
+    if (rank == 1) return AwaitAbort(session);
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
     EXPECT_EQ(WaitToEnd(MV_PENDING), MV_ERR_TIMEOUT);
-    EXPECT_TRUE(LastErrorHas("for rank 1")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("for rank 1"));
   });
 }
 
 TEST(Blocking, CallNeverReturnsPending) {
   RunApiJob(2, kNoSlice, kTimeout, [](MV_Session session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
-      return;
-    }
+    if (rank == 1) return AwaitAbort(session);
     EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_TIMEOUT);
     EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
   });
-}
-
-TEST(Pending, AddContinuesWhenTheLockIsReleased) {
-  const MV_Session session = OpenAlone(kSlice.count());
-  const MV_Table table = CreateArray(session, 40000);
-  RobustLock* const lock = FirstLockOf(table);
-  std::vector<float> data(40000, 1);
-  ASSERT_TRUE(lock->TryTake(0));
-  ASSERT_EQ(MV_TableAddGet(table, data.data(), data.data(), 40000), MV_PENDING);
-  ASSERT_EQ(MV_Wait(), MV_PENDING);
-  lock->Leave();
-  ASSERT_EQ(WaitToEnd(MV_PENDING), MV_OK) << MV_LastError();
-  EXPECT_EQ(data, std::vector<float>(40000, 1));
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
-}
-
-TEST(Pending, CancelledAddDoesNotEndTheSession) {
-  const MV_Session session = OpenAlone(kSlice.count());
-  const MV_Table table = CreateArray(session, 10);
-  RobustLock* const lock = FirstLockOf(table);
-  const std::vector<float> ones(10, 1);
-  ASSERT_TRUE(lock->TryTake(0));
-  ASSERT_EQ(MV_TableAdd(table, ones.data(), 10), MV_PENDING);
-  ASSERT_EQ(MV_Cancel("not needed"), MV_OK);
-  lock->Leave();
-  EXPECT_EQ(MV_TableAdd(table, ones.data(), 10), MV_OK);
-  float out[10] = {};
-  EXPECT_EQ(MV_TableGet(table, out, 10, 0), MV_OK);
-  EXPECT_EQ(out[9], 1);
-  EXPECT_EQ(MV_SessionBarrier(session), MV_OK);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
 TEST(Pending, LeavingCancelsTheCall) {
@@ -192,39 +134,57 @@ TEST(Pending, LeavingCancelsTheCall) {
       EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
       return;
     }
-    EXPECT_TRUE(
-        Eventually([&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
+    AwaitAbort(session);
     EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("ValueError")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("ValueError"));
   });
 }
 
-TEST(Pending, EndOfTheThreadEndsTheCall) {
-  const MV_Session session = OpenAlone(kSlice.count());
-  const MV_Table table = CreateArray(session, 10);
-  RobustLock* const lock = FirstLockOf(table);
-  ASSERT_TRUE(lock->TryTake(0));
-  std::thread([&] {
-    const std::vector<float> ones(10, 1);
-    EXPECT_EQ(MV_TableAdd(table, ones.data(), 10), MV_PENDING);
-  }).join();
-  lock->Leave();
-  EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
+// An add to a table whose lock is held.
+class PendingAdd : public AloneTest {
+ protected:
+  PendingAdd() : AloneTest(kSlice.count()) { EXPECT_TRUE(lock_->TryTake(0)); }
+
+  MV_Table table_ = CreateArray(session_, 40000);
+  RobustLock* lock_ = FirstLockOf(table_);
+  std::vector<float> data_ = std::vector<float>(40000, 1);
+};
+
+TEST_F(PendingAdd, ContinuesWhenTheLockIsReleased) {
+  ASSERT_EQ(MV_TableAddGet(table_, data_.data(), data_.data(), 40000), MV_PENDING);
+  ASSERT_EQ(MV_Wait(), MV_PENDING);
+  lock_->Leave();
+  ASSERT_EQ(WaitToEnd(MV_PENDING), MV_OK) << MV_LastError();
+  EXPECT_EQ(data_, std::vector<float>(40000, 1));
 }
 
-// ---- MV_SetInterrupt ----------------------------------------------------------------------------
+TEST_F(PendingAdd, DoesNotEndTheSessionWhenCancelled) {
+  ASSERT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_PENDING);
+  ASSERT_EQ(MV_Cancel("not needed"), MV_OK);
+  lock_->Leave();
+  EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_OK);
+  std::vector<float> out(40000);
+  EXPECT_EQ(MV_TableGet(table_, out.data(), 40000, 0), MV_OK);
+  EXPECT_EQ(out.back(), 1);
+  EXPECT_EQ(MV_SessionBarrier(session_), MV_OK);
+}
+
+TEST_F(PendingAdd, EndsWithItsThread) {
+  std::thread([&] { EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_PENDING); }).join();
+  lock_->Leave();
+}
 
 const char* CountDown(void* argument) {
   return --*static_cast<int*>(argument) > 0 ? nullptr : "enough";
 }
 
-// While it lives, a wait of this thread is given up when it has asked that many times.
-class GivesUpAfter {
+// Aborts a wait of this thread at the given check, until the end of the scope.
+class AbortsAfter {
  public:
-  explicit GivesUpAfter(int times) : times_(times) { MV_SetInterrupt(&CountDown, &times_); }
-  ~GivesUpAfter() { MV_SetInterrupt(nullptr, nullptr); }
-  GivesUpAfter(const GivesUpAfter&) = delete;
-  GivesUpAfter& operator=(const GivesUpAfter&) = delete;
+  explicit AbortsAfter(int times) : times_(times) { MV_SetInterrupt(&CountDown, &times_); }
+  ~AbortsAfter() { MV_SetInterrupt(nullptr, nullptr); }
+  AbortsAfter(const AbortsAfter&) = delete;
+  AbortsAfter& operator=(const AbortsAfter&) = delete;
   int left() const { return times_; }
 
  private:
@@ -235,17 +195,16 @@ TEST(Interrupted, CallEndsTheCallsOfTheOtherRanksWithItsReason) {
   for (const auto slice : {kNoSlice, kSlice}) {
     RunApiJob(2, slice, kPatience, [](MV_Session session, int rank) {
       if (rank == 0) {
-        const GivesUpAfter twice(2);
+        const AbortsAfter twice(2);
         EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
         EXPECT_STREQ(MV_LastError(), "enough");
         EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
         EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
         return;
       }
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
+      AwaitAbort(session);
       EXPECT_EQ(WaitToEnd(MV_SessionBarrier(session)), MV_ERR_ABORTED);
-      EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: enough")) << MV_LastError();
+      EXPECT_TRUE(LastErrorHas("rank 0 aborted the session: enough"));
     });
   }
 }
@@ -254,34 +213,25 @@ TEST(Interrupted, CollectiveGetEndsTheSessionForAll) {
   RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
     const MV_Table table = CreateArray(session, 3);
     float data[3] = {};
-    const GivesUpAfter never(rank == 0 ? 1 : 1 << 30);
-    if (rank == 1) {
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
-    }
+    const AbortsAfter never(rank == 0 ? 1 : 1 << 30);
+    if (rank == 1) AwaitAbort(session);
     EXPECT_EQ(MV_TableGet(table, data, 3, MV_COLLECTIVE), MV_ERR_ABORTED);
-    EXPECT_TRUE(LastErrorHas("enough")) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas("enough"));
   });
 }
 
-TEST(Interrupted, AddDoesNotEndTheSession) {
-  const MV_Session session = OpenAlone();
-  const MV_Table table = CreateArray(session, 10);
-  RobustLock* const lock = FirstLockOf(table);
-  const std::vector<float> ones(10, 1);
-  ASSERT_TRUE(lock->TryTake(0));
+TEST_F(PendingAdd, DoesNotEndTheSessionWhenInterrupted) {
   {
-    const GivesUpAfter once(1);
-    EXPECT_EQ(MV_TableAdd(table, ones.data(), 10), MV_ERR_ABORTED);
+    const AbortsAfter once(1);
+    EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_ERR_ABORTED);
   }
-  lock->Leave();
-  EXPECT_EQ(MV_TableAdd(table, ones.data(), 10), MV_OK);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  lock_->Leave();
+  EXPECT_EQ(MV_TableAdd(table_, data_.data(), 40000), MV_OK);
 }
 
 TEST(Interrupted, CallThatDoesNotWaitDoesNotAsk) {
   const MV_Session session = OpenAlone();
-  const GivesUpAfter once(1);
+  const AbortsAfter once(1);
   const MV_Table table = CreateArray(session, 10);
   const std::vector<float> ones(10, 1);
   for (int i = 0; i < 1000; ++i) ASSERT_EQ(MV_TableAdd(table, ones.data(), 10), MV_OK);
@@ -291,13 +241,9 @@ TEST(Interrupted, CallThatDoesNotWaitDoesNotAsk) {
 
 TEST(Interrupted, PendingCallAsksOnceTheFunctionIsSet) {
   RunApiJob(2, kSlice, kPatience, [](MV_Session session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
-      return;
-    }
+    if (rank == 1) return AwaitAbort(session);
     ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
-    const GivesUpAfter twice(2);
+    const AbortsAfter twice(2);
     EXPECT_EQ(MV_Wait(), MV_ERR_ABORTED);
     EXPECT_STREQ(MV_LastError(), "enough");
     EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
@@ -318,11 +264,7 @@ const char* CallBack(void* argument) {
 
 TEST(Interrupted, FunctionCannotMakeCallsItself) {
   RunApiJob(2, kNoSlice, kPatience, [](MV_Session session, int rank) {
-    if (rank == 1) {
-      EXPECT_TRUE(Eventually(
-          [&] { return c_api::Using(session)->session->group()->state()->IsAborted(); }));
-      return;
-    }
+    if (rank == 1) return AwaitAbort(session);
     Nested nested{session, {}};
     MV_SetInterrupt(&CallBack, &nested);
     EXPECT_EQ(MV_SessionBarrier(session), MV_ERR_ABORTED);
@@ -332,4 +274,4 @@ TEST(Interrupted, FunctionCannotMakeCallsItself) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

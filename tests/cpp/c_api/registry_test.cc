@@ -6,16 +6,10 @@
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::Child;
-using testing::CreateArray;
-using testing::FirstLockOf;
-using testing::OpenAlone;
-using testing::SessionOptionsOf;
-
-// Returns the number of the first expectation that failed.
+// Returns the number of the first check that failed, or 0.
 int UseEverything(MV_Session session, MV_Table table) {
   float data[3] = {};
   const int64_t id = 0;
@@ -35,7 +29,7 @@ int UseEverything(MV_Session session, MV_Table table) {
   if (MV_SessionClose(session) != MV_ERR_FORKED) return 10;
   if (MV_SessionLeave(session, "child") != MV_ERR_FORKED) return 11;
   if (MV_SessionOpen(&options, &other) != MV_ERR_FORKED) return 12;
-  if (std::string(MV_LastError()).find("forked") == std::string::npos) return 13;
+  if (!LastErrorHas("forked")) return 13;
   return 0;
 }
 
@@ -47,31 +41,32 @@ void ExpectWorking(MV_Session session, MV_Table table, float expected) {
   EXPECT_EQ(MV_SessionBarrier(session), MV_OK) << MV_LastError();
 }
 
-TEST(Fork, MakesHandlesStaleInTheChildOnly) {
-  const MV_Session session = OpenAlone();
-  const MV_Table table = CreateArray(session, 3);
-  ExpectWorking(session, table, 1);
+class Fork : public AloneTest {
+ protected:
+  Fork() : AloneTest(/*wait_slice_ms=*/2) {}
+
+  MV_Table table_ = CreateArray(session_, 3);
+};
+
+TEST_F(Fork, MakesHandlesStaleInTheChildOnly) {
+  ExpectWorking(session_, table_, 1);
   for (int i = 0; i < 3; ++i) {
-    Child child([&] { return UseEverything(session, table); });
+    Child child([&] { return UseEverything(session_, table_); });
     EXPECT_EQ(child.Wait(), 0);
   }
-  ExpectWorking(session, table, 2);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  ExpectWorking(session_, table_, 2);
 }
 
-TEST(Fork, GrandchildHasStaleHandlesToo) {
-  const MV_Session session = OpenAlone();
-  const MV_Table table = CreateArray(session, 3);
+TEST_F(Fork, MakesHandlesStaleInAGrandchild) {
   Child child([&] {
-    Child grandchild([&] { return UseEverything(session, table); });
+    Child grandchild([&] { return UseEverything(session_, table_); });
     return grandchild.Wait();
   });
   EXPECT_EQ(child.Wait(), 0);
-  ExpectWorking(session, table, 1);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  ExpectWorking(session_, table_, 1);
 }
 
-TEST(Fork, WithoutASessionDoesNotRestrictTheChild) {
+TEST(ForkWithoutASession, DoesNotRestrictTheChild) {
   EXPECT_EQ(MV_SessionClose(OpenAlone()), MV_OK);
   Child child([] {
     const MV_Session session = OpenAlone();
@@ -83,28 +78,23 @@ TEST(Fork, WithoutASessionDoesNotRestrictTheChild) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-TEST(Fork, LeavesAPendingCallToTheParent) {
-  const MV_Session session = OpenAlone(/*wait_slice_ms=*/2);
-  const MV_Table table = CreateArray(session, 3);
-  RobustLock* const lock = FirstLockOf(table);
+TEST_F(Fork, LeavesAPendingCallToTheParent) {
+  RobustLock* const lock = FirstLockOf(table_);
   ASSERT_TRUE(lock->TryTake(0));
   const float ones[] = {1, 1, 1};
-  ASSERT_EQ(MV_TableAdd(table, ones, 3), MV_PENDING);
+  ASSERT_EQ(MV_TableAdd(table_, ones, 3), MV_PENDING);
   for (int i = 0; i < 2; ++i) {
     Child child([&] {
       if (MV_Wait() != MV_ERR_STATE) return 101;
       if (MV_Cancel("child") != MV_OK) return 102;
-      return UseEverything(session, table);
+      return UseEverything(session_, table_);
     });
     EXPECT_EQ(child.Wait(), 0);
   }
   lock->Leave();
-  int32_t status = MV_PENDING;
-  while (status == MV_PENDING) status = MV_Wait();
-  EXPECT_EQ(status, MV_OK) << MV_LastError();
-  ExpectWorking(session, table, 2);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  EXPECT_EQ(WaitToEnd(MV_PENDING), MV_OK) << MV_LastError();
+  ExpectWorking(session_, table_, 2);
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

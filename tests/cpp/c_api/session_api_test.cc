@@ -7,14 +7,8 @@
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::CreateArray;
-using testing::LastErrorHas;
-using testing::OnThreads;
-using testing::OpenAlone;
-using testing::SessionOptionsOf;
 
 MV_SessionDescription Described(MV_Session session) {
   MV_SessionDescription description{};
@@ -42,7 +36,7 @@ TEST(SessionOpen, RefusesWrongOptionsAndDoesNotWriteTheHandle) {
     change(&options);
     MV_Session session = nullptr;
     EXPECT_EQ(MV_SessionOpen(&options, &session), MV_ERR_VALUE) << word;
-    EXPECT_TRUE(LastErrorHas(word)) << MV_LastError();
+    EXPECT_TRUE(LastErrorHas(word));
     EXPECT_EQ(session, nullptr);
   };
   expect_refused([](auto* options) { options->struct_size = 0; }, "struct_size");
@@ -108,7 +102,7 @@ TEST(Session, InvalidHandlesAreAnError) {
   float value = 0;
   EXPECT_EQ(MV_TableGet(table, &value, 1, 0), MV_ERR_HANDLE);
   EXPECT_EQ(MV_TableFree(table), MV_ERR_HANDLE);
-  EXPECT_TRUE(LastErrorHas("this table has been closed or never was one")) << MV_LastError();
+  EXPECT_TRUE(LastErrorHas("this table has been closed or never was one"));
 }
 
 TEST(Session, CanBeEndedByLeaving) {
@@ -132,13 +126,13 @@ TEST(Session, SeveralAtOnceAreIndependent) {
 }
 
 TEST(Session, OpenedAThousandTimesLeaksNothing) {
-  const int before = testing::OpenDescriptors();
+  const int before = OpenDescriptors();
   for (int cycle = 0; cycle < 1000; ++cycle) {
     const MV_Session session = OpenAlone();
     ASSERT_NE(CreateArray(session, 10), nullptr);
     ASSERT_EQ(cycle % 2 == 0 ? MV_SessionClose(session) : MV_SessionLeave(session, "cycle"), MV_OK);
   }
-  EXPECT_EQ(testing::OpenDescriptors(), before);
+  EXPECT_EQ(OpenDescriptors(), before);
 }
 
 TEST(Session, ClosesOnceWhenManyThreadsCloseIt) {
@@ -165,7 +159,7 @@ TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
     std::atomic<int> calls{0};
     OnThreads(4, [&](int me) {
       if (me == 0) {
-        EXPECT_TRUE(testing::Eventually([&] { return calls.load() > 50; }));
+        EXPECT_TRUE(Eventually([&] { return calls.load() > 50; }));
         EXPECT_EQ(round % 2 == 0 ? MV_SessionClose(session) : MV_SessionLeave(session, ""), MV_OK)
             << MV_LastError();
         return;
@@ -245,4 +239,4 @@ TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

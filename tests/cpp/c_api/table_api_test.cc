@@ -9,34 +9,10 @@
 #include "multiverso/c_api.h"
 #include "support/c_api.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::CreateArray;
-using testing::CreateMatrix;
-using testing::LastErrorHas;
-using testing::OnThreads;
-using testing::OpenAlone;
-
-class TableApi : public ::testing::Test {
- protected:
-  void SetUp() override { session_ = OpenAlone(); }
-  void TearDown() override { EXPECT_EQ(MV_SessionClose(session_), MV_OK) << MV_LastError(); }
-
-  MV_TableOptions Options(int64_t size) const {
-    MV_TableOptions options;
-    EXPECT_EQ(MV_TableOptionsInit(&options), MV_OK);
-    options.num_row = size;
-    return options;
-  }
-  MV_Table Create(const MV_TableOptions& options) {
-    MV_Table table = nullptr;
-    EXPECT_EQ(MV_TableCreate(session_, &options, &table), MV_OK) << MV_LastError();
-    return table;
-  }
-
-  MV_Session session_ = nullptr;
-};
+using TableApi = AloneTest;
 
 TEST_F(TableApi, OptionsHaveTheDefaultsOfTheHeader) {
   MV_TableOptions options;
@@ -52,40 +28,40 @@ TEST_F(TableApi, OptionsHaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(MV_TableOptionsInit(nullptr), MV_ERR_VALUE);
 }
 
-TEST_F(TableApi, CreationRefusesWrongOptionsAndDoesNotWriteTheHandle) {
-  const auto expect_refused = [this](auto change, int32_t expected) {
-    MV_TableOptions options = Options(5);
+TEST_F(TableApi, CreationRejectsInvalidOptionsAndDoesNotWriteTheHandle) {
+  const auto expect_rejected = [this](auto change, int32_t expected) {
+    MV_TableOptions options = ArrayOptions(5);
     change(&options);
     MV_Table table = nullptr;
     EXPECT_EQ(MV_TableCreate(session_, &options, &table), expected) << MV_LastError();
     EXPECT_EQ(table, nullptr);
   };
-  expect_refused([](auto* options) { options->struct_size -= 8; }, MV_ERR_VALUE);
-  expect_refused([](auto* options) { options->kind = 7; }, MV_ERR_VALUE);
-  expect_refused([](auto* options) { options->dtype = 7; }, MV_ERR_TYPE);
-  expect_refused([](auto* options) { options->num_row = 0; }, MV_ERR_VALUE);
-  expect_refused([](auto* options) { options->num_row = INT64_MAX; }, MV_ERR_VALUE);
-  expect_refused([](auto* options) { options->num_row = int64_t{1} << 60; }, MV_ERR_MEMORY);
-  expect_refused([](auto* options) { options->num_col = 2; }, MV_ERR_VALUE);
-  expect_refused([](auto* options) { options->updater = 99; }, MV_ERR_VALUE);
+  expect_rejected([](auto* options) { options->struct_size -= 8; }, MV_ERR_VALUE);
+  expect_rejected([](auto* options) { options->kind = 7; }, MV_ERR_VALUE);
+  expect_rejected([](auto* options) { options->dtype = 7; }, MV_ERR_TYPE);
+  expect_rejected([](auto* options) { options->num_row = 0; }, MV_ERR_VALUE);
+  expect_rejected([](auto* options) { options->num_row = INT64_MAX; }, MV_ERR_VALUE);
+  expect_rejected([](auto* options) { options->num_row = int64_t{1} << 60; }, MV_ERR_MEMORY);
+  expect_rejected([](auto* options) { options->num_col = 2; }, MV_ERR_VALUE);
+  expect_rejected([](auto* options) { options->updater = 99; }, MV_ERR_VALUE);
   const auto of_updater = [](auto* options, int32_t updater, int32_t hyper, double value) {
     ASSERT_EQ(MV_TableOptionsSetUpdater(options, updater), MV_OK);
     options->hyper[hyper] = value;
   };
-  expect_refused(
+  expect_rejected(
       [&](auto* options) {
         of_updater(options, MV_UPDATER_SGD, MV_HYPER_LEARNING_RATE, std::nan(""));
       },
       MV_ERR_VALUE);
-  expect_refused([&](auto* options) { of_updater(options, MV_UPDATER_ADAM, MV_HYPER_BETA_1, 1); },
-                 MV_ERR_VALUE);
-  expect_refused(
+  expect_rejected([&](auto* options) { of_updater(options, MV_UPDATER_ADAM, MV_HYPER_BETA_1, 1); },
+                  MV_ERR_VALUE);
+  expect_rejected(
       [&](auto* options) {
         of_updater(options, MV_UPDATER_ADAM, MV_HYPER_BETA_1, 0.5);
         options->dtype = MV_INT32;
       },
       MV_ERR_TYPE);
-  const MV_TableOptions options = Options(5);
+  const MV_TableOptions options = ArrayOptions(5);
   MV_Table table = nullptr;
   EXPECT_EQ(MV_TableCreate(session_, nullptr, &table), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableCreate(session_, &options, nullptr), MV_ERR_VALUE);
@@ -94,12 +70,12 @@ TEST_F(TableApi, CreationRefusesWrongOptionsAndDoesNotWriteTheHandle) {
 
 TEST_F(TableApi, DescribesItself) {
   const MV_Table array = CreateArray(session_, 7);
-  MV_TableOptions options = Options(4);
+  MV_TableOptions options = ArrayOptions(4);
   options.kind = MV_TABLE_MATRIX;
   options.num_col = 3;
   options.dtype = MV_FLOAT64;
   options.updater = MV_UPDATER_SGD;
-  const MV_Table matrix = Create(options);
+  const MV_Table matrix = CreateTable(session_, options);
   MV_TableDescription description{};
   EXPECT_EQ(MV_TableDescribe(array, &description), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableDescribe(array, nullptr), MV_ERR_VALUE);
@@ -117,12 +93,12 @@ TEST_F(TableApi, DescribesItself) {
 
 TEST_F(TableApi, AddsGetsAndCombinesBoth) {
   for (const int32_t dtype : {MV_FLOAT64, MV_INT64}) {
-    MV_TableOptions options = Options(3);
+    MV_TableOptions options = ArrayOptions(3);
     options.dtype = dtype;
     const int64_t integers[] = {1, 2, 3};
     const double reals[] = {1, 2, 3};
     options.init_value = dtype == MV_INT64 ? static_cast<const void*>(integers) : reals;
-    const MV_Table table = Create(options);
+    const MV_Table table = CreateTable(session_, options);
     alignas(8) char out[24];
     ASSERT_EQ(MV_TableAdd(table, options.init_value, 3), MV_OK);
     ASSERT_EQ(MV_TableAddGet(table, options.init_value, out, 3), MV_OK);
@@ -162,7 +138,7 @@ TEST_F(TableApi, EmptyListOfRowsIsANoOp) {
   EXPECT_EQ(untouched, 7);
 }
 
-TEST_F(TableApi, WrongArgumentsChangeNothing) {
+TEST_F(TableApi, InvalidArgumentsChangeNothing) {
   const MV_Table table = CreateMatrix(session_, 4, 2);
   const std::vector<float> ones(100, 1);
   std::vector<float> out(100, 7);
@@ -176,7 +152,7 @@ TEST_F(TableApi, WrongArgumentsChangeNothing) {
   EXPECT_EQ(MV_TableAddRows(table, good, 2, ones.data(), 5), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableAddRows(table, good, -1, ones.data(), -2), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableAddRows(table, bad, 2, ones.data(), 4), MV_ERR_INDEX);
-  EXPECT_TRUE(LastErrorHas("row_ids[1]: expected 0 to 3, received 4")) << MV_LastError();
+  EXPECT_TRUE(LastErrorHas("row_ids[1]: expected 0 to 3, received 4"));
   EXPECT_EQ(MV_TableGetRows(table, bad, 2, out.data(), 4, 0), MV_ERR_INDEX);
   EXPECT_EQ(MV_TableGet(table, out.data(), 8, 2), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableGetRows(table, good, 2, out.data(), 4, -1), MV_ERR_VALUE);
@@ -186,10 +162,10 @@ TEST_F(TableApi, WrongArgumentsChangeNothing) {
 }
 
 TEST_F(TableApi, HyperParametersCanBeChanged) {
-  MV_TableOptions options = Options(1);
+  MV_TableOptions options = ArrayOptions(1);
   options.updater = MV_UPDATER_SGD;
   options.hyper[MV_HYPER_LEARNING_RATE] = 0.5;
-  const MV_Table table = Create(options);
+  const MV_Table table = CreateTable(session_, options);
   const float four = 4;
   float out = 0;
   ASSERT_EQ(MV_TableAddGet(table, &four, &out, 1), MV_OK);
@@ -203,7 +179,7 @@ TEST_F(TableApi, HyperParametersCanBeChanged) {
 }
 
 TEST_F(TableApi, UpdatersComeWithTheirDefaults) {
-  MV_TableOptions options = Options(1);
+  MV_TableOptions options = ArrayOptions(1);
   ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_ADAM), MV_OK);
   EXPECT_EQ(options.updater, MV_UPDATER_ADAM);
   EXPECT_EQ(options.hyper[MV_HYPER_LEARNING_RATE], 0.001);
@@ -212,7 +188,7 @@ TEST_F(TableApi, UpdatersComeWithTheirDefaults) {
   EXPECT_EQ(MV_TableOptionsSetUpdater(&options, 99), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableOptionsSetUpdater(nullptr, MV_UPDATER_ADAM), MV_ERR_VALUE);
   EXPECT_EQ(options.updater, MV_UPDATER_ADAM);
-  const MV_Table table = Create(options);
+  const MV_Table table = CreateTable(session_, options);
   const float gradient = 8;
   float out = 0;
   ASSERT_EQ(MV_TableAddGet(table, &gradient, &out, 1), MV_OK);
@@ -220,9 +196,9 @@ TEST_F(TableApi, UpdatersComeWithTheirDefaults) {
 }
 
 TEST_F(TableApi, HyperParametersAreCheckedWithoutBeingSet) {
-  MV_TableOptions options = Options(1);
+  MV_TableOptions options = ArrayOptions(1);
   ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_MOMENTUM), MV_OK);
-  const MV_Table table = Create(options);
+  const MV_Table table = CreateTable(session_, options);
   EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_MOMENTUM, 0.5), MV_OK);
   EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_MOMENTUM, 1.5), MV_ERR_VALUE);
   EXPECT_EQ(MV_TableCheckHyper(table, MV_HYPER_RHO, 0.5), MV_ERR_VALUE);
@@ -233,13 +209,13 @@ TEST_F(TableApi, HyperParametersAreCheckedWithoutBeingSet) {
 }
 
 TEST_F(TableApi, DuplicateRowsAreOneUpdateIfTheUpdaterIsNotLinear) {
-  MV_TableOptions options = Options(3);
+  MV_TableOptions options = ArrayOptions(3);
   options.kind = MV_TABLE_MATRIX;
   options.num_col = 2;
   ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_MOMENTUM), MV_OK);
   options.hyper[MV_HYPER_LEARNING_RATE] = 1;
   options.hyper[MV_HYPER_MOMENTUM] = 0.5;
-  const MV_Table table = Create(options);
+  const MV_Table table = CreateTable(session_, options);
   const int64_t ids[] = {2, 0, 2};
   const float gradient[] = {1, 2, 30, 40, 5, 6};
   float out[6] = {};
@@ -248,9 +224,9 @@ TEST_F(TableApi, DuplicateRowsAreOneUpdateIfTheUpdaterIsNotLinear) {
   const float expected[] = {-30, -40, 0, 0, -6, -8};
   for (int i = 0; i < 6; ++i) EXPECT_EQ(out[i], expected[i]) << i;
   ASSERT_EQ(MV_TableOptionsSetUpdater(&options, MV_UPDATER_EASGD), MV_OK);
-  const MV_Table centre = Create(options);
-  EXPECT_EQ(MV_TableAddRows(centre, ids, 3, gradient, 6), MV_ERR_VALUE);
-  EXPECT_EQ(MV_TableAddRows(centre, ids, 2, gradient, 4), MV_OK);
+  const MV_Table center = CreateTable(session_, options);
+  EXPECT_EQ(MV_TableAddRows(center, ids, 3, gradient, 6), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableAddRows(center, ids, 2, gradient, 4), MV_OK);
 }
 
 TEST_F(TableApi, HandlesAreStaleOnceFreed) {
@@ -287,4 +263,4 @@ TEST_F(TableApi, ManyThreadsOnOneTableLoseNothing) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -136,7 +136,7 @@ TEST(Aggregation, CancelledByOneWorkerEndsTheSessionForAll) {
       return;
     }
     // An earlier call could complete the sum before the other rank aborts it.
-    EXPECT_TRUE(Eventually([&] { return session->group()->state()->IsAborted(); }));
+    AwaitAbort(session);
     EXPECT_TRUE(IsError(Aggregate(session, &values), Code::kAborted, "KeyboardInterrupt"));
   });
 }

@@ -17,7 +17,7 @@ constexpr int kRounds = 24;
 constexpr ModeOptions kSyncMode{Mode::kSync, 0};
 
 // Sums of these depend on their order.
-float ValueOf(int worker, int round, int64_t element) {
+float TermOf(int worker, int round, int64_t element) {
   const auto mixed = static_cast<uint32_t>(worker * 7919 + round * 104729 + element * 1299709);
   return static_cast<float>(mixed * 2654435761U) * (mixed % 2 == 0 ? 1e-9F : -1e-3F);
 }
@@ -29,7 +29,7 @@ std::vector<float> DeltaOf(int worker, int round) {
   std::vector<float> delta;
   const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;
   const int64_t count = NamesRows(worker, round) ? kColumns : kRows * kColumns;
-  for (int64_t i = first; i < first + count; ++i) delta.push_back(ValueOf(worker, round, i));
+  for (int64_t i = first; i < first + count; ++i) delta.push_back(TermOf(worker, round, i));
   return delta;
 }
 
@@ -39,7 +39,7 @@ void ApplyTo(std::vector<float>* parameters, int workers, int round) {
     float sum = 0;
     for (int worker = 0; worker < workers; ++worker) {
       if (NamesRows(worker, round) && i / kColumns != round % kRows) continue;
-      sum = begun ? sum + ValueOf(worker, round, i) : ValueOf(worker, round, i);
+      sum = begun ? sum + TermOf(worker, round, i) : TermOf(worker, round, i);
       begun = true;
     }
     if (begun) (*parameters)[static_cast<size_t>(i)] += sum;

@@ -12,18 +12,14 @@
 #include "support/limits.h"
 #include "support/spanning_members.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::Eventually;
-using testing::SpanningMembers;
-
-// A network that hangs: Take() returns only when the test releases it.
+// Take() returns only when the test releases it.
 class HangingMessenger final : public Messenger {
  public:
   explicit HangingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
 
-  // Whether Take() was called.
   bool hangs() const { return hangs_.load(); }
 
   int rank() const override { return 0; }
@@ -47,20 +43,16 @@ class HangingMessenger final : public Messenger {
   std::shared_future<void> let_;
 };
 
-// Rank 0 of two, each alone on its node, with a peer_timeout of 50 ms.
+// Returns rank 0 of two on separate nodes, with a peer_timeout of 50 ms.
 std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
   Hello hello;
   hello.peer_timeout_ms = 50;
-  Result<Segment> control =
-      Segment::CreateShared(NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1));
-  EXPECT_TRUE(control.ok()) << control.status().text();
-  Result<std::unique_ptr<RankContext>> group = RankContext::Join(
-      std::move(control.value()), SpanningMembers({1, 1}, 0, hello), std::move(messenger));
-  EXPECT_TRUE(group.ok()) << group.status().text();
-  return std::move(group.value());
+  const int64_t bytes = NodeMemory::ControlBytes(2) + NodeMemory::ScratchBytes(1);
+  return ValueOf(RankContext::Join(ValueOf(Segment::CreateShared(bytes)),
+                                   SpanningMembers({1, 1}, 0, hello), std::move(messenger)));
 }
 
-// That rank, while one of its threads hangs in a poll.
+// Rank 0, one of whose threads hangs in a poll.
 class StuckRank {
  public:
   StuckRank() {
@@ -79,13 +71,11 @@ class StuckRank {
   StuckRank& operator=(const StuckRank&) = delete;
 
   FailureDetector* failure_detector() { return group_->failure_detector(); }
-  // The warning that is logged now.
   std::string Logged() {
     ::testing::internal::CaptureStderr();
     group_->control_channel()->WarnIfStuck();
     return ::testing::internal::GetCapturedStderr();
   }
-  // The first warning that is logged.
   std::string FirstLogged() {
     std::string logged;
     EXPECT_TRUE(Eventually([&] {
@@ -104,8 +94,7 @@ class StuckRank {
 TEST(ControlChannel, WarnsOnceThatACallOfMpiHangs) {
   StuckRank rank;
   const std::string logged = rank.FirstLogged();
-  EXPECT_NE(logged.find("rank 0 on host0 has been in a call of MPI for"), std::string::npos)
-      << logged;
+  EXPECT_TRUE(Contains(logged, "rank 0 on host0 has been in a call of MPI for"));
   EXPECT_EQ(rank.Logged(), "");
 }
 
@@ -113,7 +102,7 @@ TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
   EXPECT_TRUE(Eventually([] {
     StuckRank rank;
     const int64_t limit = rank.failure_detector()->warns_after().count();
-    // Long enough for a warning, and without a heartbeat, as if the rank were suspended.
+    // Without heartbeats the rank appears to have been suspended.
     std::this_thread::sleep_for(std::chrono::nanoseconds(2 * limit));
     const int64_t began = NanosecondsNow();
     rank.failure_detector()->Beat();
@@ -138,4 +127,4 @@ TEST(ControlChannel, IsQuietWhenCallsReturn) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

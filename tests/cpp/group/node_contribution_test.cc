@@ -12,18 +12,12 @@
 #include "support/rank_contexts.h"
 #include "support/spanning_members.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::RankContexts;
-using testing::SpanningMembers;
-using testing::Surviving;
-using testing::WithoutWaiting;
 
 constexpr size_t kBytes = ExchangeSlot::kMaxBytes;
 
-// The payload of the only rank: bytes of one value, which differs from that of the next 250.
+// Returns the rank's payload: bytes of one value, which differs from those of the next 250.
 std::string PayloadOf(uint64_t sequence) {
   return std::string(kBytes, static_cast<char>(sequence % 251));
 }
@@ -61,11 +55,11 @@ TEST(PackContribution, KnowsACollectiveUntilTheNextButOneBegins) {
   EXPECT_TRUE(IsKnown(rank, 3));
 }
 
-TEST(PackContribution, RefusesAPayloadThatIsBeingOverwritten) {
+TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
   const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
   Barrier(1, ranks[0]);
   Barrier(2, ranks[0]);
-  // The first step of a rank that begins the third.
+  // A rank that begins the third collective does this first.
   ranks[0]->memory()->slot(0).group[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
   EXPECT_FALSE(IsKnown(*ranks[0], 1));
   EXPECT_TRUE(IsKnown(*ranks[0], 2));
@@ -101,7 +95,7 @@ TEST(PackContribution, IsConsistentWhileTheRankContinues) {
 // The contribution of node 1, of ranks 1 and 2, to collective 7 of the world.
 class FromNode1 : public ::testing::Test {
  protected:
-  FromNode1() : segment_(std::move(Segment::CreatePrivate(int64_t{4} << 20).value())) {
+  FromNode1() : segment_(ValueOf(Segment::CreatePrivate(int64_t{4} << 20))) {
     const Membership theirs = SpanningMembers({1, 2}, 1);
     const NodeMemory memory(std::move(segment_), &theirs);
     const FailureDetector failure_detector(memory.control(), &theirs);
@@ -134,14 +128,14 @@ TEST_F(FromNode1, IsUnpackedAsItWasPacked) {
   EXPECT_EQ(contribution_.ranks[1].data, std::string(512, 'a'));
 }
 
-TEST_F(FromNode1, IsRefusedUnlessItHasTheRanksOfAnotherNode) {
+TEST_F(FromNode1, IsRejectedUnlessItHasTheRanksOfAnotherNode) {
   for (const auto& sizes : {std::vector<int>{1, 1}, {1, 3}, {2, 1}, {3}}) {
     EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers(sizes, 0), &contribution_));
   }
   EXPECT_FALSE(UnpackContribution(bytes_, SpanningMembers({1, 2}, 1), &contribution_));
 }
 
-TEST_F(FromNode1, IsRefusedIfAPayloadIsTooLong) {
+TEST_F(FromNode1, IsRejectedIfAPayloadIsTooLong) {
   const uint32_t bytes = 513;
   std::memcpy(&bytes_[bytes_.size() - 512 - sizeof(bytes)], &bytes, sizeof(bytes));
   EXPECT_FALSE(UnpackContribution(bytes_ + "b", mine_, &contribution_));
@@ -165,4 +159,4 @@ TEST_F(FromNode1, IsNeverReadBeyondItsEnd) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -9,10 +9,8 @@
 
 #include "support/spanning_members.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::SpanningMembers;
 
 std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
   std::vector<int> ranks;
@@ -137,4 +135,4 @@ TEST(ConnectionPlan, GivesEachRankAToken) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

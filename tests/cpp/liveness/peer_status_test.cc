@@ -5,15 +5,8 @@
 #include "support/processes.h"
 #include "support/rank_contexts.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::Child;
-using testing::Eventually;
-using testing::RankContexts;
-using testing::SleepForGood;
-using testing::Surviving;
 
 TEST(PeerStatus, KnowsTheProcessesOfItsNodeOnly) {
   const RankContexts ranks(AllOf(2));
@@ -77,4 +70,4 @@ TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

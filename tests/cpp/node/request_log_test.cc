@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <set>
 
 #include "node/sequence_numbers.h"
@@ -15,59 +14,51 @@ using Claim = RequestRecord::Claim;
 bool Alive(int /*local_rank*/) { return true; }
 bool Dead(int /*local_rank*/) { return false; }
 
-// Filled with zeros, as new memory is.
-std::unique_ptr<RequestLog> Empty() { return std::make_unique<RequestLog>(); }
-
 TEST(RequestRecord, GrantsEachRequestOnce) {
-  const auto request_logs = Empty();
-  RequestRecord& request_record = request_logs->slot[0];
-  EXPECT_EQ(request_record.Take(1, 0, false, Alive), Claim::kMine);
-  request_record.Finish(1);
-  EXPECT_EQ(request_record.Take(1, 1, false, Dead), Claim::kDone);
-  EXPECT_EQ(request_record.Take(2, 1, false, Dead), Claim::kMine);
-  request_record.Finish(2);
-  EXPECT_EQ(request_record.Take(1, 0, false, Alive), Claim::kDone);
-  EXPECT_EQ(request_record.Take(2, 0, false, Alive), Claim::kDone);
+  RequestRecord record{};
+  EXPECT_EQ(record.Take(1, 0, false, Alive), Claim::kMine);
+  record.Finish(1);
+  EXPECT_EQ(record.Take(1, 1, false, Dead), Claim::kDone);
+  EXPECT_EQ(record.Take(2, 1, false, Dead), Claim::kMine);
+  record.Finish(2);
+  EXPECT_EQ(record.Take(1, 0, false, Alive), Claim::kDone);
+  EXPECT_EQ(record.Take(2, 0, false, Alive), Claim::kDone);
 }
 
 TEST(RequestRecord, IsInHandWhileALiveRankExecutesIt) {
-  const auto request_logs = Empty();
-  RequestRecord& request_record = request_logs->slot[3];
-  ASSERT_EQ(request_record.Take(7, 5, false, Alive), Claim::kMine);
-  EXPECT_EQ(request_record.owner(), 5);
-  EXPECT_EQ(request_record.Take(7, 1, false, Alive), Claim::kInHand);
-  request_record.Finish(7);
-  EXPECT_EQ(request_record.Take(7, 1, false, Alive), Claim::kDone);
+  RequestRecord record{};
+  ASSERT_EQ(record.Take(7, 5, false, Alive), Claim::kMine);
+  EXPECT_EQ(record.owner(), 5);
+  EXPECT_EQ(record.Take(7, 1, false, Alive), Claim::kInHand);
+  record.Finish(7);
+  EXPECT_EQ(record.Take(7, 1, false, Alive), Claim::kDone);
 }
 
 TEST(RequestRecord, IsBrokenIfItsRankDied) {
-  const auto request_logs = Empty();
-  RequestRecord& request_record = request_logs->slot[63];
-  ASSERT_EQ(request_record.Take(7, 5, false, Alive), Claim::kMine);
-  EXPECT_EQ(request_record.Take(7, 1, false, Dead), Claim::kBroken);
-  EXPECT_EQ(request_record.Take(7, 1, false, Dead), Claim::kBroken);
-  EXPECT_EQ(request_record.Take(8, 1, false, Dead), Claim::kMine);
-  EXPECT_EQ(request_record.Take(7, 5, false, Alive), Claim::kBroken);
+  RequestRecord record{};
+  ASSERT_EQ(record.Take(7, 5, false, Alive), Claim::kMine);
+  EXPECT_EQ(record.Take(7, 1, false, Dead), Claim::kBroken);
+  EXPECT_EQ(record.Take(7, 1, false, Dead), Claim::kBroken);
+  EXPECT_EQ(record.Take(8, 1, false, Dead), Claim::kMine);
+  EXPECT_EQ(record.Take(7, 5, false, Alive), Claim::kBroken);
 }
 
 TEST(RequestRecord, RepeatsIdempotentRequests) {
-  const auto request_logs = Empty();
-  RequestRecord& request_record = request_logs->slot[1];
-  ASSERT_EQ(request_record.Take(1, 0, true, Alive), Claim::kMine);
-  EXPECT_EQ(request_record.Take(1, 2, true, Alive), Claim::kInHand);
-  EXPECT_EQ(request_record.Take(1, 2, true, Dead), Claim::kMine);
-  EXPECT_EQ(request_record.owner(), 2);
+  RequestRecord record{};
+  ASSERT_EQ(record.Take(1, 0, true, Alive), Claim::kMine);
+  EXPECT_EQ(record.Take(1, 2, true, Alive), Claim::kInHand);
+  EXPECT_EQ(record.Take(1, 2, true, Dead), Claim::kMine);
+  EXPECT_EQ(record.owner(), 2);
 }
 
 TEST(RequestRecord, SeesARequestFinishedJustBeforeTheDeath) {
-  const auto request_logs = Empty();
-  RequestRecord& request_record = request_logs->slot[1];
-  ASSERT_EQ(request_record.Take(1, 0, false, Alive), Claim::kMine);
+  RequestRecord record{};
+  ASSERT_EQ(record.Take(1, 0, false, Alive), Claim::kMine);
   const auto finishes_and_dies = [&](int /*local_rank*/) {
-    request_record.Finish(1);
+    record.Finish(1);
     return false;
   };
-  EXPECT_EQ(request_record.Take(1, 2, false, finishes_and_dies), Claim::kDone);
+  EXPECT_EQ(record.Take(1, 2, false, finishes_and_dies), Claim::kDone);
 }
 
 TEST(SequenceNumbers, GivesEachSequenceItsOwnSlot) {

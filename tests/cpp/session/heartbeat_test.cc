@@ -7,10 +7,8 @@
 #include "support/limits.h"
 #include "support/rank_contexts.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::RankContexts;
 
 Hello Quick() {
   Hello hello;
@@ -19,15 +17,14 @@ Hello Quick() {
 }
 
 TEST(Heartbeat, BeatsUntilItIsDestroyed) {
-  const RankContexts ranks(testing::AllOf(2), 0, Quick());
+  const RankContexts ranks(AllOf(2), 0, Quick());
   const auto& last_heartbeat = ranks[0]->memory()->slot(0).last_heartbeat;
   EXPECT_EQ(last_heartbeat.load(), 0);
   {
-    auto heartbeat = Heartbeat::Start(ranks[0]);
-    ASSERT_TRUE(heartbeat.ok()) << heartbeat.status().text();
+    auto heartbeat = ValueOf(Heartbeat::Start(ranks[0]));
     const int64_t first = last_heartbeat.load();
     EXPECT_GT(first, 0);
-    const Instant until = Clock::now() + testing::kPatience;
+    const Instant until = Clock::now() + kPatience;
     while (last_heartbeat.load() == first && Clock::now() < until) std::this_thread::yield();
     EXPECT_GT(last_heartbeat.load(), first);
   }
@@ -37,4 +34,4 @@ TEST(Heartbeat, BeatsUntilItIsDestroyed) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -7,17 +7,8 @@
 
 #include "support/jobs.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::Contains;
-using testing::kPatience;
-using testing::OnThreads;
-using testing::OpenDescriptors;
-using testing::OpenSession;
-using testing::OptionsOf;
-using testing::Roles;
 
 // The result on each rank if the ranks open a session with these options.
 std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
@@ -33,7 +24,7 @@ std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
 
 TEST(SessionOpening, TellsEveryRankWhoItIs) {
   const Roles roles = {Role::kServer, Role::kWorker, Role::kAll};
-  testing::RunJob(roles, [](Session* session, int rank) {
+  RunJob(roles, [](Session* session, int rank) {
     const Membership& members = session->members();
     EXPECT_EQ(members.rank(), rank);
     EXPECT_EQ(members.size(), 3);
@@ -47,9 +38,8 @@ TEST(SessionOpening, TellsEveryRankWhoItIs) {
 
 TEST(SessionOpening, WorksForOneRankAndForMany) {
   for (const int ranks : {1, 2, 13}) {
-    testing::RunJob(AllOf(ranks), [&](Session* session, int /*rank*/) {
-      EXPECT_TRUE(testing::Barrier(session).ok());
-    });
+    RunJob(AllOf(ranks),
+           [&](Session* session, int /*rank*/) { EXPECT_TRUE(Barrier(session).ok()); });
   }
 }
 
@@ -57,37 +47,31 @@ TEST(SessionOpening, FailsForAllWhenOptionsDiffer) {
   std::vector<SessionOptions> options(3, OptionsOf(Role::kAll, kPatience));
   options[2].timeout = kPatience * 2;
   for (const Status& status : StatusesOf(options)) {
-    EXPECT_EQ(status.code(), Code::kMismatch);
-    EXPECT_TRUE(Contains(status, "init: the ranks differ in timeout")) << status.text();
-    EXPECT_TRUE(Contains(status, "rank 2 has 60000 ms")) << status.text();
+    EXPECT_TRUE(IsError(status, Code::kMismatch, "init: the ranks differ in timeout",
+                        "rank 2 has 60000 ms"));
   }
 }
 
 TEST(SessionOpening, FailsForAllWithoutAServer) {
   for (const Status& status : StatusesOf({OptionsOf(Role::kWorker), OptionsOf(Role::kWorker)})) {
-    EXPECT_EQ(status.code(), Code::kValue);
-    EXPECT_TRUE(Contains(status, "2 workers and 0 servers")) << status.text();
+    EXPECT_TRUE(IsError(status, Code::kValue, "2 workers and 0 servers"));
   }
 }
 
 TEST(SessionOpening, NamesTheRankThatDoesNotCome) {
   const auto hub = std::make_shared<ThreadHub>(3);
   OnThreads(2, [&](int rank) {
-    const Status status =
-        OpenSession(hub, rank, OptionsOf(Role::kAll, std::chrono::seconds(1))).status();
-    EXPECT_EQ(status.code(), Code::kTimeout);
-    EXPECT_TRUE(Contains(status, "init: waited for rank 2")) << status.text();
+    EXPECT_TRUE(IsError(OpenSession(hub, rank, OptionsOf(Role::kAll, std::chrono::seconds(1))),
+                        Code::kTimeout, "init: waited for rank 2"));
   });
 }
 
 TEST(SessionOpening, ReturnsWhenItIsInterrupted) {
-  Interrupt interrupt = testing::InterruptAtOnce();
+  Interrupt interrupt = InterruptAtOnce();
   const auto hub = std::make_shared<ThreadHub>(2);
-  const Status status =
-      OpenSession(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0), &interrupt)
-          .status();
-  EXPECT_EQ(status.code(), Code::kAborted);
-  EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
+  EXPECT_TRUE(IsError(
+      OpenSession(OptionsOf(Role::kAll), std::make_unique<ThreadTransport>(hub, 0), &interrupt),
+      Code::kAborted, "KeyboardInterrupt"));
 }
 
 // Calls `after` after the last exchange of an opening.
@@ -113,12 +97,12 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
   std::atomic<bool> has_joined{false};
   std::atomic<bool> is_interrupted{false};
   OnThreads(2, [&](int rank) {
-    Interrupt interrupt = testing::InterruptWhen([&] { return has_joined.load(); });
+    Interrupt interrupt = InterruptWhen([&] { return has_joined.load(); });
     const auto after = [&] {
       if (rank == 1) has_joined.store(true);
       // The other rank must have been interrupted before this one joins.
       if (rank == 0) {
-        EXPECT_TRUE(testing::Eventually([&] { return is_interrupted.load(); }));
+        EXPECT_TRUE(Eventually([&] { return is_interrupted.load(); }));
       }
     };
     const Status status =
@@ -126,8 +110,7 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
                     rank == 1 ? &interrupt : nullptr)
             .status();
     if (rank == 1) is_interrupted.store(true);
-    EXPECT_EQ(status.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
+    EXPECT_TRUE(IsError(status, Code::kAborted, "KeyboardInterrupt"));
   });
 }
 
@@ -135,8 +118,8 @@ TEST(SessionOpening, ManyOpeningsAndClosingsLeakNoDescriptors) {
   for (const int ranks : {1, 2}) {
     const int before = OpenDescriptors();
     for (int cycle = 0; cycle < 100; ++cycle) {
-      testing::RunJob(AllOf(ranks), [](Session* session, int /*rank*/) {
-        ASSERT_TRUE(testing::Create(session, testing::ArrayOf(10)).ok());
+      RunJob(AllOf(ranks), [](Session* session, int /*rank*/) {
+        ASSERT_TRUE(Create(session, ArrayOf(10)).ok());
       });
     }
     EXPECT_EQ(OpenDescriptors(), before);
@@ -144,4 +127,4 @@ TEST(SessionOpening, ManyOpeningsAndClosingsLeakNoDescriptors) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -38,17 +38,15 @@ TEST_P(TableCopying, CopiesAllSections) {
   const std::vector<float> small = Numbers(5);
   Tables tables;
   for (const auto* values : {&large, &small}) {
-    auto table =
-        session->CreateTable(ArrayOf(static_cast<int64_t>(values->size())), values->data());
-    ASSERT_TRUE(table.ok());
-    tables.push_back(std::move(table.value()));
+    auto table = ValueOf(
+        session->CreateTable(ArrayOf(static_cast<int64_t>(values->size())), values->data()));
+    tables.push_back(std::move(table));
   }
   const std::vector<Section> sections = {WholeOf(1, 5), WholeOf(0, kSize), WholeOf(1, 5)};
   EXPECT_EQ(TableSnapshot::OffsetsOf(sections)[1], 64);
   std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
   TableSnapshot snapshot(tables, sections, to.data());
-  const Status status = snapshot.Copy(GetParam(), Patiently());
-  ASSERT_TRUE(status.ok()) << status.text();
+  ASSERT_TRUE(IsOk(snapshot.Copy(GetParam(), Patiently())));
   const std::vector<int64_t> offsets = TableSnapshot::OffsetsOf(sections);
   EXPECT_EQ(std::memcmp(to.data() + offsets[0], small.data(), 20), 0);
   EXPECT_EQ(std::memcmp(to.data() + offsets[1], large.data(), large.size() * 4), 0);
@@ -57,13 +55,12 @@ TEST_P(TableCopying, CopiesAllSections) {
 
 TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   const auto sessions = OpenAll(1);
-  auto table = sessions[0]->CreateTable(ArrayOf(kSize), nullptr);
-  ASSERT_TRUE(table.ok());
+  auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kSize), nullptr));
   const std::vector<Section> sections(1, WholeOf(0, kSize));
   std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
   Interrupt interrupt = InterruptAtOnce();
   std::this_thread::sleep_for(Interrupt::kEvery);
-  TableSnapshot snapshot({table.value()}, sections, to.data());
+  TableSnapshot snapshot({table}, sections, to.data());
   const WaitLimit limit = WaitLimit::Until(Instant::max(), &interrupt);
   EXPECT_EQ(snapshot.Copy(GetParam(), limit).code(), Code::kAborted);
 }

@@ -1,4 +1,4 @@
-// Sessions and tables by way of the C API.
+// Sessions and tables of the C API.
 #ifndef MULTIVERSO_TESTS_SUPPORT_C_API_H_
 #define MULTIVERSO_TESTS_SUPPORT_C_API_H_
 
@@ -30,43 +30,57 @@ inline MV_Session OpenAlone(int64_t wait_slice_ms = 0) {
   return session;
 }
 
-// Goes on with a pending call until it is none.
+// Waits for a pending call until it completes.
 inline int32_t WaitToEnd(int32_t status) {
   while (status == MV_PENDING) status = MV_Wait();
   return status;
 }
 
-// float32.
-inline MV_Table CreateMatrix(MV_Session session, int64_t rows, int64_t columns) {
+inline MV_TableOptions ArrayOptions(int64_t size) {
   MV_TableOptions options;
   EXPECT_EQ(MV_TableOptionsInit(&options), MV_OK);
-  options.kind = MV_TABLE_MATRIX;
-  options.num_row = rows;
-  options.num_col = columns;
+  options.num_row = size;
+  return options;
+}
+
+inline MV_Table CreateTable(MV_Session session, const MV_TableOptions& options) {
   MV_Table table = nullptr;
   EXPECT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
   return table;
 }
 
 inline MV_Table CreateArray(MV_Session session, int64_t size) {
-  MV_TableOptions options;
-  EXPECT_EQ(MV_TableOptionsInit(&options), MV_OK);
-  options.num_row = size;
-  MV_Table table = nullptr;
-  EXPECT_EQ(WaitToEnd(MV_TableCreate(session, &options, &table)), MV_OK) << MV_LastError();
-  return table;
+  return CreateTable(session, ArrayOptions(size));
 }
 
-inline bool LastErrorHas(const std::string& part) {
-  return std::string(MV_LastError()).find(part) != std::string::npos;
+inline MV_Table CreateMatrix(MV_Session session, int64_t rows, int64_t columns) {
+  MV_TableOptions options = ArrayOptions(rows);
+  options.kind = MV_TABLE_MATRIX;
+  options.num_col = columns;
+  return CreateTable(session, options);
 }
 
-// The lock of the first stripe of a float32 table, for tests in which somebody holds it.
+inline ::testing::AssertionResult LastErrorHas(const std::string& part) {
+  return Contains(std::string(MV_LastError()), part);
+}
+
+inline void AwaitAbort(MV_Session session) { AwaitAbort(c_api::Using(session)->session.get()); }
+
+// Opens a session of one rank and closes it after the test.
+class AloneTest : public ::testing::Test {
+ protected:
+  explicit AloneTest(int64_t wait_slice_ms = 0) : session_(OpenAlone(wait_slice_ms)) {}
+  void TearDown() override { EXPECT_EQ(MV_SessionClose(session_), MV_OK) << MV_LastError(); }
+
+  MV_Session session_;
+};
+
+// Returns the lock of the first stripe of a float32 table.
 inline RobustLock* FirstLockOf(MV_Table table) {
   const c_api::TableUse use = c_api::Using(table);
   const TableSpec& spec = use->table->spec();
   ShardStorage storage =
-      ShardStorage::Plan(StripeLayout(spec.num_row, spec.num_col * 4), 0).value();
+      ValueOf(ShardStorage::Plan(StripeLayout(spec.num_row, spec.num_col * 4), 0));
   storage.Attach(use->table->here()->segment()->data());
   return storage.lock(0);
 }
@@ -77,15 +91,12 @@ void RunApiJob(int ranks, std::chrono::milliseconds slice, std::chrono::millisec
                const Body& body) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
   OnThreads(ranks, [&](int rank) {
-    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll, timeout));
-    ASSERT_TRUE(session.ok()) << session.status().text();
     auto entry = std::make_unique<c_api::SessionEntry>();
-    entry->session = std::move(session.value());
+    entry->session = ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
     entry->slice = slice;
-    const Result<MV_Session> handle = c_api::Publish(std::move(entry));
-    ASSERT_TRUE(handle.ok());
-    body(handle.value(), rank);
-    MV_SessionLeave(handle.value(), "end of the test");
+    const MV_Session handle = ValueOf(c_api::Publish(std::move(entry)));
+    body(handle, rank);
+    MV_SessionLeave(handle, "end of the test");
   });
 }
 

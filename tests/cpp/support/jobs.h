@@ -31,26 +31,42 @@ inline Result<std::unique_ptr<Session>> OpenSession(const std::shared_ptr<Thread
   return multiverso::OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
 }
 
-// Runs body(session, rank) for each rank, for jobs that are broken afterwards: no rank shuts down.
+// Runs body(session, rank) for each rank of a job with these roles and options.
 template <class Body>
-void RunJobWithoutShutdown(const Roles& roles, std::chrono::milliseconds timeout,
-                           const Body& body) {
-  const int ranks = static_cast<int>(roles.size());
-  const auto hub = std::make_shared<ThreadHub>(ranks);
-  OnThreads(ranks, [&](int rank) {
-    const auto role = roles[static_cast<size_t>(rank)];
-    const auto session = ValueOf(OpenSession(hub, rank, OptionsOf(role, timeout)));
+void RunOn(const std::shared_ptr<ThreadHub>& hub, const Roles& roles, const SessionOptions& options,
+           const Body& body) {
+  OnThreads(static_cast<int>(roles.size()), [&](int rank) {
+    SessionOptions mine = options;
+    mine.role = roles[static_cast<size_t>(rank)];
+    const auto session = ValueOf(OpenSession(hub, rank, mine));
     body(session.get(), rank);
   });
 }
 
-// Runs body(session, rank) for each rank, which then shuts down.
+// Runs body(session, rank) for each rank, for jobs that are broken afterwards: no rank shuts down.
 template <class Body>
-void RunJob(const Roles& roles, const Body& body) {
-  RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int rank) {
+void RunJobWithoutShutdown(const Roles& roles, std::chrono::milliseconds timeout,
+                           const Body& body) {
+  const auto hub = std::make_shared<ThreadHub>(static_cast<int>(roles.size()));
+  RunOn(hub, roles, OptionsOf(Role::kAll, timeout), body);
+}
+
+// Returns a function that calls body(session, rank) and then shuts down.
+template <class Body>
+auto ThenClosing(const Body& body) {
+  return [&body](Session* session, int rank) {
     body(session, rank);
     EXPECT_TRUE(IsOk(session->Close()));
-  });
+  };
+}
+
+// Runs body(session, rank) for each rank, which then shuts down.
+template <class Body>
+void RunJob(const Roles& roles, const Body& body, const ModeOptions& mode = {}) {
+  SessionOptions options = OptionsOf(Role::kAll);
+  options.mode = mode;
+  const auto hub = std::make_shared<ThreadHub>(static_cast<int>(roles.size()));
+  RunOn(hub, roles, options, ThenClosing(body));
 }
 
 // Returns the sessions of all ranks, for a test that calls them in a fixed order.
@@ -82,15 +98,14 @@ template <class Body>
 void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t seed,
                     const Body& body, const ModeOptions& mode = {}) {
   const VirtualNodes nodes(ranks_per_node);
-  const int ranks = static_cast<int>(roles.size());
-  const auto hub = std::make_shared<ThreadHub>(ranks, delay, seed);
-  OnThreads(ranks, [&](int rank) {
-    SessionOptions options = OptionsOf(roles[static_cast<size_t>(rank)]);
-    options.mode = mode;
-    const auto session = ValueOf(OpenSession(hub, rank, options));
-    body(session.get(), rank);
-    EXPECT_TRUE(IsOk(session->Close()));
-  });
+  SessionOptions options = OptionsOf(Role::kAll);
+  options.mode = mode;
+  const auto hub = std::make_shared<ThreadHub>(static_cast<int>(roles.size()), delay, seed);
+  RunOn(hub, roles, options, ThenClosing(body));
+}
+
+inline void AwaitAbort(Session* session) {
+  EXPECT_TRUE(Eventually([&] { return session->group()->state()->IsAborted(); }));
 }
 
 inline Status Barrier(Session* session) { return session->Barrier(); }

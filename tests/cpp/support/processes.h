@@ -62,7 +62,8 @@ class Child {
  public:
   template <class Body>
   explicit Child(const Body& body) : pid_(fork()) {
-    if (pid_ == 0) _exit(body());
+    // An exception must not return to the tests of the parent.
+    if (pid_ == 0) [&]() noexcept { _exit(body()); }();
   }
   ~Child() { (void)Kill(); }
   Child(Child&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }

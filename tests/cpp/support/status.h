@@ -25,6 +25,10 @@ inline ::testing::AssertionResult Contains(const std::string& text, const std::s
 inline ::testing::AssertionResult Contains(const Status& status, const std::string& part) {
   return Contains(status.text(), part);
 }
+template <class T>
+::testing::AssertionResult Contains(const Result<T>& result, const std::string& part) {
+  return Contains(result.status(), part);
+}
 
 template <class StatusOrResult>
 ::testing::AssertionResult HasCode(const StatusOrResult& received, Code code) {

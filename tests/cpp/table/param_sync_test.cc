@@ -6,67 +6,39 @@
 
 #include "support/jobs.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::AllOf;
-using testing::ArrayOf;
-using testing::Barrier;
-using testing::Contains;
-using testing::OnThreads;
-using testing::OpenSession;
-using testing::OptionsOf;
-using testing::Patiently;
-using testing::Values;
-
 // Runs body(session, rank) for each rank of a job in that mode.
-template <class Body>
-void RunJobIn(const ModeOptions& mode, int ranks, const Body& body) {
-  const auto hub = std::make_shared<ThreadHub>(ranks);
-  OnThreads(ranks, [&](int rank) {
-    SessionOptions options = OptionsOf(Role::kAll);
-    options.mode = mode;
-    auto session = OpenSession(hub, rank, options);
-    ASSERT_TRUE(session.ok()) << session.status().text();
-    body(session.value().get(), rank);
-    const Status status = session.value()->Close();
-    EXPECT_TRUE(status.ok()) << status.text();
-  });
-}
-
 Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
   MV_RETURN_IF_NOT_OK(sync->Begin(*table, data.data(), static_cast<int64_t>(data.size())));
-  Progress progress;
   Status status;
   do {
-    status = sync->Run(table, &progress, Patiently());
+    status = Call(sync, table);
   } while (status.pending());
   return status;
 }
 
-// Each of the workers adds its number plus 1 in each round; all end with everybody's.
+// Each worker adds its number plus 1 in each round, and all receive the sum.
 void ExpectSums(const ModeOptions& mode, bool in_step) {
   constexpr int kRounds = 20;
   constexpr int kRanks = 3;
   constexpr int64_t kCounts[] = {2, 30'000, 5};
-  RunJobIn(mode, kRanks, [&](Session* session, int rank) {
-    const Result<Table*> table = testing::Create(session, ArrayOf(30'007));
-    ASSERT_TRUE(table.ok()) << table.status().text();
+  const auto run = [&](Session* session, int rank) {
+    Table* const table = ValueOf(Create(session, ArrayOf(30'007)));
     const std::vector<float> zeros(30'007);
-    auto sync = ParamSync::Make(*table.value(), kCounts, 3, zeros.data());
-    ASSERT_TRUE(sync.ok()) << sync.status().text();
+    auto sync = ValueOf(ParamSync::Make(*table, kCounts, 3, zeros.data()));
     std::vector<float> a(2), b(30'000), c(5);
     std::vector<void*> data{a.data(), b.data(), c.data()};
     for (int round = 1; round <= kRounds; ++round) {
       for (auto* tensor : {&a, &b, &c}) {
         for (float& value : *tensor) value += static_cast<float>(rank + 1);
       }
-      // It finds the tensors wherever they are.
+      // The tensors may move between rounds.
       std::vector<float> moved(b);
       b.swap(moved);
       data[1] = b.data();
-      const Status status = Sync(sync.value().get(), table.value(), data);
-      ASSERT_TRUE(status.ok()) << status.text();
+      ASSERT_TRUE(IsOk(Sync(sync.get(), table, data)));
       if (!in_step) continue;
       for (const auto* tensor : {&a, &b, &c}) {
         for (const float value : *tensor) ASSERT_EQ(value, round * kRanks * (kRanks + 1) / 2);
@@ -74,11 +46,12 @@ void ExpectSums(const ModeOptions& mode, bool in_step) {
     }
     if (in_step) return;
     ASSERT_TRUE(Barrier(session).ok());
-    for (const float value : Values<float>(table.value())) {
+    for (const float value : Values<float>(table)) {
       ASSERT_EQ(value, kRounds * kRanks * (kRanks + 1) / 2);
     }
     ASSERT_TRUE(Barrier(session).ok());
-  });
+  };
+  RunJob(AllOf(kRanks), run, mode);
 }
 
 TEST(ParamSync, LosesNothingInAsyncMode) { ExpectSums({Mode::kAsync, 0}, false); }
@@ -86,8 +59,8 @@ TEST(ParamSync, LosesNothingWithBoundedStaleness) { ExpectSums({Mode::kStale, 2}
 TEST(ParamSync, AddsAndGetsOncePerRoundInSyncMode) { ExpectSums({Mode::kSync, 0}, true); }
 
 TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {
-  RunJobIn({}, 1, [](Session* session, int /*rank*/) {
-    Table* const table = testing::Create(session, ArrayOf(5)).value();
+  RunJob(AllOf(1), [](Session* session, int /*rank*/) {
+    Table* const table = ValueOf(Create(session, ArrayOf(5)));
     const float values[5] = {};
     const int64_t four[] = {2, 2};
     EXPECT_TRUE(Contains(ParamSync::Make(*table, four, 2, values).status(),
@@ -100,32 +73,31 @@ TEST(ParamSync, RejectsTensorsThatDoNotMatchTheTable) {
     EXPECT_EQ(ParamSync::Make(*table, nullptr, 1, values).status().code(), Code::kValue);
     const int64_t five[] = {5, 0};
     EXPECT_EQ(ParamSync::Make(*table, five, 2, nullptr).status().code(), Code::kValue);
-    auto sync = ParamSync::Make(*table, five, 2, values);
-    ASSERT_TRUE(sync.ok());
+    auto sync = ValueOf(ParamSync::Make(*table, five, 2, values));
     float tensor[5] = {1, 2, 3, 4, 5};
-    EXPECT_EQ(Sync(sync.value().get(), table, {tensor}).code(), Code::kValue);
-    EXPECT_TRUE(Contains(Sync(sync.value().get(), table, {nullptr, tensor}), "tensors[0]"));
-    EXPECT_TRUE(Sync(sync.value().get(), table, {tensor, nullptr}).ok());
+    EXPECT_EQ(Sync(sync.get(), table, {tensor}).code(), Code::kValue);
+    EXPECT_TRUE(Contains(Sync(sync.get(), table, {nullptr, tensor}), "tensors[0]"));
+    EXPECT_TRUE(Sync(sync.get(), table, {tensor, nullptr}).ok());
     EXPECT_EQ(Values<float>(table), std::vector<float>(tensor, tensor + 5));
   });
 }
 
 TEST(ParamSync, LeavesTheTensorsUnchangedWhenARoundFails) {
-  RunJobIn({Mode::kSync, 0}, 1, [](Session* session, int /*rank*/) {
-    Table* const table = testing::Create(session, ArrayOf(2)).value();
+  const auto run = [](Session* session, int /*rank*/) {
+    Table* const table = ValueOf(Create(session, ArrayOf(2)));
     const int64_t counts[] = {2};
     const float zeros[2] = {};
-    auto sync = ParamSync::Make(*table, counts, 1, zeros);
-    ASSERT_TRUE(sync.ok());
+    auto sync = ValueOf(ParamSync::Make(*table, counts, 1, zeros));
     table->consistency()->Finish();
     float tensor[2] = {1, 2};
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(Sync(sync.value().get(), table, {tensor}).code(), Code::kState);
+      EXPECT_EQ(Sync(sync.get(), table, {tensor}).code(), Code::kState);
       EXPECT_EQ(tensor[0], 1);
       EXPECT_EQ(tensor[1], 2);
     }
-  });
+  };
+  RunJob(AllOf(1), run, {Mode::kSync, 0});
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -11,7 +11,7 @@
 namespace multiverso {
 namespace {
 
-RequestHeader Sound() {
+RequestHeader Valid() {
   RequestHeader header;
   header.kind = RequestKind::kGet;
   header.sender = 1;
@@ -23,52 +23,52 @@ RequestHeader Sound() {
 
 TEST(DecodeRequest, InvertsEncodeRequest) {
   RequestHeader header;
-  ASSERT_TRUE(DecodeRequest(EncodeRequest(Sound()), 2, &header));
+  ASSERT_TRUE(DecodeRequest(EncodeRequest(Valid()), 2, &header));
   EXPECT_EQ(header.kind, RequestKind::kGet);
   EXPECT_EQ(header.count, 3);
 }
 
 TEST(DecodeRequest, RejectsEachFieldThatIsOutOfBounds) {
-  const auto refuses = [](void (*spoil)(RequestHeader*)) {
-    RequestHeader spoiled = Sound();
+  const auto rejects = [](void (*spoil)(RequestHeader*)) {
+    RequestHeader spoiled = Valid();
     spoil(&spoiled);
     RequestHeader header;
     return !DecodeRequest(EncodeRequest(spoiled), 2, &header);
   };
-  EXPECT_FALSE(refuses([](RequestHeader*) {}));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->sender = 2; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->sender = -1; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->tag = kFirstCallTag - 1; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->tag = kLastCallTag + 1; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->count = 0; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->count = INT64_MAX; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->bytes = kChunkBytes + 1; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->bytes = -12; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->first = -1; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = -2; }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->slot = 0; }));  // without a number
-  EXPECT_TRUE(refuses([](RequestHeader* header) {
-    header->slot = RequestLog::kSlots;
-    header->number = 1;
+  EXPECT_FALSE(rejects([](RequestHeader*) {}));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->sender = 2; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->sender = -1; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->tag = kFirstCallTag - 1; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->tag = kLastCallTag + 1; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->count = 0; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->count = INT64_MAX; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->bytes = kChunkBytes + 1; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->bytes = -12; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->first = -1; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->slot = -2; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->slot = 0; }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) {
+    h->slot = RequestLog::kSlots;
+    h->number = 1;
   }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) {
-    header->slot = 0;
-    header->number = uint64_t{1} << 48;
+  EXPECT_TRUE(rejects([](RequestHeader* h) {
+    h->slot = 0;
+    h->number = uint64_t{1} << 48;
   }));
-  EXPECT_FALSE(refuses([](RequestHeader* header) {
-    header->slot = RequestLog::kSlots - 1;
-    header->number = 1;
+  EXPECT_FALSE(rejects([](RequestHeader* h) {
+    h->slot = RequestLog::kSlots - 1;
+    h->number = 1;
   }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) { header->kind = static_cast<RequestKind>(9); }));
-  EXPECT_TRUE(refuses([](RequestHeader* header) {
-    header->kind = RequestKind::kAddRows;
-    header->count = kChunkIds + 1;
+  EXPECT_TRUE(rejects([](RequestHeader* h) { h->kind = static_cast<RequestKind>(9); }));
+  EXPECT_TRUE(rejects([](RequestHeader* h) {
+    h->kind = RequestKind::kAddRows;
+    h->count = kChunkIds + 1;
   }));
 }
 
 TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
   const auto decodes = [](int64_t first, int64_t bytes) {
-    RequestHeader option = Sound();
+    RequestHeader option = Valid();
     option.kind = RequestKind::kSetHyper;
     option.first = first;
     option.bytes = bytes;
@@ -84,14 +84,14 @@ TEST(DecodeRequest, RejectsSizesInAChangeOfAnOption) {
 
 TEST(DecodeRequest, RejectsOtherLengthsAndGarbage) {
   RequestHeader header;
-  const std::string sound = EncodeRequest(Sound());
+  const std::string valid = EncodeRequest(Valid());
   EXPECT_FALSE(DecodeRequest("", 2, &header));
-  EXPECT_FALSE(DecodeRequest(sound.substr(1), 2, &header));
-  EXPECT_FALSE(DecodeRequest(sound + "x", 2, &header));
+  EXPECT_FALSE(DecodeRequest(valid.substr(1), 2, &header));
+  EXPECT_FALSE(DecodeRequest(valid + "x", 2, &header));
   std::mt19937_64 random(20261121);
   for (int i = 0; i < 20000; ++i) {
-    std::string bytes = sound;
-    // Some bytes changed, and now and then all but the first four, which say what it is.
+    std::string bytes = valid;
+    // The first four bytes identify the message and stay valid.
     const size_t changes = i % 4 == 0 ? bytes.size() : 1 + random() % 4;
     for (size_t c = 0; c < changes; ++c) {
       bytes[4 + random() % (bytes.size() - 4)] = static_cast<char>(random());

@@ -9,16 +9,10 @@
 #include "group/control_channel.h"
 #include "support/jobs.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::AllOf;
-using testing::Barrier;
-using testing::Call;
-using testing::Create;
-using testing::RunSpanningJob;
-
-// Asks rank 1, as a program that is not this one might, and gives what comes back.
+// Sends rank 1 any request and returns the status of its reply.
 Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_bytes) {
   std::vector<char> answer(static_cast<size_t>(answer_bytes));
   Messenger::Ticket ticket;
@@ -42,8 +36,8 @@ Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_byt
 
 TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
   RunSpanningJob(AllOf(2), 1, 0, 1, [&](Session* session, int rank) {
-    auto made = Create(session, testing::ArrayOf(10));  // rank 1 has 5 to 9
-    ASSERT_TRUE(made.ok());
+    // Rank 1 has elements 5 to 9.
+    ASSERT_TRUE(IsOk(Create(session, ArrayOf(10))));
     if (rank == 0) {
       Messenger* const messenger = session->group()->control_channel()->messenger();
       RequestHeader header;
@@ -53,14 +47,14 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
       header.count = 5;
       header.bytes = 20;
       EXPECT_TRUE(Ask(messenger, header, 20).ok());
-      header.first = 4;  // one of rank 0's
+      header.first = 4;
       EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
-      header.first = 6;  // one past the end
+      header.first = 6;
       EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
       header.first = INT64_MAX;
       EXPECT_EQ(Ask(messenger, header, 20).code(), Code::kTransport);
       header.first = 5;
-      header.bytes = 24;  // elements of another size
+      header.bytes = 24;
       EXPECT_EQ(Ask(messenger, header, 24).code(), Code::kTransport);
       header.bytes = 20;
       header.table = 77;
@@ -72,8 +66,7 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
 
 TEST(ShardService, DropsGarbageAndContinues) {
   RunSpanningJob(AllOf(2), 1, 2, 2, [&](Session* session, int rank) {
-    auto made = Create(session, testing::ArrayOf(10, DType::kInt64));
-    ASSERT_TRUE(made.ok());
+    Table* const made = ValueOf(Create(session, ArrayOf(10, DType::kInt64)));
     setenv("MULTIVERSO_LOG", "off", 1);
     ControlChannel* const control_channel = session->group()->control_channel();
     if (rank == 0) {
@@ -87,10 +80,10 @@ TEST(ShardService, DropsGarbageAndContinues) {
     }
     ASSERT_TRUE(Barrier(session).ok());
     std::vector<int64_t> ones(10, 1);
-    ASSERT_TRUE(Call(made.value(), Request::Add(ones.data())).ok());
+    ASSERT_TRUE(Call(made, Request::Add(ones.data())).ok());
     ASSERT_TRUE(Barrier(session).ok());
     std::vector<int64_t> out(10);
-    ASSERT_TRUE(Call(made.value(), Request::Get(out.data())).ok());
+    ASSERT_TRUE(Call(made, Request::Get(out.data())).ok());
     EXPECT_EQ(out, std::vector<int64_t>(10, 2));
     if (rank == 1) {
       EXPECT_GT(control_channel->invalid_messages(), 0);
@@ -102,27 +95,21 @@ TEST(ShardService, DropsGarbageAndContinues) {
 
 TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
   RunSpanningJob(AllOf(4), 2, 2, 4, [&](Session* session, int rank) {
-    auto made = Create(session, testing::ArrayOf(100));
-    ASSERT_TRUE(made.ok());
-    ShardService* const service = made.value()->service();
-    // Rank 3 still asks for what the others have released.
-    if (rank < 3) session->ReleaseTable(made.value());
+    Table* const made = ValueOf(Create(session, ArrayOf(100)));
+    ShardService* const service = made->service();
+    if (rank < 3) session->ReleaseTable(made);
     ASSERT_TRUE(Barrier(session).ok());
     EXPECT_EQ(service->tables(), 1U);
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 3) {
       std::vector<float> out(100);
-      ASSERT_TRUE(Call(made.value(), Request::Get(out.data())).ok());
-      session->ReleaseTable(made.value());
+      ASSERT_TRUE(Call(made, Request::Get(out.data())).ok());
+      session->ReleaseTable(made);
     }
-    const Instant until = Clock::now() + testing::kPatience;
-    while (service->tables() > 0 && Clock::now() < until) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    EXPECT_EQ(service->tables(), 0U);
+    EXPECT_TRUE(Eventually([&] { return service->tables() == 0; }));
     ASSERT_TRUE(Barrier(session).ok());
   });
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -9,29 +9,17 @@
 #include "memory/limits.h"
 #include "support/jobs.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::ArrayOf;
-using testing::Contains;
-using testing::Create;
-using testing::MatrixOf;
-using testing::OpenAll;
-using testing::OpenDescriptors;
-using testing::RunJob;
-using testing::RunJobWithoutShutdown;
-using testing::Values;
 
 // The session is as good as new: creates a table and uses it.
 void ExpectUsable(Session* session, int64_t expected_id) {
-  const Result<Table*> table = Create(session, ArrayOf(10));
-  ASSERT_TRUE(table.ok()) << table.status().text();
-  EXPECT_EQ(table.value()->id(), expected_id);
-  testing::Add(table.value(), std::vector<float>(10, 1));
-  ASSERT_TRUE(testing::Barrier(session).ok());
+  Table* const table = ValueOf(Create(session, ArrayOf(10)));
+  EXPECT_EQ(table->id(), expected_id);
+  Add(table, std::vector<float>(10, 1));
+  ASSERT_TRUE(Barrier(session).ok());
   const auto ranks = static_cast<float>(session->members().size());
-  EXPECT_EQ(Values<float>(table.value()), std::vector<float>(10, ranks));
+  EXPECT_EQ(Values<float>(table), std::vector<float>(10, ranks));
 }
 
 TEST(TableCreation, MapsTheSameMemoryOnAllRanks) {
@@ -50,12 +38,11 @@ TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
     for (const int64_t size : {1, 3, 100003}) {
       std::vector<double> init(static_cast<size_t>(size));
       std::iota(init.begin(), init.end(), 1000000.0 * rank);
-      const Result<Table*> table =
-          Create(session, ArrayOf(size, DType::kFloat64), rank == 2 ? nullptr : init.data());
-      ASSERT_TRUE(table.ok()) << table.status().text();
+      Table* const table = ValueOf(
+          Create(session, ArrayOf(size, DType::kFloat64), rank == 2 ? nullptr : init.data()));
       // In force at once, without a barrier.
       std::iota(init.begin(), init.end(), 1000000.0);
-      EXPECT_EQ(Values<double>(table.value()), init) << "rank " << rank;
+      EXPECT_EQ(Values<double>(table), init) << "rank " << rank;
     }
   });
 }
@@ -63,9 +50,8 @@ TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
 TEST(TableCreation, StartsAtZeroWithoutAnInitialValueOfTheMaster) {
   RunJob(AllOf(2), [](Session* session, int rank) {
     const std::vector<float> init(5, 7);
-    const Result<Table*> table = Create(session, ArrayOf(5), rank == 1 ? init.data() : nullptr);
-    ASSERT_TRUE(table.ok());
-    EXPECT_EQ(Values<float>(table.value()), std::vector<float>(5, 0));
+    Table* const table = ValueOf(Create(session, ArrayOf(5), rank == 1 ? init.data() : nullptr));
+    EXPECT_EQ(Values<float>(table), std::vector<float>(5, 0));
   });
 }
 
@@ -75,9 +61,8 @@ TEST(TableCreation, StoresInitialValuesWithoutTheUpdater) {
     spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
     spec.hyper[kLearningRate] = 0.5;
     const std::vector<float> init = {3, 4};
-    const Result<Table*> table = Create(session, spec, init.data());
-    ASSERT_TRUE(table.ok());
-    EXPECT_EQ(Values<float>(table.value()), init);
+    Table* const table = ValueOf(Create(session, spec, init.data()));
+    EXPECT_EQ(Values<float>(table), init);
   });
 }
 
@@ -96,7 +81,7 @@ TEST(TableCreation, NamesBothOfTwoDifferentTablesAndTheSessionContinues) {
       TableSpec named = other;
       if (named.name[0] == '\0') CopyText(named.name, "table 0");
       EXPECT_TRUE(Contains(status, "rank 0 asked for matrix 'table 0' of 4 x 8 float32"));
-      EXPECT_TRUE(Contains(status, "rank 2 for " + named.Describe())) << status.text();
+      EXPECT_TRUE(Contains(status, "rank 2 for " + named.Describe()));
     }
     ExpectUsable(session, 0);
   });
@@ -107,14 +92,11 @@ TEST(TableCreation, NamesTheRankThatAskedForAnInvalidTable) {
     for (int wrong = 0; wrong < 3; ++wrong) {
       const Status status = Create(session, ArrayOf(rank == wrong ? 0 : 5)).status();
       if (rank == wrong) {
-        EXPECT_EQ(status.code(), Code::kValue);
-        EXPECT_TRUE(Contains(status, "received 0 x 1")) << status.text();
+        EXPECT_TRUE(IsError(status, Code::kValue, "received 0 x 1"));
         continue;
       }
-      EXPECT_EQ(status.code(), Code::kMismatch);
-      EXPECT_TRUE(Contains(status, "of 0 float32, updater add (invalid)")) << status.text();
-      EXPECT_TRUE(Contains(status, "of 5 float32, updater add")) << status.text();
-      EXPECT_TRUE(Contains(status, StrCat("rank ", wrong))) << status.text();
+      EXPECT_TRUE(IsError(status, Code::kMismatch, "of 0 float32, updater add (invalid)",
+                          "of 5 float32, updater add", StrCat("rank ", wrong)));
     }
     ExpectUsable(session, 0);
   });
@@ -122,9 +104,7 @@ TEST(TableCreation, NamesTheRankThatAskedForAnInvalidTable) {
 
 TEST(TableCreation, ReportsAnInvalidTableOnEachRankThatAskedForIt) {
   RunJob(AllOf(2), [](Session* session, int rank) {
-    const Status status = Create(session, MatrixOf(5, -1)).status();
-    EXPECT_EQ(status.code(), Code::kValue);
-    EXPECT_TRUE(Contains(status, StrCat("rank ", rank))) << status.text();
+    EXPECT_TRUE(IsError(Create(session, MatrixOf(5, -1)), Code::kValue, StrCat("rank ", rank)));
     ExpectUsable(session, 0);
   });
 }
@@ -133,9 +113,8 @@ TEST(TableCreation, ReportsTheBytesOfATableThatExceedsTheMemory) {
   for (const int ranks : {1, 3}) {
     RunJob(AllOf(ranks), [](Session* session, int /*rank*/) {
       for (const int64_t size : {MemoryCeiling() / 8 + 1, int64_t{1} << 59}) {
-        const Status status = Create(session, ArrayOf(size, DType::kInt64)).status();
-        EXPECT_EQ(status.code(), Code::kMemory) << status.text();
-        EXPECT_TRUE(Contains(status, StrCat("of ", size, " int64"))) << status.text();
+        EXPECT_TRUE(IsError(Create(session, ArrayOf(size, DType::kInt64)), Code::kMemory,
+                            StrCat("of ", size, " int64")));
       }
       ExpectUsable(session, 0);
     });
@@ -145,9 +124,8 @@ TEST(TableCreation, ReportsTheBytesOfATableThatExceedsTheMemory) {
 TEST(TableCreation, DoesNotTouchThePagesOfALargeTable) {
   RunJob(AllOf(4), [](Session* session, int rank) {
     const int64_t bytes = std::min(int64_t{8} << 30, MemoryCeiling() / 2);
-    const Result<Table*> table = Create(session, ArrayOf(bytes / 4));
-    ASSERT_TRUE(table.ok()) << table.status().text();
-    const Segment& segment = *table.value()->here()->segment();
+    Table* const table = ValueOf(Create(session, ArrayOf(bytes / 4)));
+    const Segment& segment = *table->here()->segment();
     std::vector<unsigned char> pages(static_cast<size_t>(DivideUp(segment.bytes(), 4096)));
     ASSERT_EQ(mincore(segment.data(), static_cast<size_t>(segment.bytes()), pages.data()), 0);
     int64_t resident = 0;
@@ -160,26 +138,26 @@ TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
   int before = 0;
   RunJob(AllOf(2), [&](Session* session, int rank) {
     // One rank counts while the other waits: the descriptors are those of the process.
-    ASSERT_TRUE(testing::Barrier(session).ok());
+    ASSERT_TRUE(Barrier(session).ok());
     if (rank == 0) before = OpenDescriptors();
-    ASSERT_TRUE(testing::Barrier(session).ok());
+    ASSERT_TRUE(Barrier(session).ok());
     for (int i = 0; i < 10; ++i) {
       ASSERT_TRUE(Create(session, ArrayOf(10000)).ok());
       ASSERT_FALSE(Create(session, ArrayOf(10000 + rank)).ok());
       ASSERT_FALSE(Create(session, ArrayOf(MemoryCeiling())).ok());
     }
-    ASSERT_TRUE(testing::Barrier(session).ok());
+    ASSERT_TRUE(Barrier(session).ok());
     if (rank == 0) {
       EXPECT_EQ(OpenDescriptors(), before);
     }
-    ASSERT_TRUE(testing::Barrier(session).ok());
+    ASSERT_TRUE(Barrier(session).ok());
   });
 }
 
 TEST(TableCreation, NamesTheRankThatDoesNotCall) {
   const auto sessions = OpenAll(3, std::chrono::seconds(1));
   std::string texts[3];
-  testing::OnThreads(3, [&](int rank) {
+  OnThreads(3, [&](int rank) {
     if (rank == 1) return;
     // So that only one of them reaches its deadline.
     if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -187,7 +165,7 @@ TEST(TableCreation, NamesTheRankThatDoesNotCall) {
     if (rank == 0) {
       EXPECT_EQ(status.code(), Code::kTimeout);
     }
-    EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1")) << status.text();
+    EXPECT_TRUE(Contains(status, "in the creation of a table for rank 1"));
     texts[rank] = status.text();
   });
   EXPECT_EQ(texts[2], texts[0]);
@@ -196,29 +174,26 @@ TEST(TableCreation, NamesTheRankThatDoesNotCall) {
 
 TEST(TableCreation, ReportsARankThatCallsBarrierInstead) {
   RunJob(AllOf(2), [](Session* session, int rank) {
-    const Status status =
-        rank == 0 ? Create(session, ArrayOf(5)).status() : testing::Barrier(session);
-    EXPECT_EQ(status.code(), Code::kMismatch);
-    EXPECT_TRUE(Contains(status, "rank 0 called the creation of a table, rank 1 called barrier"))
-        << status.text();
+    EXPECT_TRUE(IsError(rank == 0 ? Create(session, ArrayOf(5)).status() : Barrier(session),
+                        Code::kMismatch,
+                        "rank 0 called the creation of a table, rank 1 called barrier"));
     ExpectUsable(session, 0);
   });
 }
 
 TEST(TableCreation, AbortsTheSessionWhenInterrupted) {
-  RunJobWithoutShutdown(AllOf(2), testing::kPatience, [](Session* session, int rank) {
+  RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     if (rank == 0) {
-      Interrupt interrupt = testing::InterruptAtOnce();
+      Interrupt interrupt = InterruptAtOnce();
       EXPECT_EQ(session->CreateTable(ArrayOf(5), nullptr, &interrupt).status().text(),
                 "KeyboardInterrupt");
       return;
     }
-    EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
-    const Status status = Create(session, ArrayOf(5)).status();
-    EXPECT_EQ(status.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(status, "rank 0 aborted the session: KeyboardInterrupt"));
+    AwaitAbort(session);
+    EXPECT_TRUE(IsError(Create(session, ArrayOf(5)), Code::kAborted,
+                        "rank 0 aborted the session: KeyboardInterrupt"));
   });
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -6,14 +6,8 @@
 
 #include "support/jobs.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::Contains;
-using testing::MatrixOf;
-using testing::Patiently;
-using testing::RunJob;
 
 // One matrix 'w' of 4 x 3 float32 on a job of one rank.
 template <class Body>
@@ -21,9 +15,7 @@ void WithMatrix(const Body& body) {
   RunJob(AllOf(1), [&](Session* session, int /*rank*/) {
     TableSpec spec = MatrixOf(4, 3);
     CopyText(spec.name, "w");
-    const Result<Table*> table = testing::Create(session, spec);
-    ASSERT_TRUE(table.ok()) << table.status().text();
-    body(table.value());
+    body(ValueOf(Create(session, spec)));
   });
 }
 
@@ -36,9 +28,8 @@ TEST(Table, RejectsAnyOtherCountOfElements) {
     float data[13] = {};
     EXPECT_TRUE(table->Check(Request::Get(data), 12).ok());
     for (const int64_t count : {int64_t{-1}, int64_t{0}, int64_t{11}, int64_t{13}, INT64_MAX}) {
-      const Status status = table->Check(Request::Get(data), count);
-      EXPECT_EQ(status.code(), Code::kValue);
-      EXPECT_TRUE(Contains(status, StrCat("expected 12 elements, received ", count)));
+      EXPECT_TRUE(IsError(table->Check(Request::Get(data), count), Code::kValue,
+                          StrCat("expected 12 elements, received ", count)));
     }
     EXPECT_EQ(table->Check(Request::Get(nullptr), 12).code(), Code::kValue);
   });
@@ -65,23 +56,20 @@ TEST(Table, NamesTheFirstRowIdThatIsOutOfRange) {
     float data[9] = {};
     for (const int64_t bad : {int64_t{-1}, int64_t{4}, int64_t{1} << 32, INT64_MAX, INT64_MIN}) {
       const int64_t ids[] = {0, bad, -7};
-      const Status status = table->Check(Request::GetRows(ids, 3, data), 9);
-      EXPECT_EQ(status.code(), Code::kIndex);
-      EXPECT_TRUE(Contains(status, StrCat("row_ids[1]: expected 0 to 3, received ", bad)))
-          << status.text();
+      EXPECT_TRUE(IsError(table->Check(Request::GetRows(ids, 3, data), 9), Code::kIndex,
+                          StrCat("row_ids[1]: expected 0 to 3, received ", bad)));
     }
   });
 }
 
 TEST(Table, RejectsCallsOfServers) {
   RunJob({Role::kWorker, Role::kServer}, [](Session* session, int rank) {
-    const Result<Table*> table = testing::Create(session, MatrixOf(4, 3));
-    ASSERT_TRUE(table.ok());
+    Table* const table = ValueOf(Create(session, MatrixOf(4, 3)));
     float data[12] = {};
     const int64_t id = 0;
     const Code expected = rank == 0 ? Code::kOk : Code::kState;
-    EXPECT_EQ(table.value()->Check(Request::Get(data), 12).code(), expected);
-    EXPECT_EQ(table.value()->Check(Request::GetRows(&id, 1, data), 3).code(), expected);
+    EXPECT_EQ(table->Check(Request::Get(data), 12).code(), expected);
+    EXPECT_EQ(table->Check(Request::GetRows(&id, 1, data), 3).code(), expected);
   });
 }
 
@@ -90,38 +78,36 @@ TEST(Table, SharesHyperParametersAmongAllRanks) {
     TableSpec spec = MatrixOf(4, 3);
     spec.updater = static_cast<int32_t>(UpdaterKind::kSgd);
     spec.hyper[kLearningRate] = 0.5;
-    const Result<Table*> table = testing::Create(session, spec);
-    ASSERT_TRUE(table.ok());
-    EXPECT_EQ(table.value()->GetHyper(kLearningRate), 0.5);
-    ASSERT_TRUE(testing::Barrier(session).ok());
+    Table* const table = ValueOf(Create(session, spec));
+    EXPECT_EQ(table->GetHyper(kLearningRate), 0.5);
+    ASSERT_TRUE(Barrier(session).ok());
     if (rank == 1) {
       const auto check = [&](int32_t hyper, double value) {
-        return table.value()->Check(Request::SetHyper(hyper, value), 0).code();
+        return table->Check(Request::SetHyper(hyper, value), 0).code();
       };
       EXPECT_EQ(check(kLearningRate, 0.25), Code::kOk);
       EXPECT_EQ(check(kLearningRate, std::nan("")), Code::kValue);
       EXPECT_EQ(check(-1, 0.5), Code::kValue);
       EXPECT_EQ(check(kHyperCount, 0.5), Code::kValue);
-      EXPECT_TRUE(testing::Call(table.value(), Request::SetHyper(kLearningRate, 0.25)).ok());
+      EXPECT_TRUE(Call(table, Request::SetHyper(kLearningRate, 0.25)).ok());
     }
-    ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(table.value()->GetHyper(kLearningRate), 0.25);
-    if (rank == 0) testing::Add(table.value(), std::vector<float>(12, 4));
-    ASSERT_TRUE(testing::Barrier(session).ok());
-    EXPECT_EQ(testing::Values<float>(table.value()), std::vector<float>(12, -1));
+    ASSERT_TRUE(Barrier(session).ok());
+    EXPECT_EQ(table->GetHyper(kLearningRate), 0.25);
+    if (rank == 0) Add(table, std::vector<float>(12, 4));
+    ASSERT_TRUE(Barrier(session).ok());
+    EXPECT_EQ(Values<float>(table), std::vector<float>(12, -1));
   });
 }
 
 TEST(TableShard, NeedsLittleMoreMemoryThanTheTable) {
   RunJob(AllOf(1), [](Session* session, int /*rank*/) {
     const TableSpec spec = MatrixOf(int64_t{1} << 20, 64, DType::kFloat64);
-    const Result<TableBytes> bytes = TableShard::BytesOf(spec, session->members(), ModeOptions());
-    ASSERT_TRUE(bytes.ok());
-    EXPECT_GE(bytes.value().shard, spec.bytes());
-    EXPECT_LE(bytes.value().shard, spec.bytes() + spec.bytes() / 512);
-    EXPECT_EQ(bytes.value().consistency, 0);
+    const TableBytes bytes = ValueOf(TableShard::BytesOf(spec, session->members(), ModeOptions()));
+    EXPECT_GE(bytes.shard, spec.bytes());
+    EXPECT_LE(bytes.shard, spec.bytes() + spec.bytes() / 512);
+    EXPECT_EQ(bytes.consistency, 0);
   });
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

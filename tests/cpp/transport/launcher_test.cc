@@ -10,7 +10,7 @@
 
 #include "support/processes.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
 // A folder with bin/ and lib/libmpi.so.12, like an environment with an MPI.
@@ -52,7 +52,7 @@ TEST_F(Launcher, IgnoresOtherLibraries) {
 TEST(AncestorPrograms, BeginWithTheParent) {
   char self[4096] = {};
   ASSERT_GT(readlink("/proc/self/exe", self, sizeof(self) - 1), 0);
-  testing::Child child([&] {
+  Child child([&] {
     const std::vector<std::string> programs = AncestorPrograms();
     return !programs.empty() && programs[0] == self && programs.size() > 1 ? 0 : 1;
   });
@@ -60,4 +60,4 @@ TEST(AncestorPrograms, BeginWithTheParent) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -4,14 +4,11 @@
 
 #include "base/text.h"
 #include "support/limits.h"
+#include "support/status.h"
 #include "support/threads.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::OnThreads;
-using testing::Patiently;
-using testing::Shortly;
 
 TEST(ThreadTransport, ExchangesTheBytesOfAllRanksAgainAndAgain) {
   constexpr int kRanks = 4;
@@ -21,10 +18,9 @@ TEST(ThreadTransport, ExchangesTheBytesOfAllRanksAgainAndAgain) {
     EXPECT_EQ(transport.rank(), rank);
     EXPECT_EQ(transport.size(), kRanks);
     for (int round = 0; round < 300; ++round) {
-      const auto all = transport.Exchange(StrCat(rank, " in ", round), Patiently());
-      ASSERT_TRUE(all.ok());
-      ASSERT_EQ(all.value().size(), static_cast<size_t>(kRanks));
-      for (size_t i = 0; i < kRanks; ++i) ASSERT_EQ(all.value()[i], StrCat(i, " in ", round));
+      const auto all = ValueOf(transport.Exchange(StrCat(rank, " in ", round), Patiently()));
+      ASSERT_EQ(all.size(), static_cast<size_t>(kRanks));
+      for (size_t i = 0; i < kRanks; ++i) ASSERT_EQ(all[i], StrCat(i, " in ", round));
     }
   });
 }
@@ -34,14 +30,13 @@ TEST(ThreadTransport, PassesEmptyAndBinaryBytes) {
   const std::vector<std::string> bytes = {"", std::string("\0b", 2)};
   OnThreads(2, [&](int rank) {
     const auto all =
-        ThreadTransport(hub, rank).Exchange(bytes[static_cast<size_t>(rank)], Patiently());
-    ASSERT_TRUE(all.ok());
-    EXPECT_EQ(all.value(), bytes);
+        ValueOf(ThreadTransport(hub, rank).Exchange(bytes[static_cast<size_t>(rank)], Patiently()));
+    EXPECT_EQ(all, bytes);
   });
 }
 
 TEST(ThreadTransport, ReturnsWhenItIsInterrupted) {
-  Interrupt interrupt = testing::InterruptAtOnce();
+  Interrupt interrupt = InterruptAtOnce();
   ThreadTransport first(std::make_shared<ThreadHub>(2), 0);
   EXPECT_EQ(first.Exchange("", WaitLimit::Until(Instant::max(), &interrupt)).status().code(),
             Code::kAborted);
@@ -50,10 +45,8 @@ TEST(ThreadTransport, ReturnsWhenItIsInterrupted) {
 TEST(ThreadTransport, NamesLateRanks) {
   const auto hub = std::make_shared<ThreadHub>(3);
   ThreadTransport second(hub, 1);
-  const Status status = second.Exchange("here", Shortly()).status();
-  EXPECT_EQ(status.code(), Code::kTimeout);
-  EXPECT_NE(status.text().find("ranks 0 and 2"), std::string::npos) << status.text();
+  EXPECT_TRUE(IsError(second.Exchange("here", Shortly()), Code::kTimeout, "ranks 0 and 2"));
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing
