@@ -17,7 +17,7 @@ namespace multiverso::c_api {
 // Holds a flag while it lives, unless another thread holds it.
 class CallGuard {
  public:
-  // Null if the call needs no guard.
+  // A null flag means that the call needs no guard.
   explicit CallGuard(std::atomic<bool>* flag)
       : flag_(flag), is_denied_(flag != nullptr && flag->exchange(true)) {}
   ~CallGuard() {
