@@ -61,8 +61,8 @@ struct WaitLimit {
 
   Instant first() const { return std::min(deadline, slice_end); }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
-  // To be called about every 50 ms during a wait, which ends unless the result is ok: aborted if
-  // the caller gave the call up, pending at the end of the slice.
+  // Call this about every 50 ms during a wait, which ends unless the result is ok. The result is
+  // aborted if the caller cancelled the call, and pending at the end of the slice.
   Status Check(Instant now) const {
     if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
     return now >= slice_end ? Status::Pending() : Status::Ok();
