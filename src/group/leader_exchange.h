@@ -12,8 +12,8 @@
 // lost with the old leader. A node that is asked too early answers when its members have begun. So
 // all ranks get the same result, and none waits for a rank that is lost.
 //
-// Each leader sends to all others, so a collective takes one message time, and no node has to
-// forward the contributions of all.
+// Each leader sends to all others, so no node has to forward the contributions of all. In a session
+// that fails with a loss, the first node sends last: while its leader waits, no rank completes.
 #ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 #define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 
