@@ -7,7 +7,7 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(CheckpointName, RoundTripsAndRefusesOtherTexts) {
+TEST(CheckpointName, RoundTripsAndRejectsOtherTexts) {
   for (const CheckpointName name : {CheckpointName{1, 0}, CheckpointName{1234567, 99}}) {
     CheckpointName read;
     ASSERT_TRUE(CheckpointName::Parse(name.text(), &read)) << name.text();
@@ -27,13 +27,11 @@ TEST(CheckpointFolder, NumbersCheckpointsAndFindsTheLast) {
   const CheckpointFolder folder(LocalFileSystem(), temporary / "of/them");
   EXPECT_EQ(folder.Resolve().value(), "");
   const SomeTables tables(1.0F, 10);
-  // A repeated step, and one that is smaller than the last.
   for (const int64_t step : {100, 100, 20, -1}) {
-    ASSERT_TRUE(SaveTo(LocalFileSystem(), folder.path(), tables, step).ok());
+    ASSERT_TRUE(IsOk(SaveTo(LocalFileSystem(), folder.path(), tables, step)));
   }
   std::vector<std::string> names;
-  const auto listed = folder.List();
-  for (const CheckpointName& name : listed.value()) names.push_back(name.text());
+  for (const CheckpointName& name : ValueOf(folder.List())) names.push_back(name.text());
   EXPECT_EQ(names, (std::vector<std::string>{"000001-step-100", "000002-step-100", "000003-step-20",
                                              "000004-step-21"}));
   EXPECT_EQ(folder.Resolve().value(), folder.path() + "/000004-step-21");
@@ -41,7 +39,7 @@ TEST(CheckpointFolder, NumbersCheckpointsAndFindsTheLast) {
   EXPECT_EQ(CheckpointFolder(LocalFileSystem(), second).Resolve().value(), second);
 }
 
-TEST(CheckpointFolder, KeepsAsManyAsAskedAndTouchesNothingElse) {
+TEST(CheckpointFolder, KeepsTheRequestedNumberAndChangesNoOtherFile) {
   const TemporaryFolder folder;
   const SomeTables tables(1.0F, 10);
   WriteAll(folder / "notes.txt", "mine");
@@ -65,15 +63,13 @@ TEST(CheckpointFolder, RemovesLeftoversOfKilledSaves) {
   EXPECT_TRUE(Leftovers(folder.path()).empty());
 }
 
-TEST(CheckpointFolder, NamesAFileInPlaceOfTheFolder) {
-  const TemporaryFolder folder;
-  WriteAll(folder / "model.pkl", std::string("\x80\x04\x95 and so on", 14));
-  const auto found = CheckpointFolder(LocalFileSystem(), folder / "model.pkl").Resolve();
-  EXPECT_EQ(found.status().code(), Code::kCheckpointCorrupt);
-  EXPECT_NE(found.status().text().find("a pickle"), std::string::npos);
-  WriteAll(folder / "model.pkl", "");
-  EXPECT_EQ(CheckpointFolder(LocalFileSystem(), folder / "model.pkl").Resolve().status().code(),
-            Code::kCheckpointCorrupt);
+TEST(CheckpointFolder, RejectsAFileInPlaceOfTheFolder) {
+  const TemporaryFolder temporary;
+  const CheckpointFolder folder(LocalFileSystem(), temporary / "model.pkl");
+  WriteAll(folder.path(), std::string("\x80\x04\x95 and so on", 14));
+  EXPECT_TRUE(IsError(folder.Resolve(), Code::kCheckpointCorrupt, "a pickle"));
+  WriteAll(folder.path(), "");
+  EXPECT_TRUE(IsError(folder.Resolve(), Code::kCheckpointCorrupt));
 }
 
 }  // namespace

@@ -7,8 +7,9 @@
 #include <string>
 
 #include "base/crc.h"
+#include "support/status.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
 Manifest SomeManifest() {
@@ -62,22 +63,20 @@ std::string With(std::string bytes, size_t at, T value) {
 }
 
 void ExpectCorrupt(const Status& status, const std::string& part = "") {
-  EXPECT_EQ(status.code(), Code::kCheckpointCorrupt) << status.text();
-  EXPECT_NE(status.text().find(part), std::string::npos) << status.text();
+  EXPECT_TRUE(IsError(status, Code::kCheckpointCorrupt, part));
   ASSERT_NE(status.file(), nullptr);
   EXPECT_EQ(status.file()->path, "the file");
 }
 
 TEST(Manifest, RoundTrips) {
   const std::string bytes = EncodeManifest(SomeManifest());
-  const Result<Manifest> manifest = DecodeManifest(bytes, "the file");
-  ASSERT_TRUE(manifest.ok()) << manifest.status().text();
-  EXPECT_EQ(EncodeManifest(manifest.value()), bytes);
-  EXPECT_EQ(manifest.value().step, 300);
-  EXPECT_EQ(manifest.value().library, "1.2.3");
-  EXPECT_EQ(manifest.value().tables[0].name, "w");
-  EXPECT_EQ(manifest.value().tables[0].clocks, (std::vector<uint64_t>{7, 8}));
-  EXPECT_EQ(manifest.value().tables[0].num_areas(), 4U);
+  const Manifest manifest = ValueOf(DecodeManifest(bytes, "the file"));
+  EXPECT_EQ(EncodeManifest(manifest), bytes);
+  EXPECT_EQ(manifest.step, 300);
+  EXPECT_EQ(manifest.library, "1.2.3");
+  EXPECT_EQ(manifest.tables[0].name, "w");
+  EXPECT_EQ(manifest.tables[0].clocks, (std::vector<uint64_t>{7, 8}));
+  EXPECT_EQ(manifest.tables[0].num_areas(), 4U);
 }
 
 TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
@@ -93,7 +92,7 @@ TEST(Manifest, DetectsEveryFlippedBitAndTruncation) {
   ExpectCorrupt(DecodeManifest(bytes + "x", "the file").status());
 }
 
-TEST(Manifest, NamesOtherFileFormats) {
+TEST(Manifest, RejectsOtherFileFormatsByName) {
   const std::string pickle("\x80\x04\x95 and more", 12);
   ExpectCorrupt(DecodeManifest(pickle, "the file").status(), "a pickle");
   const std::string bytes = EncodeManifest(SomeManifest());
@@ -101,8 +100,8 @@ TEST(Manifest, NamesOtherFileFormats) {
                 "expected version 1 of the format, received version 2");
 }
 
-// The checksum is right, as an attacker would make it.
-TEST(Manifest, RefusesHostileNumbers) {
+// The checksum is valid, as in a file that an attacker has made.
+TEST(Manifest, RejectsHostileNumbers) {
   const std::string bytes = EncodeManifest(SomeManifest());
   const auto refuse = [&](size_t at, auto value) {
     ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, at, value)), "the file").status());
@@ -133,18 +132,16 @@ TEST(DataHeader, RoundTrips) {
   const std::string bytes = EncodeDataHeader(header);
   manifest.files[0].header_crc = HeaderCrcOf(bytes);
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), header.header_bytes);
-  const auto length = HeaderBytesOf(bytes.substr(0, 64), header.file_bytes, "the file");
-  ASSERT_TRUE(length.ok()) << length.status().text();
-  EXPECT_EQ(length.value(), header.header_bytes);
-  const auto read = DecodeDataHeader(bytes, header.file_bytes, manifest, 0, "the file");
-  ASSERT_TRUE(read.ok()) << read.status().text();
-  EXPECT_EQ(EncodeDataHeader(read.value()), bytes);
-  // Three times 5.6 MB in blocks of 1 MiB, and one block for the steps.
+  EXPECT_EQ(ValueOf(HeaderBytesOf(bytes.substr(0, 64), header.file_bytes, "the file")),
+            header.header_bytes);
+  const auto read = ValueOf(DecodeDataHeader(bytes, header.file_bytes, manifest, 0, "the file"));
+  EXPECT_EQ(EncodeDataHeader(read), bytes);
+  // The header lists three areas of 5.6 MB in blocks of 1 MiB, and one block for the steps.
   EXPECT_EQ(header.checksums, 6 * 3 + 1);
   for (const Section& section : header.sections) EXPECT_EQ(section.offset % kDataAlignment, 0);
 }
 
-TEST(DataHeader, RefusesAHeaderOfAnotherFileOrCheckpoint) {
+TEST(DataHeader, RejectsAHeaderOfAnotherFileOrCheckpoint) {
   Manifest manifest = SomeManifest();
   manifest.files.push_back(manifest.files[0]);
   const DataHeader header = SomeHeader(manifest);
@@ -158,7 +155,7 @@ TEST(DataHeader, RefusesAHeaderOfAnotherFileOrCheckpoint) {
   ExpectCorrupt(decode(0), "of another");
 }
 
-TEST(DataHeader, RefusesHostileNumbers) {
+TEST(DataHeader, RejectsHostileNumbers) {
   Manifest manifest = SomeManifest();
   const DataHeader header = SomeHeader(manifest);
   const std::string bytes = EncodeDataHeader(header);
@@ -187,4 +184,4 @@ TEST(DataHeader, RefusesHostileNumbers) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -10,18 +10,15 @@
 namespace multiverso::testing {
 namespace {
 
-// The seed of the tables in the last checkpoint, or -1 without one.
+// Checks the last checkpoint and returns the seed of its tables.
 float SeedOfLast(const std::string& path) {
-  const std::string last = CheckpointFolder(LocalFileSystem(), path).Resolve().value();
-  if (last.empty()) return -1.0F;
-  const Status status = Verify(last);
-  EXPECT_TRUE(status.ok()) << status.text();
-  auto reader = CheckpointReader::Open(LocalFileSystem(), last);
-  if (!reader.ok()) return -2.0F;
-  const float seed = ReadRows<float>(reader.value().get(), 0, 0, 0, 1)[0];
+  const std::string last = ValueOf(CheckpointFolder(LocalFileSystem(), path).Resolve());
+  EXPECT_TRUE(IsOk(Verify(last)));
+  const auto reader = ValueOf(CheckpointReader::Open(LocalFileSystem(), last));
+  const float seed = ReadRows<float>(reader.get(), 0, 0, 0, 1)[0];
   const SomeTables expected(seed, 500);
-  EXPECT_EQ(ReadRows<float>(reader.value().get(), 0, 1, 0, 500), expected.slot);
-  EXPECT_EQ(ReadRows<double>(reader.value().get(), 1, 0, 0, 5), expected.matrix);
+  EXPECT_EQ(ReadRows<float>(reader.get(), 0, 1, 0, 500), expected.slot);
+  EXPECT_EQ(ReadRows<double>(reader.get(), 1, 0, 0, 5), expected.matrix);
   return seed;
 }
 
@@ -84,7 +81,6 @@ TEST(SaveJob, FailureOfAnyStepNamesTheFileOrLeavesTheNewCheckpointComplete) {
   }
 }
 
-// Returns a constant for each section, and can be blocked.
 class ValueSource final : public BlockSource {
  public:
   Result<const char*> Fetch(size_t /*section*/, int64_t /*offset*/, int64_t bytes,
@@ -94,88 +90,83 @@ class ValueSource final : public BlockSource {
   }
 };
 
-// The plan of rank `index` of two that write one table of 2 x 1000 float32.
-SavePlan PlanOf(const CheckpointFolder& folder, const std::string& saving, int index) {
-  SavePlan plan;
-  plan.folder = folder.path();
-  plan.saving = saving;
-  plan.name = CheckpointName{1, 0};
-  plan.deadline = Clock::now() + kPatience;
-  plan.file_index = index;
-  Section section;
-  section.first_row = 1000 * index;
-  section.rows = 1000;
-  section.bytes = 4000;
-  plan.sections = {section};
-  plan.manifest.id = 99;
-  SavedTable table;
-  table.name = "w";
-  table.num_row = 2000;
-  table.num_col = 1;
-  plan.manifest.tables = {table};
-  plan.manifest.number = 1;
-  plan.num_files = 2;
-  plan.commits = index == 0;
-  return plan;
-}
-
+// Two ranks that write one table of 2000 float32, half of it each.
 struct TwoRanks {
-  TwoRanks() : folder(LocalFileSystem(), temporary.path()) {
+  TwoRanks() {
     CheckpointName name;
-    saving = folder.Begin(0, 99, &name).value();
+    saving = ValueOf(folder.Begin(0, 99, &name));
+  }
+  SavePlan PlanOf(int rank) const {
+    SavePlan plan;
+    plan.folder = folder.path();
+    plan.saving = saving;
+    plan.name = CheckpointName{1, 0};
+    plan.deadline = Clock::now() + kPatience;
+    plan.file_index = rank;
+    Section section;
+    section.first_row = 1000 * rank;
+    section.rows = 1000;
+    section.bytes = 4000;
+    plan.sections = {section};
+    plan.manifest.id = 99;
+    SavedTable table;
+    table.name = "w";
+    table.num_row = 2000;
+    table.num_col = 1;
+    plan.manifest.tables = {table};
+    plan.manifest.number = 1;
+    plan.num_files = 2;
+    plan.commits = rank == 0;
+    return plan;
   }
   std::unique_ptr<SaveJob> Start(SavePlan plan) const {
-    return std::move(
-        SaveJob::Start(LocalFileSystem(), std::move(plan), std::make_unique<ValueSource>())
-            .value());
+    return ValueOf(
+        SaveJob::Start(LocalFileSystem(), std::move(plan), std::make_unique<ValueSource>()));
   }
 
   TemporaryFolder temporary;
-  CheckpointFolder folder;
+  CheckpointFolder folder{LocalFileSystem(), temporary.path()};
   std::string saving;
 };
 
 TEST(SaveJob, CommitsWhenAllRanksHaveWritten) {
   const TwoRanks ranks;
-  const auto first = ranks.Start(PlanOf(ranks.folder, ranks.saving, 0));
+  const auto first = ranks.Start(ranks.PlanOf(0));
   EXPECT_TRUE(first->AwaitWritten(Patiently()).ok());
   EXPECT_TRUE(first->AwaitCommitted(WithoutWaiting()).pending());
-  const auto second = ranks.Start(PlanOf(ranks.folder, ranks.saving, 1));
+  const auto second = ranks.Start(ranks.PlanOf(1));
   EXPECT_TRUE(second->AwaitCommitted(Patiently()).ok());
-  const Status status = first->AwaitCommitted(Patiently());
-  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_TRUE(IsOk(first->AwaitCommitted(Patiently())));
   EXPECT_TRUE(Verify(ranks.folder.path() + "/000001-step-0").ok());
 }
 
 TEST(SaveJob, FailsWhenTheOtherRankIsLost) {
   const TwoRanks ranks;
-  SavePlan plan = PlanOf(ranks.folder, ranks.saving, 0);
+  SavePlan plan = ranks.PlanOf(0);
   plan.why_never = [](uint32_t file) {
     return file == 1 ? Status(Code::kPeerLost, "rank 1 died") : Status::Ok();
   };
-  const auto job = ranks.Start(std::move(plan));
-  const Status status = job->AwaitCommitted(Patiently());
-  EXPECT_EQ(status.code(), Code::kPeerLost);
-  EXPECT_EQ(status.text(), "rank 1 died");
+  EXPECT_TRUE(IsError(ranks.Start(std::move(plan))->AwaitCommitted(Patiently()), Code::kPeerLost,
+                      "rank 1 died"));
 }
 
-TEST(SaveJob, DeadlineAndStopEndIt) {
+TEST(SaveJob, EndsAtItsDeadlineOrWhenStopped) {
   const TwoRanks ranks;
-  SavePlan plan = PlanOf(ranks.folder, ranks.saving, 0);
+  SavePlan plan = ranks.PlanOf(0);
   plan.deadline = Clock::now() + std::chrono::milliseconds(20);
   EXPECT_EQ(ranks.Start(std::move(plan))->AwaitCommitted(Patiently()).code(), Code::kTimeout);
-  const auto job = ranks.Start(PlanOf(ranks.folder, ranks.saving, 1));
+  const auto job = ranks.Start(ranks.PlanOf(1));
   job->Stop();
   const Status status = job->AwaitWritten(Patiently());
   EXPECT_TRUE(status.ok() || status.code() == Code::kAborted);
 }
 
-TEST(SaveJob, IgnoresTheFileOfAnotherSave) {
+TEST(SaveJob, RejectsTheFileOfAnotherSave) {
   const TwoRanks ranks;
-  SavePlan other = PlanOf(ranks.folder, ranks.saving, 1);
+  SavePlan other = ranks.PlanOf(1);
   other.manifest.id = 98;
   ASSERT_TRUE(ranks.Start(std::move(other))->AwaitWritten(Patiently()).ok());
-  const auto job = ranks.Start(PlanOf(ranks.folder, ranks.saving, 0));
+  const auto job = ranks.Start(ranks.PlanOf(0));
   EXPECT_EQ(job->AwaitCommitted(Patiently()).code(), Code::kCheckpointCorrupt);
   EXPECT_EQ(ranks.folder.Resolve().value(), "");
 }

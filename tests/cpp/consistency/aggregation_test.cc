@@ -7,22 +7,15 @@
 #include "support/jobs.h"
 #include "support/memory_shard.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::Contains;
-using testing::kPatience;
-using testing::RunJob;
-using testing::RunJobWithoutShutdown;
 
 template <class T>
 Status Aggregate(Session* session, std::vector<T>* data) {
-  return session->Aggregate(testing::DTypeOf<T>(), data->data(),
-                            static_cast<int64_t>(data->size()));
+  return session->Aggregate(DTypeOf<T>(), data->data(), static_cast<int64_t>(data->size()));
 }
 
-// What a worker brings: numbers whose sum depends on the order.
+// Returns a worker's numbers, whose sum depends on the order.
 template <class T>
 std::vector<T> Part(int worker, size_t count) {
   std::mt19937_64 random(static_cast<uint64_t>(worker) * 1000003 + count);
@@ -54,11 +47,10 @@ void CheckSizes(int ranks) {
   RunJob(AllOf(ranks), [&](Session* session, int rank) {
     for (const size_t count : {size_t{1}, size_t{2}, size_t{17}, size_t{2000}, size_t{4097},
                                size_t{10000}, area - 1, area, area + 1, 3 * area + 5, size_t{3}}) {
-      for (const char* const chunks : {"from one end", "from the other"}) {
+      for (int call = 0; call < 2; ++call) {
         std::vector<T> mine = Part<T>(rank, count);
-        const Status status = Aggregate(session, &mine);
-        ASSERT_TRUE(status.ok()) << status.text();
-        ASSERT_EQ(mine, SumOfParts<T>(ranks, count)) << count << " elements " << chunks;
+        ASSERT_TRUE(IsOk(Aggregate(session, &mine)));
+        ASSERT_EQ(mine, SumOfParts<T>(ranks, count)) << count << " elements";
       }
     }
   });
@@ -74,14 +66,14 @@ TEST(Aggregation, SumsAnyType) {
   CheckSizes<int64_t>(3);
 }
 
-TEST(Aggregation, OfNothingIsAMeetingAllTheSame) {
+TEST(Aggregation, OfNoElementsIsAllowed) {
   RunJob(AllOf(2), [](Session* session, int /*rank*/) {
     std::vector<float> nothing;
     EXPECT_TRUE(Aggregate(session, &nothing).ok());
   });
 }
 
-TEST(Aggregation, IsOfWorkersAlone) {
+TEST(Aggregation, IncludesOnlyWorkers) {
   RunJob({Role::kServer, Role::kWorker, Role::kAll}, [](Session* session, int rank) {
     if (rank == 0) return;
     std::vector<float> ones(20000, 1);
@@ -90,10 +82,10 @@ TEST(Aggregation, IsOfWorkersAlone) {
   });
 }
 
-TEST(Aggregation, DoesNotMixWithWhatASlowWorkerStillReads) {
+TEST(Aggregation, DoesNotOverwriteTheSumThatASlowWorkerStillReads) {
   RunJob(AllOf(3), [](Session* session, int rank) {
     for (int round = 1; round <= 300; ++round) {
-      // Small and large ones, which use the areas differently.
+      // Small and large vectors use the scratch memory differently.
       std::vector<int32_t> values(round % 3 == 0 ? 5000 : 10, round + rank);
       ASSERT_TRUE(Aggregate(session, &values).ok());
       ASSERT_EQ(values, std::vector<int32_t>(values.size(), 3 * round + 3));
@@ -101,61 +93,53 @@ TEST(Aggregation, DoesNotMixWithWhatASlowWorkerStillReads) {
   });
 }
 
-TEST(Aggregation, OfDifferentSizesOrTypesIsAMismatchForAllAfterWhichTheyGoOn) {
+TEST(Aggregation, OfDifferentSizesOrTypesIsAMismatchForAllAndTheSessionContinues) {
   RunJob(AllOf(3), [](Session* session, int rank) {
     std::vector<float> values(rank == 2 ? 20000 : 10, 1);
-    const Status sizes = Aggregate(session, &values);
-    EXPECT_EQ(sizes.code(), Code::kMismatch);
-    EXPECT_TRUE(Contains(sizes, "rank 0 called aggregate of 10 float32, rank 2 of 20000 float32"))
-        << sizes.text();
+    EXPECT_TRUE(IsError(Aggregate(session, &values), Code::kMismatch,
+                        "rank 0 called aggregate of 10 float32, rank 2 of 20000 float32"));
     std::vector<int64_t> integers(10, 1);
     std::vector<double> doubles(10, 1);
-    const Status types = rank == 1 ? Aggregate(session, &integers) : Aggregate(session, &doubles);
-    EXPECT_EQ(types.code(), Code::kMismatch);
-    EXPECT_TRUE(Contains(types, "rank 0 called aggregate of 10 float64, rank 1 of 10 int64"))
-        << types.text();
+    EXPECT_TRUE(IsError(rank == 1 ? Aggregate(session, &integers) : Aggregate(session, &doubles),
+                        Code::kMismatch,
+                        "rank 0 called aggregate of 10 float64, rank 1 of 10 int64"));
     EXPECT_TRUE(Aggregate(session, &integers).ok());
     EXPECT_EQ(integers, std::vector<int64_t>(10, 3));
   });
 }
 
-TEST(Aggregation, WhileAnotherRankCallsBarrierIsAMismatchForAllAlsoBesideAServer) {
+TEST(Aggregation, DuringABarrierOfAnotherRankIsAMismatchForAllAlsoWithAServer) {
   for (const Role first : {Role::kAll, Role::kServer}) {
     RunJobWithoutShutdown(
         {first, Role::kAll, Role::kAll}, kPatience, [](Session* session, int rank) {
           std::vector<float> values(10);
-          const Status status = rank == 1 ? Aggregate(session, &values) : testing::Barrier(session);
-          EXPECT_EQ(status.code(), Code::kMismatch) << status.text();
-          EXPECT_TRUE(Contains(status, "rank 1 called aggregate")) << status.text();
-          EXPECT_TRUE(Contains(status, "called barrier")) << status.text();
+          EXPECT_TRUE(IsError(rank == 1 ? Aggregate(session, &values) : Barrier(session),
+                              Code::kMismatch, "rank 1 called aggregate", "called barrier"));
         });
   }
 }
 
-TEST(Aggregation, NamesTheWorkerThatDoesNotCome) {
-  const auto sessions = testing::OpenAll(2, std::chrono::seconds(1));
+TEST(Aggregation, NamesTheMissingWorkerAtTheDeadline) {
+  const auto sessions = OpenAll(2, std::chrono::seconds(1));
   std::vector<float> values(10);
-  const Status status = Aggregate(sessions[0].get(), &values);
-  EXPECT_EQ(status.code(), Code::kTimeout);
-  EXPECT_TRUE(Contains(status, "in aggregate for rank 1")) << status.text();
+  EXPECT_TRUE(
+      IsError(Aggregate(sessions[0].get(), &values), Code::kTimeout, "in aggregate for rank 1"));
 }
 
-TEST(Aggregation, ThatIsCancelledEndsTheSessionForAll) {
+TEST(Aggregation, CancelledByOneWorkerEndsTheSessionForAll) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     std::vector<float> values(10);
     if (rank == 0) {
-      Interrupt interrupt = testing::InterruptAtOnce();
+      Interrupt interrupt = InterruptAtOnce();
       EXPECT_EQ(session->Aggregate(DType::kFloat32, values.data(), 10, &interrupt).code(),
                 Code::kAborted);
       return;
     }
-    // Coming earlier, it could complete the sum before the other gives it up.
-    EXPECT_TRUE(testing::Eventually([&] { return session->group()->state()->IsAborted(); }));
-    const Status status = Aggregate(session, &values);
-    EXPECT_EQ(status.code(), Code::kAborted);
-    EXPECT_TRUE(Contains(status, "KeyboardInterrupt")) << status.text();
+    // An earlier call could complete the sum before the other rank aborts it.
+    EXPECT_TRUE(Eventually([&] { return session->group()->state()->IsAborted(); }));
+    EXPECT_TRUE(IsError(Aggregate(session, &values), Code::kAborted, "KeyboardInterrupt"));
   });
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

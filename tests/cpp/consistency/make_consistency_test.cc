@@ -6,13 +6,8 @@
 #include "consistency/sync_rounds.h"
 #include "support/rounds.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::kSync;
-using testing::RoundsTable;
-using testing::StaleBy;
 
 StagedShape ShapeOf(int64_t rows) { return StagedShape{StripeLayout(rows, 4), 1, DType::kFloat32}; }
 
@@ -23,9 +18,8 @@ TEST(MakeConsistency, NeedsNoMemoryInAsyncMode) {
 }
 
 TEST(MakeConsistency, GivesServersAsyncModeInEveryMode) {
-  const testing::RankContexts ranks({Role::kServer, Role::kAll});
-  const auto made = MakeConsistency(kSync, ShapeOf(1), nullptr, nullptr, ranks[0], "w");
-  EXPECT_FALSE(made->HasRounds());
+  const RankContexts ranks({Role::kServer, Role::kAll});
+  EXPECT_FALSE(MakeConsistency(kSync, ShapeOf(1), nullptr, nullptr, ranks[0], "w")->HasRounds());
 }
 
 TEST(MakeConsistency, FollowsTheMode) {
@@ -46,10 +40,9 @@ TEST(MakeConsistency, NeedsMemoryPerWorkerInSyncModeAndLittleForStaleness) {
 }
 
 TEST(MakeConsistency, ReportsMemoryThatCannotBeAddressed) {
-  const auto bytes = ConsistencyBytes(kSync, ShapeOf(int64_t{1} << 45), 4, 4);
-  EXPECT_EQ(bytes.status().code(), Code::kMemory);
-  EXPECT_NE(bytes.status().text().find("4 workers"), std::string::npos);
+  EXPECT_TRUE(IsError(ConsistencyBytes(kSync, ShapeOf(int64_t{1} << 45), 4, 4), Code::kMemory,
+                      "4 workers"));
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -7,22 +7,14 @@
 
 #include "support/jobs.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::AllOf;
-using testing::Patiently;
-using testing::RunSpanningJob;
 
 constexpr int64_t kRows = 7;
 constexpr int64_t kColumns = 5;
 constexpr int kRounds = 24;
 
-ModeOptions SyncMode() {
-  ModeOptions mode;
-  mode.mode = Mode::kSync;
-  return mode;
-}
+constexpr ModeOptions kSyncMode{Mode::kSync, 0};
 
 // Sums of these depend on their order.
 float ValueOf(int worker, int round, int64_t element) {
@@ -32,7 +24,7 @@ float ValueOf(int worker, int round, int64_t element) {
 
 bool NamesRows(int worker, int round) { return (worker + round) % 3 == 0; }
 
-// In these rounds a worker names row `round` % kRows only.
+// A worker that names rows adds to row `round` % kRows only.
 std::vector<float> DeltaOf(int worker, int round) {
   std::vector<float> delta;
   const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;
@@ -55,28 +47,21 @@ void ApplyTo(std::vector<float>* parameters, int workers, int round) {
 }
 
 void MakeRounds(Session* session, int worker, int workers) {
-  const auto made = testing::Create(session, testing::MatrixOf(kRows, kColumns));
-  ASSERT_TRUE(made.ok()) << made.status().text();
+  Table* const table = ValueOf(Create(session, MatrixOf(kRows, kColumns)));
   if (worker < 0) return;
-  Table* const table = made.value();
   std::vector<float> expected(kRows * kColumns);
   std::vector<float> got(expected.size());
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<float> delta = DeltaOf(worker, round);
     ApplyTo(&expected, workers, round);
-    Progress progress;
     if (NamesRows(worker, round)) {
       const int64_t row = round % kRows;
-      const Status added =
-          table->Run(Request::AddRows(&row, 1, delta.data()), &progress, Patiently());
-      ASSERT_TRUE(added.ok()) << added.text();
+      ASSERT_TRUE(IsOk(Call(table, Request::AddRows(&row, 1, delta.data()))));
     } else {
-      testing::Add(table, delta);
+      Add(table, delta);
     }
-    if (round % 3 == 1) continue;  // two rounds until the next get
-    Progress reading;
-    const Status read = table->Run(Request::Get(got.data()), &reading, Patiently());
-    ASSERT_TRUE(read.ok()) << read.text();
+    if (round % 3 == 1) continue;
+    ASSERT_TRUE(IsOk(Call(table, Request::Get(got.data()))));
     ASSERT_EQ(0, std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)))
         << "round " << round;
   }
@@ -87,7 +72,7 @@ TEST(ReplicaRounds, MatchOneNodeBitwiseDespiteLateMessages) {
     for (uint64_t seed = 0; seed < 3; ++seed) {
       RunSpanningJob(
           AllOf(4), ranks_per_node, /*delay=*/20, seed,
-          [](Session* session, int rank) { MakeRounds(session, rank, 4); }, SyncMode());
+          [](Session* session, int rank) { MakeRounds(session, rank, 4); }, kSyncMode);
     }
   }
 }
@@ -96,8 +81,8 @@ TEST(ReplicaRounds, SkipNodesWithoutWorkers) {
   RunSpanningJob(
       {Role::kServer, Role::kAll, Role::kServer, Role::kWorker}, 1, /*delay=*/20, 3,
       [](Session* session, int) { MakeRounds(session, session->members().worker_id(), 2); },
-      SyncMode());
+      kSyncMode);
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -7,10 +7,8 @@
 
 #include "support/memory_shard.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::MemoryShard;
 
 Contribution Whole(const std::vector<float>& values) {
   Contribution one;
@@ -29,7 +27,6 @@ Contribution Rows(std::initializer_list<int64_t> ids, const std::vector<float>& 
   return one;
 }
 
-// A table of `rows` x `columns` float32 in which all stripes are applied.
 class Summed {
  public:
   Summed(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
@@ -46,8 +43,7 @@ class Summed {
     }
   }
   void Store(const std::vector<float>& values) {
-    Progress progress;
-    EXPECT_TRUE(shard_.Run(Request::Store(values.data()), &progress, testing::Patiently()).ok());
+    EXPECT_TRUE(Call(&shard_, Request::Store(values.data())).ok());
   }
   std::vector<float> values() const { return {memory_.values(), memory_.values() + count_}; }
   int64_t stripes() const { return memory_.layout().stripes(); }
@@ -101,7 +97,7 @@ TEST(RoundSum, WritesTheResult) {
   std::vector<float> out(kSize);
   table.Apply({Whole(mine), Whole(theirs)}, out.data());
   EXPECT_EQ(out, std::vector<float>(kSize, 7));
-  // The result may be a worker's delta.
+  // The result may replace a worker's delta.
   table.Apply({Whole(mine), Whole(theirs)}, mine.data());
   EXPECT_EQ(mine, std::vector<float>(kSize, 14));
   table.Apply({Whole(mine)}, mine.data());
@@ -153,4 +149,4 @@ TEST(RoundSum, StartsWithItsFirstTermInsteadOfZero) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

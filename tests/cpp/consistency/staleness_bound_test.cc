@@ -6,18 +6,10 @@
 
 #include "support/rounds.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::AllOf;
-using testing::OnThreads;
-using testing::Patiently;
-using testing::RoundsTable;
-using testing::RoundsWorker;
-using testing::StaleBy;
-using testing::WithoutWaiting;
-
-// An array of as many elements as there are workers: a worker counts its adds in its own.
+// The array has one element per worker, in which the worker counts its adds.
 using Counts = std::vector<int64_t>;
 
 Counts OneFor(int rank, int ranks) {
@@ -26,7 +18,7 @@ Counts OneFor(int rank, int ranks) {
   return one;
 }
 
-TEST(StalenessBound, IsNeverExceededAndNothingIsLost) {
+TEST(StalenessBound, IsNeverExceededAndNoAddIsLost) {
   constexpr int kRanks = 3;
   constexpr int kRounds = 400;
   for (const int staleness : {1, 2, 7}) {
@@ -47,8 +39,7 @@ TEST(StalenessBound, IsNeverExceededAndNothingIsLost) {
             seen = worker->AddGet(mine);
           }
           ASSERT_EQ(seen[static_cast<size_t>(rank)], made);
-          // Rows are read one after the other, while the others go on: each is compared with its
-          // own.
+          // Other workers may add while the rows are read.
           const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
           ASSERT_GE(*least, made - staleness);
           ASSERT_LE(*most, made + staleness);
@@ -59,25 +50,22 @@ TEST(StalenessBound, IsNeverExceededAndNothingIsLost) {
   }
 }
 
-TEST(StalenessBound, LetsAWorkerRunAheadUpToTheBound) {
+TEST(StalenessBound, LetsAWorkerRunAheadByTheStaleness) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(3), 2);
   const auto fast = table.For(0);
   const auto slow = table.For(1);
   const Counts one = OneFor(0, 2);
   for (int i = 0; i < 3; ++i) fast->Add(one);
-  const auto add = [&] {
-    Progress progress;
-    return fast->calls()->Run(Request::Add(one.data()), &progress, WithoutWaiting());
-  };
+  const auto add = [&] { return Call(fast->calls(), Request::Add(one.data()), WithoutWaiting()); };
   EXPECT_TRUE(add().pending());
-  EXPECT_EQ(fast->Get(), (Counts{3, 0}));  // which waits for nobody
+  EXPECT_EQ(fast->Get(), (Counts{3, 0}));
   slow->Add(OneFor(1, 2));
   EXPECT_TRUE(add().ok());
   EXPECT_TRUE(add().pending());
   EXPECT_EQ(slow->Get(), (Counts{4, 1}));
 }
 
-TEST(StalenessBound, IgnoresWorkersThatHaveFinished) {
+TEST(StalenessBound, DoesNotApplyToFinishedWorkers) {
   RoundsTable<int64_t> table(AllOf(2), StaleBy(1), 2);
   const auto one = table.For(0);
   const auto other = table.For(1);
@@ -86,12 +74,8 @@ TEST(StalenessBound, IgnoresWorkersThatHaveFinished) {
   EXPECT_EQ(other->Get(), (Counts{100, 0}));
   const Counts delta(2, 1);
   Counts out(2);
-  Progress progress;
-  EXPECT_EQ(other->calls()->Run(Request::Add(delta.data()), &progress, Patiently()).code(),
-            Code::kState);
-  EXPECT_EQ(
-      other->calls()->Run(Request::AddGet(delta.data(), out.data()), &progress, Patiently()).code(),
-      Code::kState);
+  EXPECT_EQ(Call(other->calls(), Request::Add(delta.data())).code(), Code::kState);
+  EXPECT_EQ(Call(other->calls(), Request::AddGet(delta.data(), out.data())).code(), Code::kState);
 }
 
 TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
@@ -99,12 +83,10 @@ TEST(StalenessBound, NamesTheWorkerThatIsTooFarBehind) {
   const auto worker = table.For(0);
   worker->Add(OneFor(0, 2));
   table.ranks()[1]->state()->Leave("out of data");
-  Progress progress;
   const Counts delta(2, 1);
-  const Status status = worker->calls()->Run(Request::Add(delta.data()), &progress, Patiently());
-  EXPECT_EQ(status.code(), Code::kPeerLost);
-  EXPECT_NE(status.text().find("rank 1 left (out of data)"), std::string::npos) << status.text();
+  EXPECT_TRUE(IsError(Call(worker->calls(), Request::Add(delta.data())), Code::kPeerLost,
+                      "rank 1 left (out of data)"));
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -7,22 +7,13 @@
 
 #include "support/rounds.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::AllOf;
-using testing::kSync;
-using testing::OnThreads;
-using testing::Patiently;
-using testing::RoundsTable;
-using testing::RoundsWorker;
-using testing::RowIds;
-using testing::WithoutWaiting;
-
-// Integers, so that the test's own sum needs no order; what the order is, round_sum_test holds.
+// Sums of integers do not depend on their order, which round_sum_test covers.
 using Values = std::vector<int64_t>;
 
-// What a worker adds in a round of a random program: the whole table, or rows in any order.
+// A worker's add in one round: the whole table, or rows in any order.
 struct Part {
   bool is_rows = false;
   RowIds ids;
@@ -37,7 +28,7 @@ class RandomProgram {
     columns_ = std::vector<int64_t>{1, 3, 300, 3000}[random() % 4];
     rounds_ = 3 + static_cast<int>(random() % 30);
     for (int worker = 0; worker < workers; ++worker) {
-      // The last one stays to the end, so that the number of rounds is that of the program.
+      // The last worker makes every round of the program.
       const bool stays = random() % 2 == 0 || worker == workers - 1;
       rounds_of_.push_back(stays ? rounds_ : static_cast<int>(random() % 40) % (rounds_ + 1));
     }
@@ -47,7 +38,6 @@ class RandomProgram {
   int64_t columns() const { return columns_; }
   int rounds() const { return rounds_; }
   int rounds_of(int worker) const { return rounds_of_[static_cast<size_t>(worker)]; }
-  // Whether all get after that round.
   bool HasGet(int round) const { return Random(round, 99)() % 3 != 0; }
 
   Part PartOf(int worker, int round) const {
@@ -66,7 +56,7 @@ class RandomProgram {
     return part;
   }
 
-  // The table after each number of rounds.
+  // Returns the table after each number of rounds.
   std::vector<Values> States() const {
     std::vector<Values> states = {Values(static_cast<size_t>(rows_ * columns_), 0)};
     for (int round = 0; round < rounds_; ++round) {
@@ -140,7 +130,7 @@ void RunProgram(uint64_t seed, int workers, bool waits) {
     const auto worker = table.For(rank, waits);
     RunOne(program, states, rank, worker.get());
   });
-  // The last rounds may have been left to whoever reads.
+  // The next get applies the last rounds if no worker has done so.
   EXPECT_EQ(table.For(0)->Get(), states.back());
 }
 
@@ -150,14 +140,13 @@ TEST(SyncRounds, MatchAModelForRandomPrograms) {
   }
 }
 
-TEST(SyncRounds, ContinueAPendingCall) {
+TEST(SyncRounds, ResumePendingCalls) {
   for (const int workers : {2, 3}) {
     for (uint64_t seed = 100; seed <= 115; ++seed) RunProgram(seed, workers, /*waits=*/false);
   }
 }
 
-TEST(SyncRounds, FollowEachOtherClosely) {
-  // So short that others finish a round while a worker looks how far it is.
+TEST(SyncRounds, MayBeSoShortThatOthersFinishOneWhileAWorkerChecksItsProgress) {
   for (const int workers : {2, 4}) {
     RoundsTable<float> table(AllOf(workers), kSync, 1);
     OnThreads(workers, [&](int rank) {
@@ -170,7 +159,7 @@ TEST(SyncRounds, FollowEachOtherClosely) {
   }
 }
 
-TEST(SyncRounds, CompleteWithEveryWorkersDeltaButAnyWorkersTime) {
+TEST(SyncRounds, NeedTheDeltaOfEveryWorkerButNoFurtherCall) {
   constexpr int64_t kSize = 60000;
   RoundsTable<float> table(AllOf(3), kSync, kSize);
   const auto one = table.For(0);
@@ -180,7 +169,6 @@ TEST(SyncRounds, CompleteWithEveryWorkersDeltaButAnyWorkersTime) {
   one->Add(ones);
   two->Add(ones);
   three->Add(ones);
-  // The others make no call meanwhile.
   EXPECT_EQ(two->Get(), std::vector<float>(kSize, 3));
   EXPECT_EQ(two->Get(), std::vector<float>(kSize, 3));
 }
@@ -231,18 +219,15 @@ TEST(SyncRounds, CallTheUpdaterOnce) {
   });
 }
 
-TEST(SyncRounds, ReportDifferentCallsToAllWorkers) {
+TEST(SyncRounds, ReportDifferentCallsToAllAsAMismatch) {
   RoundsTable<float> table(AllOf(2), kSync, 1);
   const auto one = table.For(0);
   const auto other = table.For(1);
   one->Add({1});
   std::vector<float> out(1);
-  Progress progress;
-  const Status status = other->calls()->Run(Request::Get(out.data()), &progress, Patiently());
-  EXPECT_EQ(status.code(), Code::kMismatch);
-  EXPECT_NE(status.text().find("rank 0 called add, rank 1 called get"), std::string::npos);
-  Progress again;
-  EXPECT_EQ(one->calls()->Run(Request::Get(out.data()), &again, Patiently()).text(), status.text());
+  const Status status = Call(other->calls(), Request::Get(out.data()));
+  EXPECT_TRUE(IsError(status, Code::kMismatch, "rank 0 called add, rank 1 called get"));
+  EXPECT_EQ(Call(one->calls(), Request::Get(out.data())).text(), status.text());
 }
 
 TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
@@ -256,18 +241,14 @@ TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
       return;
     }
     std::vector<float> out(100000);
-    Progress progress;
-    const Status status =
-        worker->calls()->Run(Request::AddGet(ones.data(), out.data()), &progress, Patiently());
-    EXPECT_EQ(status.code(), Code::kPeerLost);
-    EXPECT_NE(status.text().find("rank 1 left (bad batch)"), std::string::npos) << status.text();
-    EXPECT_NE(status.text().find("round 5 of table 'w'"), std::string::npos) << status.text();
+    EXPECT_TRUE(IsError(Call(worker->calls(), Request::AddGet(ones.data(), out.data())),
+                        Code::kPeerLost, "rank 1 left (bad batch)", "round 5 of table 'w'"));
   });
 }
 
-TEST(SyncRounds, GiveAFinishedWorkerCompleteRoundsOnly) {
+TEST(SyncRounds, AreReadAsAWholeByAFinishedWorker) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "reads beside the others' writes, and looks afterwards whether they wrote";
+  GTEST_SKIP() << "reads during the others' writes and checks afterwards whether they wrote";
 #endif
   constexpr int64_t kSize = 50000;
   constexpr int kRounds = 300;
@@ -298,13 +279,11 @@ TEST(SyncRounds, RejectAddsOfAFinishedWorker) {
   const auto worker = table.For(0);
   worker->calls()->Finish();
   const std::vector<float> delta(1, 1);
-  Progress progress;
-  EXPECT_EQ(worker->calls()->Run(Request::Add(delta.data()), &progress, Patiently()).code(),
-            Code::kState);
+  EXPECT_EQ(Call(worker->calls(), Request::Add(delta.data())).code(), Code::kState);
   const auto other = table.For(1);
   EXPECT_EQ(other->AddGet({3}), std::vector<float>(1, 3));
   EXPECT_EQ(worker->Get(), std::vector<float>(1, 3));
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -5,14 +5,8 @@
 #include "support/processes.h"
 #include "support/threads.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::Child;
-using testing::Eventually;
-using testing::kPatience;
-using testing::OnThreads;
-using testing::Shared;
 
 Instant Patience() { return Clock::now() + kPatience; }
 
@@ -89,4 +83,4 @@ TEST(WakeWord, WakesAllSleepers) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

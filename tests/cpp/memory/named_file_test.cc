@@ -11,11 +11,10 @@
 
 #include "base/text.h"
 #include "support/processes.h"
+#include "support/status.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::Child;
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
@@ -25,7 +24,7 @@ int64_t RoomIn(const char* directory) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-// The files of this test, removed at its end in any case.
+// Sets the temporary directory and removes its files at the end of the test.
 class NamedFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -37,7 +36,7 @@ class NamedFiles : public ::testing::Test {
   void TearDown() override {
     unsetenv("TMPDIR");
     for (const std::string& path : paths_) unlink(path.c_str());
-    EXPECT_EQ(rmdir(temporary_.c_str()), 0) << "something is left in " << temporary_;
+    EXPECT_EQ(rmdir(temporary_.c_str()), 0) << "files remain in " << temporary_;
   }
 
   // Creates a file in the temporary directory, two minutes old unless `young`. Returns an open
@@ -58,12 +57,13 @@ class NamedFiles : public ::testing::Test {
   std::vector<std::string> paths_;
 };
 
-// More than /dev/shm has, so that the temporary directory is used and its orphans are removed.
+// Returns more than /dev/shm has, so that the temporary directory is used and its orphans are
+// removed.
 int64_t TooMuchForShm() { return RoomIn("/dev/shm") + (int64_t{1} << 30); }
 
 TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
   const Result<NamedFile> file = CreateNamedFile(4096);
-  ASSERT_TRUE(file.ok()) << file.status().text();
+  ASSERT_TRUE(IsOk(file));
   struct stat info{};
   ASSERT_EQ(fstat(file.value().fd, &info), 0);
   EXPECT_EQ(info.st_size, 0);
@@ -80,12 +80,10 @@ TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
 
 TEST_F(NamedFiles, UseTheDirectoryWithRoom) {
   if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
-  const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
-  ASSERT_TRUE(file.ok()) << file.status().text();
-  EXPECT_EQ(file.value().path.compare(0, temporary_.size() + 1, temporary_ + "/"), 0)
-      << file.value().path;
-  EXPECT_EQ(unlink(file.value().path.c_str()), 0);
-  close(file.value().fd);
+  const NamedFile file = ValueOf(CreateNamedFile(TooMuchForShm()));
+  EXPECT_EQ(file.path.compare(0, temporary_.size() + 1, temporary_ + "/"), 0) << file.path;
+  EXPECT_EQ(unlink(file.path.c_str()), 0);
+  close(file.fd);
 }
 
 TEST_F(NamedFiles, FailWithTheNamesOfAllDirectoriesWithoutRoom) {
@@ -93,11 +91,11 @@ TEST_F(NamedFiles, FailWithTheNamesOfAllDirectoriesWithoutRoom) {
   ASSERT_FALSE(file.ok());
   EXPECT_EQ(file.status().code(), Code::kMemory);
   for (const std::string& part : {std::string("/dev/shm"), temporary_, StrCat(INT64_MAX)}) {
-    EXPECT_NE(file.status().text().find(part), std::string::npos) << file.status().text();
+    EXPECT_TRUE(Contains(file, part));
   }
 }
 
-TEST_F(NamedFiles, OnlyThoseOfDeadCreatorsAreRemoved) {
+TEST_F(NamedFiles, AreRemovedOnlyIfTheirCreatorDied) {
   close(Leave("multiverso-segment-1-dead"));
   const int locked = Leave("multiverso-segment-2-alive");
   ASSERT_EQ(flock(locked, LOCK_EX | LOCK_NB), 0);
@@ -107,7 +105,8 @@ TEST_F(NamedFiles, OnlyThoseOfDeadCreatorsAreRemoved) {
   paths_.push_back(temporary_ + "/multiverso-segment-4-link");
   ASSERT_EQ(symlink((temporary_ + "/target").c_str(), paths_.back().c_str()), 0);
 
-  (void)CreateNamedFile(INT64_MAX);  // rejected after the directories have been searched
+  // The directories are searched before the size is rejected.
+  (void)CreateNamedFile(INT64_MAX);
 
   EXPECT_FALSE(Exists(temporary_ + "/multiverso-segment-1-dead"));
   EXPECT_TRUE(Exists(temporary_ + "/multiverso-segment-2-alive"));
@@ -117,14 +116,14 @@ TEST_F(NamedFiles, OnlyThoseOfDeadCreatorsAreRemoved) {
   close(locked);
 }
 
-TEST_F(NamedFiles, NextCreatorRemovesThoseOfAKilledOne) {
+TEST_F(NamedFiles, OfAKilledCreatorAreRemovedByTheNext) {
   if (RoomIn("/tmp") < TooMuchForShm()) GTEST_SKIP() << "/tmp has no more room than /dev/shm";
   Child creator([] {
     const Result<NamedFile> file = CreateNamedFile(TooMuchForShm());
     if (!file.ok()) return 1;
     const time_t then = time(nullptr) - 120;
     const timespec times[2] = {{then, 0}, {then, 0}};
-    // Its live creator locks it, although it is old.
+    // The file is old, but its creator is alive and holds its lock.
     (void)futimens(file.value().fd, times);
     (void)CreateNamedFile(INT64_MAX);
     return Exists(file.value().path) ? raise(SIGKILL) : 2;
@@ -135,4 +134,4 @@ TEST_F(NamedFiles, NextCreatorRemovesThoseOfAKilledOne) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -15,19 +15,15 @@
 #include "base/text.h"
 #include "memory/limits.h"
 #include "support/processes.h"
+#include "support/status.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::Child;
-using testing::CountEntries;
-using testing::OpenDescriptors;
-
 constexpr int64_t kMegabyte = int64_t{1} << 20;
-// The most memory for a segment with two touched pages, whether pages are small or huge.
+// A segment with two touched pages uses at most this, whether pages are small or huge.
 constexpr int64_t kLittle = 16 * kMegabyte;
 
-// The largest table that this machine may hold, at most 8 GB.
 int64_t Huge() { return std::min(int64_t{8} << 30, MemoryCeiling() / 2); }
 
 void TouchBothEnds(const Segment& segment) {
@@ -51,21 +47,19 @@ int64_t BytesStored(const Segment& segment) {
 
 TEST(PrivateSegment, IsZeroAndWritableToItsLastByte) {
   for (const int64_t bytes : {int64_t{1}, int64_t{4095}, int64_t{4097}, 4 * kMegabyte + 1}) {
-    const Result<Segment> made = Segment::CreatePrivate(bytes);
-    ASSERT_TRUE(made.ok()) << made.status().text();
-    EXPECT_EQ(made.value().bytes(), bytes);
-    EXPECT_EQ(made.value().data()[bytes - 1], 0);
-    TouchBothEnds(made.value());
-    EXPECT_EQ(made.value().data()[bytes - 1], 'z');
+    const Segment made = ValueOf(Segment::CreatePrivate(bytes));
+    EXPECT_EQ(made.bytes(), bytes);
+    EXPECT_EQ(made.data()[bytes - 1], 0);
+    TouchBothEnds(made);
+    EXPECT_EQ(made.data()[bytes - 1], 'z');
   }
 }
 
 TEST(PrivateSegment, UsesNoMemoryForUntouchedPages) {
-  const Result<Segment> made = Segment::CreatePrivate(Huge());
-  ASSERT_TRUE(made.ok()) << made.status().text();
-  TouchBothEnds(made.value());
-  EXPECT_GT(BytesResident(made.value()), 0);
-  EXPECT_LE(BytesResident(made.value()), kLittle);
+  const Segment made = ValueOf(Segment::CreatePrivate(Huge()));
+  TouchBothEnds(made);
+  EXPECT_GT(BytesResident(made), 0);
+  EXPECT_LE(BytesResident(made), kLittle);
 }
 
 TEST(Segment, IsAlignedToHugePagesIfLarge) {
@@ -80,36 +74,33 @@ TEST(Segment, RejectsSizesBeyondTheMachineAndNamesTheSize) {
   for (const int64_t bytes : {MemoryCeiling() + 1, INT64_MAX}) {
     for (const Status& status :
          {Segment::CreatePrivate(bytes).status(), Segment::CreateShared(bytes).status()}) {
-      EXPECT_EQ(status.code(), Code::kMemory);
-      EXPECT_NE(status.text().find(std::to_string(bytes)), std::string::npos) << status.text();
+      EXPECT_TRUE(IsError(status, Code::kMemory, std::to_string(bytes)));
     }
   }
 }
 
 TEST(Segment, MoveTransfersOwnership) {
-  Result<Segment> made = Segment::CreateShared(4096);
-  ASSERT_TRUE(made.ok());
-  char* const data = made.value().data();
-  Segment taken = std::move(made.value());
-  EXPECT_FALSE(made.value().is_mapped());
-  EXPECT_EQ(made.value().fd(), -1);
+  Segment made = ValueOf(Segment::CreateShared(4096));
+  char* const data = made.data();
+  Segment taken = std::move(made);
+  EXPECT_FALSE(made.is_mapped());
+  EXPECT_EQ(made.fd(), -1);
   EXPECT_EQ(taken.data(), data);
   taken = Segment();
   EXPECT_FALSE(taken.is_mapped());
 }
 
 TEST(Segment, IsNotMappedInAForkedChild) {
-  const Result<Segment> made = Segment::CreateShared(4096);
-  ASSERT_TRUE(made.ok());
-  TouchBothEnds(made.value());
+  const Segment made = ValueOf(Segment::CreateShared(4096));
+  TouchBothEnds(made);
   Child child([&] {
     unsigned char page = 0;
-    return mincore(made.value().data(), 4096, &page) != 0 && errno == ENOMEM ? 0 : 1;
+    return mincore(made.data(), 4096, &page) != 0 && errno == ENOMEM ? 0 : 1;
   });
   EXPECT_EQ(child.Wait(), 0);
 }
 
-// Both kinds of sharing: without a name, and as a file.
+// The parameter is the kind of sharing: without a name, or as a file.
 class SharedSegment : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { setenv("MULTIVERSO_SEGMENTS", GetParam(), 1); }
@@ -124,58 +115,51 @@ class SharedSegment : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(SharedSegment, IsOneMemoryForAllProcesses) {
-  Result<Segment> made = Segment::CreateShared(5000);
-  ASSERT_TRUE(made.ok()) << made.status().text();
-  EXPECT_EQ(made.value().data()[4999], 0);
-  made.value().data()[0] = 'a';
+  Segment made = ValueOf(Segment::CreateShared(5000));
+  EXPECT_EQ(made.data()[4999], 0);
+  made.data()[0] = 'a';
   Child child([&] {
-    const Result<Segment> opened = Segment::OpenShared(made.value().locator());
+    const Result<Segment> opened = Segment::OpenShared(made.locator());
     if (!opened.ok() || opened.value().bytes() != 5000) return 1;
     if (opened.value().data()[0] != 'a') return 2;
     opened.value().data()[4999] = 'z';
     return 0;
   });
   EXPECT_EQ(child.Wait(), 0);
-  EXPECT_EQ(made.value().data()[4999], 'z');
+  EXPECT_EQ(made.data()[4999], 'z');
 }
 
 TEST_P(SharedSegment, UsesNoMemoryForUntouchedPages) {
   const int64_t bytes = IsFile() ? std::min(Huge(), 256 * kMegabyte) : Huge();
-  const Result<Segment> made = Segment::CreateShared(bytes);
-  ASSERT_TRUE(made.ok()) << made.status().text();
-  const Result<Segment> opened = Segment::OpenShared(made.value().locator());
-  ASSERT_TRUE(opened.ok()) << opened.status().text();
-  TouchBothEnds(opened.value());
-  EXPECT_EQ(made.value().data()[bytes - 1], 'z');
-  EXPECT_GT(BytesStored(made.value()), 0);
-  EXPECT_LE(BytesStored(made.value()), kLittle);
+  const Segment made = ValueOf(Segment::CreateShared(bytes));
+  const Segment opened = ValueOf(Segment::OpenShared(made.locator()));
+  TouchBothEnds(opened);
+  EXPECT_EQ(made.data()[bytes - 1], 'z');
+  EXPECT_GT(BytesStored(made), 0);
+  EXPECT_LE(BytesStored(made), kLittle);
 }
 
 TEST_P(SharedSegment, OutlivesItsNameWhileMapped) {
-  Result<Segment> made = Segment::CreateShared(4096);
-  ASSERT_TRUE(made.ok()) << made.status().text();
-  EXPECT_EQ(made.value().locator().path[0] != '\0', IsFile());
-  Result<Segment> opened = Segment::OpenShared(made.value().locator());
-  ASSERT_TRUE(opened.ok());
+  Segment made = ValueOf(Segment::CreateShared(4096));
+  EXPECT_EQ(made.locator().path[0] != '\0', IsFile());
+  Segment opened = ValueOf(Segment::OpenShared(made.locator()));
   EXPECT_EQ(CountEntries("/dev/shm", Mine()) + CountEntries("/tmp", Mine()), IsFile() ? 1 : 0);
-  made.value().Seal();
-  opened.value().Seal();
+  made.Seal();
+  opened.Seal();
   EXPECT_EQ(CountEntries("/dev/shm", Mine()) + CountEntries("/tmp", Mine()), 0);
-  EXPECT_EQ(made.value().fd(), -1);
-  made.value().data()[7] = 'w';
-  EXPECT_EQ(opened.value().data()[7], 'w');
-  made.value() = Segment();
-  EXPECT_EQ(opened.value().data()[7], 'w');
+  EXPECT_EQ(made.fd(), -1);
+  made.data()[7] = 'w';
+  EXPECT_EQ(opened.data()[7], 'w');
+  made = Segment();
+  EXPECT_EQ(opened.data()[7], 'w');
 }
 
 TEST_P(SharedSegment, LeavesNoDescriptorBehind) {
   const int before = OpenDescriptors();
   for (int i = 0; i < 10; ++i) {
-    const Result<Segment> made = Segment::CreateShared(kMegabyte);
-    ASSERT_TRUE(made.ok());
-    const Result<Segment> opened = Segment::OpenShared(made.value().locator());
-    ASSERT_TRUE(opened.ok());
-    SegmentLocator wrong = made.value().locator();
+    const Segment made = ValueOf(Segment::CreateShared(kMegabyte));
+    const Segment opened = ValueOf(Segment::OpenShared(made.locator()));
+    SegmentLocator wrong = made.locator();
     wrong.bytes = 2 * kMegabyte;
     EXPECT_FALSE(Segment::OpenShared(wrong).ok());
   }
@@ -183,22 +167,17 @@ TEST_P(SharedSegment, LeavesNoDescriptorBehind) {
 }
 
 TEST_P(SharedSegment, RejectsAFileShorterThanAnnounced) {
-  const Result<Segment> made = Segment::CreateShared(4096);
-  ASSERT_TRUE(made.ok());
-  SegmentLocator wrong = made.value().locator();
+  const Segment made = ValueOf(Segment::CreateShared(4096));
+  SegmentLocator wrong = made.locator();
   wrong.bytes = 1 << 20;
-  const Result<Segment> opened = Segment::OpenShared(wrong);
-  EXPECT_EQ(opened.status().code(), Code::kMemory);
-  EXPECT_NE(opened.status().text().find("4096 bytes, expected 1048576"), std::string::npos)
-      << opened.status().text();
+  EXPECT_TRUE(IsError(Segment::OpenShared(wrong), Code::kMemory, "4096 bytes, expected 1048576"));
 }
 
 TEST_P(SharedSegment, CannotBeOpenedAfterItsCreatorEnded) {
   SegmentLocator gone;
   {
-    const Result<Segment> made = Segment::CreateShared(4096);
-    ASSERT_TRUE(made.ok());
-    gone = made.value().locator();
+    const Segment made = ValueOf(Segment::CreateShared(4096));
+    gone = made.locator();
   }
   EXPECT_EQ(Segment::OpenShared(gone).status().code(), Code::kMemory);
 }
@@ -207,4 +186,4 @@ INSTANTIATE_TEST_SUITE_P(BothWays, SharedSegment, ::testing::Values("anonymous",
                          [](const auto& way) { return std::string(way.param); });
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

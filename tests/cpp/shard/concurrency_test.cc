@@ -1,4 +1,4 @@
-// Several ranks operate on one shard at the same moment, and every addition is in the result.
+// Several ranks operate on one shard concurrently.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,12 +7,8 @@
 #include "support/memory_shard.h"
 #include "support/threads.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::MemoryShard;
-using testing::OnThreads;
-using testing::Patiently;
 
 constexpr int kRanks = 4;
 
@@ -23,8 +19,7 @@ void AddOnes(int64_t elements, int adds) {
     Shard shard = memory.For(rank);
     const std::vector<T> ones(static_cast<size_t>(elements), 1);
     for (int i = 0; i < adds; ++i) {
-      Progress progress;
-      ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &progress, Patiently()).ok());
+      ASSERT_TRUE(Call(&shard, Request::Add(ones.data())).ok());
     }
   });
   const T expected = static_cast<T>(kRanks * adds);
@@ -40,24 +35,18 @@ TEST(ConcurrentAdds, AreNeverLost) {
   AddOnes<double>(1000003, 5);
 }
 
-TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
+TEST(ConcurrentAdds, AreNeverLostIfTheirRowsAreDuplicates) {
   constexpr int64_t kRows = 5000;
   constexpr int64_t kColumns = 7;
   constexpr int kAdds = 40;
   const MemoryShard<float> memory(kRows, kColumns);
-  // Row 0 many times, and every third row once.
   std::vector<int64_t> ids(1000, 0);
   for (int64_t row = 3; row < kRows; row += 3) ids.push_back(row);
   const std::vector<float> ones(ids.size() * kColumns, 1);
   OnThreads(kRanks, [&](int rank) {
     Shard shard = memory.For(rank);
     for (int i = 0; i < kAdds; ++i) {
-      Progress progress;
-      ASSERT_TRUE(
-          shard
-              .Run(Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), ones.data()),
-                   &progress, Patiently())
-              .ok());
+      ASSERT_TRUE(Call(&shard, AddRowsOf(ids, ones)).ok());
     }
   });
   for (int64_t i = 0; i < kRows * kColumns; ++i) {
@@ -67,7 +56,7 @@ TEST(ConcurrentAdds, ToDuplicateRowsAreNeverLost) {
   }
 }
 
-TEST(ConcurrentAdds, OfAllKindsSumExactly) {
+TEST(ConcurrentAdds, SumExactlyAcrossAllKindsOfCalls) {
   constexpr int64_t kRows = 3000;
   constexpr int64_t kColumns = 8;
   constexpr int kAdds = 100;
@@ -78,12 +67,9 @@ TEST(ConcurrentAdds, OfAllKindsSumExactly) {
     std::vector<int64_t> out(kRows * kColumns);
     const int64_t ids[] = {0, kRows - 1, 0, kRows / 2};
     for (int i = 0; i < kAdds; ++i) {
-      Progress all;
-      Progress both;
-      Progress rows;
-      ASSERT_TRUE(shard.Run(Request::Add(ones.data()), &all, Patiently()).ok());
-      ASSERT_TRUE(shard.Run(Request::AddGet(ones.data(), out.data()), &both, Patiently()).ok());
-      ASSERT_TRUE(shard.Run(Request::AddRows(ids, 4, ones.data()), &rows, Patiently()).ok());
+      ASSERT_TRUE(Call(&shard, Request::Add(ones.data())).ok());
+      ASSERT_TRUE(Call(&shard, Request::AddGet(ones.data(), out.data())).ok());
+      ASSERT_TRUE(Call(&shard, Request::AddRows(ids, 4, ones.data())).ok());
       // A rank reads all of its own adds.
       ASSERT_GE(*std::min_element(out.begin(), out.end()), 2 * i + 2);
     }
@@ -104,12 +90,11 @@ TEST(ConcurrentGets, SeeOnlyCompleteAdds) {
     Shard shard = memory.For(rank);
     std::vector<double> values(kElements, 1);
     for (int i = 0; i < kCalls; ++i) {
-      Progress progress;
       if (rank % 2 == 0) {
-        ASSERT_TRUE(shard.Run(Request::Add(values.data()), &progress, Patiently()).ok());
+        ASSERT_TRUE(Call(&shard, Request::Add(values.data())).ok());
         continue;
       }
-      ASSERT_TRUE(shard.Run(Request::Get(values.data()), &progress, Patiently()).ok());
+      ASSERT_TRUE(Call(&shard, Request::Get(values.data())).ok());
       ASSERT_EQ(std::count(values.begin(), values.end(), values[0]), kElements);
     }
   });
@@ -117,4 +102,4 @@ TEST(ConcurrentGets, SeeOnlyCompleteAdds) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

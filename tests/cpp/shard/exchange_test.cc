@@ -1,5 +1,5 @@
-// Shard::Exchange adds the tensors' delta to the parameters and copies the parameters to the
-// tensors.
+// Tests of Request::Exchange, which adds the tensors' delta to the parameters and copies the
+// parameters to the tensors.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -10,15 +10,10 @@
 #include "support/memory_shard.h"
 #include "support/threads.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
 
-using testing::DTypeOf;
-using testing::MemoryShard;
-using testing::OnThreads;
-using testing::Patiently;
-
-// A worker's tensors, of the given sizes, and the values of its last exchange.
+// A worker's tensors and the values of its last exchange.
 template <class T>
 struct Model {
   std::vector<std::vector<T>> tensors;
@@ -60,14 +55,12 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
   std::mt19937 random(1);
   std::vector<T> expected(model.last.size());
   for (int round = 0; round < 3; ++round) {
-    // The deltas of another worker and of this one.
     std::vector<T> others(expected.size());
     for (size_t i = 0; i < others.size(); ++i) {
       others[i] = static_cast<T>(random() % 100);
       expected[i] += others[i];
     }
-    Progress added;
-    ASSERT_TRUE(shard.Run(Request::Add(others.data()), &added, Patiently()).ok());
+    ASSERT_TRUE(Call(&shard, Request::Add(others.data())).ok());
     size_t at = 0;
     for (auto& tensor : model.tensors) {
       for (T& value : tensor) {
@@ -76,9 +69,7 @@ TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
         expected[at++] += gain;
       }
     }
-    Progress progress;
-    ASSERT_TRUE(
-        shard.Run(Request::Exchange(model.List(), model.last.data()), &progress, Patiently()).ok());
+    ASSERT_TRUE(Call(&shard, Request::Exchange(model.List(), model.last.data())).ok());
     ASSERT_EQ(model.Flat(), expected);
     ASSERT_EQ(model.last, expected);
     ASSERT_EQ(std::vector<T>(memory.values(), memory.values() + total), expected);
@@ -91,9 +82,7 @@ TEST(ExchangeOfRows, WorksForRowsWiderThanAPiece) {
   MemoryShard<float> memory(3, kColumns);
   Shard shard = memory.For(0);
   for (auto& tensor : model.tensors) tensor.assign(tensor.size(), 1.5F);
-  Progress progress;
-  ASSERT_TRUE(
-      shard.Run(Request::Exchange(model.List(), model.last.data()), &progress, Patiently()).ok());
+  ASSERT_TRUE(Call(&shard, Request::Exchange(model.List(), model.last.data())).ok());
   for (int64_t i = 0; i < 3 * kColumns; ++i) ASSERT_EQ(memory.values()[i], 1.5F);
 }
 
@@ -109,10 +98,7 @@ TEST(ConcurrentExchange, LosesNoDelta) {
       for (auto& tensor : model.tensors) {
         for (int64_t& value : tensor) value += worker + 1;
       }
-      Progress progress;
-      ASSERT_TRUE(
-          shard.Run(Request::Exchange(model.List(), model.last.data()), &progress, Patiently())
-              .ok());
+      ASSERT_TRUE(Call(&shard, Request::Exchange(model.List(), model.last.data())).ok());
     }
   });
   for (int64_t i = 0; i < 40'020; ++i) {
@@ -127,22 +113,20 @@ TEST(InterruptedExchange, HasCompletedWholeStripesAndCanBeRepeated) {
   MemoryShard<int64_t> memory(kStripes * per_stripe, 1);
   Shard shard = memory.For(0);
   for (int64_t& value : model.tensors[0]) value = 5;
-  ASSERT_TRUE(memory.lock(2)->TryTake(1));  // by another rank
+  ASSERT_TRUE(memory.lock(2)->TryTake(1));
   Progress progress;
-  const WaitLimit no_wait{Instant::max(), Instant::min()};
   const TensorList tensors = model.List();
-  ASSERT_TRUE(
-      shard.Run(Request::Exchange(tensors, model.last.data()), &progress, no_wait).pending());
+  ASSERT_TRUE(shard.Run(Request::Exchange(tensors, model.last.data()), &progress, WithoutWaiting())
+                  .pending());
   EXPECT_EQ(progress.done, 2);
   EXPECT_EQ(memory.values()[0], 5);
   EXPECT_EQ(memory.values()[2 * per_stripe], 0);
   memory.lock(2)->Leave();
-  for (int64_t& value : model.tensors[0]) value += 1;  // training continues
-  Progress anew;
-  ASSERT_TRUE(shard.Run(Request::Exchange(tensors, model.last.data()), &anew, Patiently()).ok());
+  for (int64_t& value : model.tensors[0]) value += 1;
+  ASSERT_TRUE(Call(&shard, Request::Exchange(tensors, model.last.data())).ok());
   for (int64_t i = 0; i < kStripes * per_stripe; ++i) ASSERT_EQ(memory.values()[i], 6);
   EXPECT_EQ(model.tensors[0], model.last);
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

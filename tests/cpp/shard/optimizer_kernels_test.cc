@@ -51,7 +51,7 @@ class OptimizerKernels : public ::testing::Test {
 using FloatTypes = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(OptimizerKernels, FloatTypes);
 
-TYPED_TEST(OptimizerKernels, GiveTheSameBitsInVectorsAndAlone) {
+TYPED_TEST(OptimizerKernels, AreBitwiseIdenticalInVectorsAndForSingleElements) {
   using T = TypeParam;
   const T r = static_cast<T>(0.1);
   const T e = static_cast<T>(1e-3);
@@ -83,7 +83,7 @@ TYPED_TEST(OptimizerKernels, GiveTheSameBitsInVectorsAndAlone) {
                                [=](T* w, T* a, T*, const T*, int64_t n) { Remember(a, w, n); });
 }
 
-TYPED_TEST(OptimizerKernels, AdagradBeginsWithTheInitialValueWhereThereIsNoSum) {
+TYPED_TEST(OptimizerKernels, AdagradStartsWithTheInitialValueIfTheSumIsZero) {
   using T = TypeParam;
   T w[3] = {0, 0, 0};
   T sum[3] = {0, 8, 0};
@@ -96,10 +96,10 @@ TYPED_TEST(OptimizerKernels, AdagradBeginsWithTheInitialValueWhereThereIsNoSum) 
   EXPECT_EQ(w[2], 0);
 }
 
-TYPED_TEST(OptimizerKernels, CompensateOnlyWhereSomethingIsRemembered) {
+TYPED_TEST(OptimizerKernels, CompensateOnlyRememberedElements) {
   using T = TypeParam;
   T w[4] = {5, 5, 5, 5};
-  T seen[4] = {0, 0, 0, 0};  // nothing remembered yet
+  T seen[4] = {0, 0, 0, 0};
   const T old[2] = {3, 0};
   Remember(seen + 1, old, 2);
   const T g[4] = {2, 2, 2, 2};
@@ -110,10 +110,10 @@ TYPED_TEST(OptimizerKernels, CompensateOnlyWhereSomethingIsRemembered) {
   EXPECT_EQ(w[3], 5 - 2);
 }
 
-TYPED_TEST(OptimizerKernels, PullGoesFromWhereverItIsToTheMeanOfThePositions) {
+TYPED_TEST(OptimizerKernels, PullMovesTowardsTheMeanOfThePositions) {
   using T = TypeParam;
   T w[2] = {4, -4};
-  const T x[2] = {20, 0};  // the sum of two
+  const T x[2] = {20, 0};  // It is the sum of two positions.
   Pull(w, x, T{0.5}, T{2}, 2);
   EXPECT_EQ(w[0], 10);
   EXPECT_EQ(w[1], 0);

@@ -47,7 +47,7 @@ struct Memory {
   std::vector<T> state;
 };
 
-TYPED_TEST(Optimizers, HandOutWhatTheyWroteAlsoInPlaceOfTheDelta) {
+TYPED_TEST(Optimizers, ReturnTheNewParametersAlsoInPlaceOfTheDelta) {
   using T = TypeParam;
   for (const UpdaterKind kind : kOptimizers) {
     const std::vector<T> delta(10'001, static_cast<T>(0.25));
@@ -67,7 +67,7 @@ TYPED_TEST(Optimizers, HandOutWhatTheyWroteAlsoInPlaceOfTheDelta) {
   }
 }
 
-TYPED_TEST(Optimizers, StepInTheDirectionInWhichAWorkerHasGone) {
+TYPED_TEST(Optimizers, StepInTheDirectionOfTheWorker) {
   using T = TypeParam;
   for (const UpdaterKind kind : kOptimizers) {
     Memory<T> memory(kind, 3);
@@ -84,7 +84,7 @@ TYPED_TEST(Optimizers, StepInTheDirectionInWhichAWorkerHasGone) {
   }
 }
 
-TYPED_TEST(Optimizers, EasgdMovesTheCentreAndThenTheWorker) {
+TYPED_TEST(Optimizers, EasgdMovesTheCenterAndThenTheWorker) {
   using T = TypeParam;
   Memory<T> memory(UpdaterKind::kEasgd, 1);
   memory.hyper.value[kElasticForce].store(0.25);
@@ -108,7 +108,7 @@ TYPED_TEST(Optimizers, EasgdOfSeveralWorkersIsPulledByEach) {
   EXPECT_EQ(memory.weights[0], 1 + T{0.25} * (2 + 4 + 9));
 }
 
-TYPED_TEST(Optimizers, DcasgdKeepsEachWorkersParametersApart) {
+TYPED_TEST(Optimizers, DcasgdCompensatesEachWorkerSeparately) {
   using T = TypeParam;
   Memory<T> memory(UpdaterKind::kDcasgd, 1);
   memory.hyper.value[kLearningRate].store(1);
@@ -117,10 +117,10 @@ TYPED_TEST(Optimizers, DcasgdKeepsEachWorkersParametersApart) {
   Update update = memory.UpdateOf(gradient);
   const T given = -1;
   memory.updater->NoteGet(update, &given);
-  update.worker = 0;  // has received nothing
+  update.worker = 0;  // It has received nothing.
   memory.updater->Apply(memory.hyper, update);
   EXPECT_EQ(memory.weights[0], 1 - 2);
-  update.worker = -1;  // a sum
+  update.worker = -1;  // The delta is a sum of several workers.
   memory.updater->Apply(memory.hyper, update);
   EXPECT_EQ(memory.weights[0], -1 - 2);
   update.worker = 2;
@@ -128,7 +128,7 @@ TYPED_TEST(Optimizers, DcasgdKeepsEachWorkersParametersApart) {
   EXPECT_EQ(memory.weights[0], -3 - (2 + 4 * (-3 + 1)));
 }
 
-TYPED_TEST(Optimizers, AddIsNone) {
+TYPED_TEST(Optimizers, AddHasNone) {
   EXPECT_EQ(MakeOptimizer<TypeParam>(UpdaterKind::kAdd), nullptr);
 }
 

@@ -98,13 +98,12 @@ TEST(StepCells, PartialUpdatesOfACellCountOnce) {
 }
 
 TEST(StepCells, IncompleteUpdateDoesNotAffectLaterUpdates) {
-  Counted array(100, 1, /*row_by_row=*/false);
   StepCell cell{};
   StepCells cells(StripeLayout(100, 4), 1, /*row_by_row=*/false);
   cells.Attach(&cell);
   int64_t seen = 0;
   const auto body = [&](int64_t /*at*/, int64_t /*count*/, int64_t step) { seen = step; };
-  cells.Count(0, 60, body);  // the call that made it died
+  cells.Count(0, 60, body);
   for (int64_t step = 1; step < 5; ++step) {
     cells.Count(0, 100, body);
     EXPECT_EQ(seen, step);
@@ -121,7 +120,7 @@ TEST(StepCells, CountSaturates) {
 }
 
 TEST(StepCells, CanBeReadAndSetForCheckpoints) {
-  // Rows of two pieces.
+  // A row has two pieces.
   const int64_t columns = StepCells::kMostBytes / 4 + 1;
   Counted matrix(3, columns, /*row_by_row=*/true);
   matrix.Update(columns, columns);
@@ -135,7 +134,7 @@ TEST(StepCells, CanBeReadAndSetForCheckpoints) {
   EXPECT_EQ(matrix.cells_at().Most(3 * columns - 1, 1), 7U);
 }
 
-TEST(StepCells, MayBeEmpty) { EXPECT_EQ(StepCells().count(), 0); }
+TEST(StepCells, HasNoCellsByDefault) { EXPECT_EQ(StepCells().count(), 0); }
 
 }  // namespace
 }  // namespace multiverso

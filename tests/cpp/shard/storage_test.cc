@@ -4,44 +4,43 @@
 
 #include <vector>
 
-namespace multiverso {
+#include "support/status.h"
+
+namespace multiverso::testing {
 namespace {
 
 TEST(ShardStorage, LaysOutItsPartsConsecutively) {
   for (const int64_t rows : {1, 3, 16385, 1000003}) {
     for (const int64_t slots : {0, 1, 2}) {
       const StripeLayout layout(rows, 12);
-      Result<ShardStorage> plan = ShardStorage::Plan(layout, slots);
-      ASSERT_TRUE(plan.ok()) << plan.status().text();
+      ShardStorage plan = ValueOf(ShardStorage::Plan(layout, slots));
       // The address is only used for arithmetic, never dereferenced.
       char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
-      plan->Attach(base);
-      char* const locks = reinterpret_cast<char*>(plan->lock(0));
-      EXPECT_EQ(reinterpret_cast<char*>(plan->hyper()), base);
+      plan.Attach(base);
+      char* const locks = reinterpret_cast<char*>(plan.lock(0));
+      EXPECT_EQ(reinterpret_cast<char*>(plan.hyper()), base);
       EXPECT_GE(locks, base + sizeof(Hyper));
-      EXPECT_GE(plan->parameters(), reinterpret_cast<char*>(plan->lock(layout.stripes())));
-      EXPECT_GE(plan->state(), plan->parameters() + layout.bytes());
-      EXPECT_GE(plan->state_stride(), layout.bytes());
-      EXPECT_EQ(base + plan->segment_bytes(), plan->state() + slots * plan->state_stride());
+      EXPECT_GE(plan.parameters(), reinterpret_cast<char*>(plan.lock(layout.stripes())));
+      EXPECT_GE(plan.state(), plan.parameters() + layout.bytes());
+      EXPECT_GE(plan.state_stride(), layout.bytes());
+      EXPECT_EQ(base + plan.segment_bytes(), plan.state() + slots * plan.state_stride());
     }
   }
 }
 
 TEST(ShardStorage, AlignsLocksToCacheLinesAndDataToPages) {
-  Result<ShardStorage> plan = ShardStorage::Plan(StripeLayout(1000003, 4), 1);
-  ASSERT_TRUE(plan.ok());
-  plan->Attach(reinterpret_cast<char*>(uintptr_t{1} << 40));
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan->lock(1)) % 64, 0U);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan->parameters()) % 4096, 0U);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan->state()) % 4096, 0U);
-  EXPECT_EQ(plan->state_stride() % 4096, 0);
+  ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(1000003, 4), 1));
+  plan.Attach(reinterpret_cast<char*>(uintptr_t{1} << 40));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.lock(1)) % 64, 0U);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.parameters()) % 4096, 0U);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(plan.state()) % 4096, 0U);
+  EXPECT_EQ(plan.state_stride() % 4096, 0);
 }
 
 TEST(ShardStorage, NeedsLittleMoreThanItsParameters) {
   const int64_t bytes = int64_t{8} << 30;
-  const Result<ShardStorage> plan = ShardStorage::Plan(StripeLayout(bytes / 4, 4), 0);
-  ASSERT_TRUE(plan.ok());
-  EXPECT_LE(plan.value().segment_bytes(), bytes + bytes / 512);
+  const ShardStorage plan = ValueOf(ShardStorage::Plan(StripeLayout(bytes / 4, 4), 0));
+  EXPECT_LE(plan.segment_bytes(), bytes + bytes / 512);
 }
 
 TEST(ShardStorage, RejectsSizesBeyond64Bits) {
@@ -61,4 +60,4 @@ TEST(ShardStorage, RejectsSizesBeyond64Bits) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -5,12 +5,8 @@
 #include "support/memory_shard.h"
 #include "support/threads.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::FakeProbe;
-using testing::OnThreads;
-using testing::Patiently;
 
 void Write(StripeLock* lock, int owner) {
   const FakeProbe probe;
@@ -47,7 +43,7 @@ TEST_F(ReadUnlocked, SucceedsBesideAReaderThatHoldsTheLock) {
 TEST_F(ReadUnlocked, IsNotAttemptedBesideAWriter) {
   ASSERT_TRUE(lock_.TryTake(0));
   const StripeHold<StripeUse::kWriting> holding(&lock_);
-  EXPECT_FALSE(lock_.ReadUnlocked([] { ADD_FAILURE() << "read while somebody writes"; }));
+  EXPECT_FALSE(lock_.ReadUnlocked([] { ADD_FAILURE() << "read during a write"; }));
 }
 
 TEST_F(ReadUnlocked, FailsIfAWriterInterfered) {
@@ -83,4 +79,4 @@ TEST(StripeLock, CountsEveryWriteOfManyThreads) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -7,10 +7,8 @@
 
 #include "support/memory_shard.h"
 
-namespace multiverso {
+namespace multiverso::testing {
 namespace {
-
-using testing::DTypeOf;
 
 template <class T>
 class TensorLists : public ::testing::Test {};
@@ -30,7 +28,7 @@ struct Five {
   Five() { list.Place(data.data()); }
 };
 
-TYPED_TEST(TensorLists, KnowWhatTheyHave) {
+TYPED_TEST(TensorLists, CountTensorsAndElements) {
   const Five<TypeParam> five;
   EXPECT_EQ(five.list.tensors(), 5);
   EXPECT_EQ(five.list.count(), 8);
@@ -38,7 +36,7 @@ TYPED_TEST(TensorLists, KnowWhatTheyHave) {
   EXPECT_EQ(five.list.count_of(4), 4);
 }
 
-TYPED_TEST(TensorLists, GiveThePartsOfAnyRangeInOrderAndNoEmptyOnes) {
+TYPED_TEST(TensorLists, SplitAnyRangeIntoNonEmptyPartsInOrder) {
   const Five<TypeParam> five;
   for (int64_t first = 0; first <= 8; ++first) {
     for (int64_t count = 0; first + count <= 8; ++count) {
@@ -57,4 +55,4 @@ TYPED_TEST(TensorLists, GiveThePartsOfAnyRangeInOrderAndNoEmptyOnes) {
 }
 
 }  // namespace
-}  // namespace multiverso
+}  // namespace multiverso::testing

@@ -21,6 +21,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/memory_save.h"
 #include "checkpoint/reader.h"
+#include "support/status.h"
 
 namespace multiverso::testing {
 
@@ -66,10 +67,34 @@ inline std::vector<std::string> Leftovers(const std::string& folder) {
   return names;
 }
 
+class ForwardingFileSystem : public FileSystem {
+ public:
+  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    return real_->Create(path);
+  }
+  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    return real_->Open(path);
+  }
+  Result<EntryKind> Look(const std::string& path) override { return real_->Look(path); }
+  Result<std::vector<std::string>> List(const std::string& path) override {
+    return real_->List(path);
+  }
+  Status MakeFolders(const std::string& path) override { return real_->MakeFolders(path); }
+  Status MakeFolder(const std::string& path) override { return real_->MakeFolder(path); }
+  Status Rename(const std::string& from, const std::string& to) override {
+    return real_->Rename(from, to);
+  }
+  Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
+  Status Remove(const std::string& path) override { return real_->Remove(path); }
+
+ protected:
+  FileSystem* real_ = LocalFileSystem();
+};
+
 // Counts the steps that change something. Step number `at` fails with `error_number`. If that is 0,
 // this step and all later ones do nothing, as if the process had been killed; a write then writes
 // its first half.
-class FaultyFileSystem final : public FileSystem {
+class FaultyFileSystem final : public ForwardingFileSystem {
  public:
   void FailAt(int64_t at, int error_number) {
     steps_ = 0;
@@ -79,19 +104,11 @@ class FaultyFileSystem final : public FileSystem {
   int64_t steps() const { return steps_; }
 
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    const Status status = Step(path);
-    if (!status.ok()) return status;
+    MV_RETURN_IF_NOT_OK(Step(path));
     auto file = real_->Create(path);
     if (!file.ok()) return file.status();
     return std::unique_ptr<WritableFile>(
         std::make_unique<FaultyFile>(this, path, std::move(file.value())));
-  }
-  Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    return real_->Open(path);
-  }
-  Result<EntryKind> Look(const std::string& path) override { return real_->Look(path); }
-  Result<std::vector<std::string>> List(const std::string& path) override {
-    return real_->List(path);
   }
   Status MakeFolders(const std::string& path) override {
     MV_RETURN_IF_NOT_OK(Step(path));
@@ -147,37 +164,22 @@ class FaultyFileSystem final : public FileSystem {
     return IoFailure(path, "go on", error_number == 0 ? EINTR : error_number, written);
   }
 
-  FileSystem* real_ = LocalFileSystem();
   std::atomic<int64_t> steps_{0};
-  std::atomic<int64_t> at_{-1};  // every rank may set them
+  std::atomic<int64_t> at_{-1};  // Every rank may set it.
   std::atomic<int> error_number_{0};
 };
 
 // Replaces the contents of some files with these bytes.
-class OverlaidFileSystem final : public FileSystem {
+class OverlaidFileSystem final : public ForwardingFileSystem {
  public:
   void Overlay(const std::string& path, std::string bytes) { over_[path] = std::move(bytes); }
   void Clear() { over_.clear(); }
 
-  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    return real_->Create(path);
-  }
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
     const auto found = over_.find(path);
     if (found == over_.end()) return real_->Open(path);
     return std::unique_ptr<ReadableFile>(std::make_unique<Bytes>(path, &found->second));
   }
-  Result<EntryKind> Look(const std::string& path) override { return real_->Look(path); }
-  Result<std::vector<std::string>> List(const std::string& path) override {
-    return real_->List(path);
-  }
-  Status MakeFolders(const std::string& path) override { return real_->MakeFolders(path); }
-  Status MakeFolder(const std::string& path) override { return real_->MakeFolder(path); }
-  Status Rename(const std::string& from, const std::string& to) override {
-    return real_->Rename(from, to);
-  }
-  Status SyncFolder(const std::string& path) override { return real_->SyncFolder(path); }
-  Status Remove(const std::string& path) override { return real_->Remove(path); }
 
  private:
   class Bytes final : public ReadableFile {
@@ -199,11 +201,10 @@ class OverlaidFileSystem final : public FileSystem {
     const std::string* bytes_;
   };
 
-  FileSystem* real_ = LocalFileSystem();
   std::map<std::string, std::string> over_;
 };
 
-// An array and a matrix whose values all are functions of `seed`.
+// An array and a matrix whose values depend on `seed`.
 struct SomeTables {
   explicit SomeTables(float seed, int64_t size = 300'000)
       : array(static_cast<size_t>(size)), slot(array.size()), matrix(35), steps{1, 2, 3, 4, 5} {
@@ -248,7 +249,7 @@ inline Status SaveTo(FileSystem* files, const std::string& folder, const SomeTab
 
 inline const WaitLimit kNoLimit = WaitLimit::Until(Instant::max());
 
-// Opens a checkpoint and reads all of it.
+// Reads a whole checkpoint.
 inline Status Verify(const std::string& path, FileSystem* files = LocalFileSystem()) {
   auto reader = CheckpointReader::Open(files, path);
   if (!reader.ok()) return reader.status();
@@ -262,13 +263,12 @@ std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area,
   const SavedTable& saved = reader->manifest().tables[table];
   const int64_t in_row = saved.row_bytes(area) / static_cast<int64_t>(sizeof(T));
   std::vector<T> out(static_cast<size_t>((end - first) * in_row));
-  const Status status = reader->Read(
-      table, area, first, end, kNoLimit, [&](int64_t at, int64_t count, const char* data) {
-        const auto* const values = reinterpret_cast<const T*>(data);
-        std::copy(values, values + count, out.begin() + (at - first * in_row));
-        return Status::Ok();
-      });
-  EXPECT_TRUE(status.ok()) << status.text();
+  const auto take = [&](int64_t at, int64_t count, const char* data) {
+    const auto* const values = reinterpret_cast<const T*>(data);
+    std::copy(values, values + count, out.begin() + (at - first * in_row));
+    return Status::Ok();
+  };
+  EXPECT_TRUE(IsOk(reader->Read(table, area, first, end, kNoLimit, take)));
   return out;
 }
 

@@ -11,8 +11,9 @@
 #include "base/text.h"
 #include "session/session.h"
 #include "session/session_opening.h"
-#include "support/limits.h"
+#include "support/calls.h"
 #include "support/rank_contexts.h"
+#include "support/status.h"
 #include "support/threads.h"
 #include "transport/thread_transport.h"
 
@@ -30,44 +31,41 @@ inline Result<std::unique_ptr<Session>> OpenSession(const std::shared_ptr<Thread
   return multiverso::OpenSession(options, std::make_unique<ThreadTransport>(hub, rank));
 }
 
-// Runs body(session, rank) for each of the ranks. Then they go, without a shutdown: for jobs that
-// are broken by then.
+// Runs body(session, rank) for each rank, for jobs that are broken afterwards: no rank shuts down.
 template <class Body>
 void RunJobWithoutShutdown(const Roles& roles, std::chrono::milliseconds timeout,
                            const Body& body) {
   const int ranks = static_cast<int>(roles.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);
   OnThreads(ranks, [&](int rank) {
-    auto session = OpenSession(hub, rank, OptionsOf(roles[static_cast<size_t>(rank)], timeout));
-    ASSERT_TRUE(session.ok()) << session.status().text();
-    body(session.value().get(), rank);
+    const auto role = roles[static_cast<size_t>(rank)];
+    const auto session = ValueOf(OpenSession(hub, rank, OptionsOf(role, timeout)));
+    body(session.get(), rank);
   });
 }
 
-// The same for jobs that end well.
+// Runs body(session, rank) for each rank, which then shuts down.
 template <class Body>
 void RunJob(const Roles& roles, const Body& body) {
   RunJobWithoutShutdown(roles, kPatience, [&](Session* session, int rank) {
     body(session, rank);
-    const Status status = session->Close();
-    EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_TRUE(IsOk(session->Close()));
   });
 }
 
-// The sessions of all ranks, for a test that calls them in turn, in a known order.
+// Returns the sessions of all ranks, for a test that calls them in a fixed order.
 inline std::vector<std::unique_ptr<Session>> OpenAll(
     int ranks, std::chrono::milliseconds timeout = kPatience) {
   const auto hub = std::make_shared<ThreadHub>(ranks);
   std::vector<std::unique_ptr<Session>> sessions(static_cast<size_t>(ranks));
   OnThreads(ranks, [&](int rank) {
-    auto session = OpenSession(hub, rank, OptionsOf(Role::kAll, timeout));
-    ASSERT_TRUE(session.ok()) << session.status().text();
-    sessions[static_cast<size_t>(rank)] = std::move(session.value());
+    sessions[static_cast<size_t>(rank)] =
+        ValueOf(OpenSession(hub, rank, OptionsOf(Role::kAll, timeout)));
   });
   return sessions;
 }
 
-// While it lives, every `ranks` ranks of a job are a node of their own.
+// Makes every `ranks` ranks of a job a node, until the end of the scope.
 class VirtualNodes {
  public:
   explicit VirtualNodes(int ranks) {
@@ -78,8 +76,8 @@ class VirtualNodes {
   VirtualNodes& operator=(const VirtualNodes&) = delete;
 };
 
-// Runs body(session, rank) for each rank of a job that spans nodes, whose messages are delayed by
-// up to `delay` looks and overtake each other.
+// Runs body(session, rank) for each rank of a job on several nodes. Their messages are delayed by
+// up to `delay` polls and overtake each other.
 template <class Body>
 void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t seed,
                     const Body& body, const ModeOptions& mode = {}) {
@@ -89,18 +87,10 @@ void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t 
   OnThreads(ranks, [&](int rank) {
     SessionOptions options = OptionsOf(roles[static_cast<size_t>(rank)]);
     options.mode = mode;
-    auto session = OpenSession(hub, rank, options);
-    ASSERT_TRUE(session.ok()) << session.status().text();
-    body(session.value().get(), rank);
-    const Status status = session.value()->Close();
-    EXPECT_TRUE(status.ok()) << status.text();
+    const auto session = ValueOf(OpenSession(hub, rank, options));
+    body(session.get(), rank);
+    EXPECT_TRUE(IsOk(session->Close()));
   });
-}
-
-// A call on a table, to its end.
-inline Status Call(Table* table, const Request& request) {
-  Progress progress;
-  return table->Run(request, &progress, Patiently());
 }
 
 inline Status Barrier(Session* session) { return session->Barrier(); }
@@ -126,23 +116,16 @@ inline Result<Table*> Create(Session* session, const TableSpec& spec,
   return session->KeepTable(std::move(table.value()));
 }
 
-// The whole table as it is.
 template <class T>
 std::vector<T> Values(Table* table) {
   std::vector<T> out(static_cast<size_t>(table->spec().count()));
-  const Status status = Call(table, Request::Get(out.data()));
-  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_TRUE(IsOk(Call(table, Request::Get(out.data()))));
   return out;
 }
 
 template <class T>
 void Add(Table* table, const std::vector<T>& delta) {
-  const Status status = Call(table, Request::Add(delta.data()));
-  EXPECT_TRUE(status.ok()) << status.text();
-}
-
-inline bool Contains(const Status& status, const std::string& part) {
-  return status.text().find(part) != std::string::npos;
+  EXPECT_TRUE(IsOk(Call(table, Request::Add(delta.data()))));
 }
 
 }  // namespace multiverso::testing

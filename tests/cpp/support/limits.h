@@ -1,4 +1,4 @@
-// How long tests let a call wait.
+// Limits on the waits of calls.
 #ifndef MULTIVERSO_TESTS_SUPPORT_LIMITS_H_
 #define MULTIVERSO_TESTS_SUPPORT_LIMITS_H_
 
@@ -10,16 +10,16 @@
 
 namespace multiverso::testing {
 
-// Until the end of the call, which every test expects.
+// For calls that are expected to end.
 inline WaitLimit Patiently() { return WaitLimit::For(kPatience); }
 
-// A call that would have to wait returns pending.
+// Makes a call that would have to wait return pending.
 inline WaitLimit WithoutWaiting() { return WaitLimit{Instant::max(), Instant::min()}; }
 
-// A deadline that is meant to pass.
+// For waits that are expected to reach their deadline.
 inline WaitLimit Shortly() { return WaitLimit::For(std::chrono::milliseconds(20)); }
 
-// An interrupt that gives the call up as soon as `condition` holds.
+// Aborts the call as soon as `condition` holds.
 template <class Condition>
 Interrupt InterruptWhen(Condition condition, const std::string& reason = "KeyboardInterrupt") {
   return Interrupt([condition, reason] {

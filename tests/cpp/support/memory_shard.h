@@ -11,7 +11,8 @@
 
 #include "memory/segment.h"
 #include "shard/shard.h"
-#include "support/limits.h"
+#include "support/calls.h"
+#include "support/status.h"
 
 namespace multiverso::testing {
 
@@ -22,29 +23,20 @@ constexpr DType DTypeOf() {
   return sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
 }
 
-// Reports every owner as alive, except one if so configured.
-class FakeProbe final : public OwnerProbe {
- public:
-  bool IsAlive(int owner) const override { return owner != dead; }
-  int dead = -1;
-};
-
 // The memory of one shard of `rows` x `columns`. `For` returns the shard of a rank.
 template <class T>
 class MemoryShard {
  public:
   MemoryShard(int64_t rows, int64_t columns, UpdaterKind kind = UpdaterKind::kAdd)
       : layout_(rows, columns * static_cast<int64_t>(sizeof(T))), columns_(columns), kind_(kind) {
-    storage_ = std::move(ShardStorage::Plan(layout_, 0).value());
-    segment_ = std::move(Segment::CreatePrivate(storage_.segment_bytes()).value());
+    storage_ = ValueOf(ShardStorage::Plan(layout_, 0));
+    segment_ = ValueOf(Segment::CreatePrivate(storage_.segment_bytes()));
     storage_.Attach(segment_.data());
   }
 
   // Returns the shard as the given local rank sees it.
   Shard For(int local_rank) const {
-    auto updater = MakeUpdater(kind_, DTypeOf<T>());
-    EXPECT_TRUE(updater.ok());
-    return Shard(layout_, columns_, storage_, std::move(updater.value()),
+    return Shard(layout_, columns_, storage_, ValueOf(MakeUpdater(kind_, DTypeOf<T>())),
                  ShardUser{local_rank, &probe});
   }
 

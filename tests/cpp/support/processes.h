@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "memory/robust_lock.h"
 
 namespace multiverso::testing {
 
@@ -102,6 +103,13 @@ inline int CountEntries(const char* directory, const std::string& prefix) {
   closedir(listing);
   return count;
 }
+
+// Reports every owner of a lock except `dead` as alive.
+struct FakeProbe final : OwnerProbe {
+  explicit FakeProbe(int dead = -1) : dead(dead) {}
+  bool IsAlive(int owner) const override { return owner != dead; }
+  int dead;
+};
 
 inline int OpenDescriptors() { return CountEntries("/proc/self/fd", ""); }
 

@@ -14,6 +14,7 @@
 #include "group/rank_context.h"
 #include "memory/segment.h"
 #include "node/membership.h"
+#include "support/status.h"
 
 namespace multiverso::testing {
 
@@ -21,8 +22,8 @@ using Roles = std::vector<Role>;
 
 inline Roles AllOf(int ranks) { return Roles(static_cast<size_t>(ranks), Role::kAll); }
 
-// The membership of rank `rank` in a job of these roles on one node. `like` has their other
-// options.
+// Returns the membership of a rank in a job of these roles on one node. `like` holds their other
+// properties.
 inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = Hello()) {
   std::vector<std::string> hellos;
   for (const Role role : roles) {
@@ -31,12 +32,9 @@ inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = He
     CopyText(hello.memory, "here");
     hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
   }
-  Result<Membership> members = Membership::FromHellos(hellos, rank);
-  EXPECT_TRUE(members.ok()) << members.status().text();
-  return std::move(members.value());
+  return ValueOf(Membership::FromHellos(hellos, rank));
 }
 
-// The options of a session that survives losses.
 inline Hello Surviving() {
   Hello hello;
   hello.on_loss = static_cast<int32_t>(OnLoss::kContinue);
@@ -45,23 +43,19 @@ inline Hello Surviving() {
 
 class RankContexts {
  public:
-  // All ranks of these roles join, except the last `outside`, which may join later.
+  // All ranks join except the last `outside`, which may join later.
   explicit RankContexts(const Roles& roles, int outside = 0, const Hello& like = Hello())
       : roles_(roles), like_(like) {
     const int size = static_cast<int>(roles.size());
-    control_ = std::move(
-        Segment::CreateShared(NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(size))
-            .value());
+    control_ = ValueOf(
+        Segment::CreateShared(NodeMemory::ControlBytes(size) + NodeMemory::ScratchBytes(size)));
     for (int rank = 0; rank < size - outside; ++rank) ranks_.push_back(Join(rank));
   }
 
-  // Joins, in this process or a child.
+  // May be called in a child.
   std::unique_ptr<RankContext> Join(int rank) const {
-    Result<Segment> mine = Segment::OpenShared(control_.locator());
-    EXPECT_TRUE(mine.ok()) << mine.status().text();
-    auto joined = RankContext::Join(std::move(mine.value()), MembersOf(roles_, rank, like_));
-    EXPECT_TRUE(joined.ok()) << joined.status().text();
-    return std::move(joined.value());
+    return ValueOf(RankContext::Join(ValueOf(Segment::OpenShared(control_.locator())),
+                                     MembersOf(roles_, rank, like_)));
   }
 
   RankContext* operator[](int rank) const { return ranks_[static_cast<size_t>(rank)].get(); }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "consistency/make_consistency.h"
-#include "support/limits.h"
 #include "support/memory_shard.h"
 #include "support/rank_contexts.h"
 #include "support/threads.h"
@@ -24,8 +23,8 @@ inline ModeOptions StaleBy(int64_t rounds) { return ModeOptions{Mode::kStale, ro
 
 using RowIds = std::vector<int64_t>;
 
-// One worker's calls; each has to succeed. With `waits` off, a call that has to wait comes back
-// pending at once and is made again, as often as it takes.
+// One worker's calls, all of which must succeed. Unless `waits`, a call that has to wait returns
+// pending immediately and is repeated until it is complete.
 template <class T>
 class RoundsWorker {
  public:
@@ -36,9 +35,7 @@ class RoundsWorker {
   void Have(std::unique_ptr<Consistency> calls) { calls_ = std::move(calls); }
 
   void Add(const std::vector<T>& delta) { Make(Request::Add(delta.data())); }
-  void AddRows(const RowIds& ids, const std::vector<T>& delta) {
-    Make(Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), delta.data()));
-  }
+  void AddRows(const RowIds& ids, const std::vector<T>& delta) { Make(AddRowsOf(ids, delta)); }
   std::vector<T> Get() {
     std::vector<T> out(Size());
     Make(Request::Get(out.data()));
@@ -46,10 +43,10 @@ class RoundsWorker {
   }
   std::vector<T> GetRows(const RowIds& ids) {
     std::vector<T> out(ids.size() * static_cast<size_t>(shard_.layout().row_bytes()) / sizeof(T));
-    Make(Request::GetRows(ids.data(), static_cast<int64_t>(ids.size()), out.data()));
+    Make(GetRowsOf(ids, &out));
     return out;
   }
-  // Into a result of its own, or over the delta.
+  // `in_place` writes the result over the delta.
   std::vector<T> AddGet(std::vector<T> delta, bool in_place = false) {
     std::vector<T> out(Size());
     Make(Request::AddGet(delta.data(), in_place ? delta.data() : out.data()));
@@ -68,7 +65,7 @@ class RoundsWorker {
       status = calls_->Run(request, &progress, WaitLimit{until, slice_end});
       if (!waits_) std::this_thread::yield();
     } while (status.pending());
-    ASSERT_TRUE(status.ok()) << status.text();
+    ASSERT_TRUE(IsOk(status));
   }
 
   Shard shard_;
@@ -76,7 +73,7 @@ class RoundsWorker {
   bool waits_;
 };
 
-// The table. All workers see it at the same addresses, so that a sanitizer sees who shares what.
+// All workers map the table at the same addresses, so that a sanitizer detects races between them.
 template <class T>
 class RoundsTable {
  public:
@@ -88,12 +85,10 @@ class RoundsTable {
         shape_{shard_.layout(), columns, DTypeOf<T>()} {
     const auto is_worker = [](Role role) { return role != Role::kServer; };
     const auto workers = static_cast<int>(std::count_if(roles.begin(), roles.end(), is_worker));
-    const auto bytes = ConsistencyBytes(mode, shape_, workers, workers);
-    EXPECT_TRUE(bytes.ok()) << bytes.status().text();
-    segment_ = std::move(Segment::CreatePrivate(std::max<int64_t>(bytes.value(), 1)).value());
+    const int64_t bytes = ValueOf(ConsistencyBytes(mode, shape_, workers, workers));
+    segment_ = ValueOf(Segment::CreatePrivate(std::max<int64_t>(bytes, 1)));
   }
 
-  // The table as that rank has it.
   std::unique_ptr<RoundsWorker<T>> For(int rank, bool waits = true) {
     auto worker = std::make_unique<RoundsWorker<T>>(shard_.For(rank), waits);
     worker->Have(

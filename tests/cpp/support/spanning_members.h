@@ -2,14 +2,12 @@
 #ifndef MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
 #define MULTIVERSO_TESTS_SUPPORT_SPANNING_MEMBERS_H_
 
-#include <gtest/gtest.h>
-
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "node/membership.h"
+#include "support/status.h"
 
 namespace multiverso::testing {
 
@@ -26,9 +24,7 @@ inline Membership SpanningMembers(const std::vector<int>& sizes, int rank,
       hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
     }
   }
-  Result<Membership> members = Membership::FromHellos(hellos, rank);
-  EXPECT_TRUE(members.ok()) << members.status().text();
-  return std::move(members.value());
+  return ValueOf(Membership::FromHellos(hellos, rank));
 }
 
 }  // namespace multiverso::testing

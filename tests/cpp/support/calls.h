@@ -1,0 +1,30 @@
+// Calls on tables and what they consist of.
+#ifndef MULTIVERSO_TESTS_SUPPORT_CALLS_H_
+#define MULTIVERSO_TESTS_SUPPORT_CALLS_H_
+
+#include <vector>
+
+#include "shard/shard.h"
+#include "support/limits.h"
+
+namespace multiverso::testing {
+
+// Makes one attempt at a call on a Table, Shard or Consistency.
+template <class Callee>
+Status Call(Callee* callee, const Request& request, const WaitLimit& limit = Patiently()) {
+  Progress progress;
+  return callee->Run(request, &progress, limit);
+}
+
+template <class T>
+Request AddRowsOf(const std::vector<int64_t>& ids, const std::vector<T>& delta) {
+  return Request::AddRows(ids.data(), static_cast<int64_t>(ids.size()), delta.data());
+}
+template <class T>
+Request GetRowsOf(const std::vector<int64_t>& ids, std::vector<T>* out) {
+  return Request::GetRows(ids.data(), static_cast<int64_t>(ids.size()), out->data());
+}
+
+}  // namespace multiverso::testing
+
+#endif  // MULTIVERSO_TESTS_SUPPORT_CALLS_H_
