@@ -7,14 +7,14 @@
 
 namespace multiverso {
 
-// False if a * b does not fit; both must be >= 0.
+// Returns false if a * b overflows; both must be >= 0.
 inline bool CheckedMultiply(int64_t a, int64_t b, int64_t* product) {
   if (a != 0 && b > std::numeric_limits<int64_t>::max() / a) return false;
   *product = a * b;
   return true;
 }
 
-// False if a + b does not fit; both must be >= 0.
+// Returns false if a + b overflows; both must be >= 0.
 inline bool CheckedAdd(int64_t a, int64_t b, int64_t* sum) {
   if (b > std::numeric_limits<int64_t>::max() - a) return false;
   *sum = a + b;

@@ -21,14 +21,14 @@ using Instant = Clock::time_point;
 // Interrupt: lets the caller of a waiting call give it up. Used by the thread that waits.
 class Interrupt {
  public:
-  // Returns the reason for giving the call up, or nothing to go on waiting.
+  // Returns the reason for aborting the call, or nothing to continue waiting.
   using Ask = std::function<std::optional<std::string>()>;
   // How often the caller is asked, at most: each time may take a lock of its interpreter.
   static constexpr std::chrono::milliseconds kEvery{20};
 
   explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
 
-  // `first` is called with the reason as soon as the call is given up.
+  // `first` is called with the reason as soon as the call is aborted.
   void OnGivingUp(std::function<void(const Status&)> first) { first_ = std::move(first); }
 
   // Aborted, with the reason, once the caller has given the call up.
@@ -61,8 +61,8 @@ struct WaitLimit {
 
   Instant first() const { return std::min(deadline, slice_end); }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
-  // To be called about every 50 ms during a wait, which ends unless the result is ok: aborted if
-  // the caller gave the call up, pending at the end of the slice.
+  // Call this about every 50 ms during a wait, which ends unless the result is ok. The result is
+  // aborted if the caller cancelled the call, and pending at the end of the slice.
   Status Check(Instant now) const {
     if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
     return now >= slice_end ? Status::Pending() : Status::Ok();

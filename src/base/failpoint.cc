@@ -17,7 +17,8 @@
 namespace multiverso {
 namespace {
 
-// "NAME@N=ACTION" among the places that are separated by commas; empty if there is none.
+// Finds "NAME@N=ACTION" among the comma-separated settings; returns an empty string if it is
+// missing.
 std::string ActionAt(const std::string& setting, const std::string& place) {
   for (size_t begin = 0; begin < setting.size();) {
     const size_t end = std::min(setting.find(',', begin), setting.size());
@@ -33,7 +34,7 @@ std::string ActionAt(const std::string& setting, const std::string& place) {
 bool HitFailpoint(const char* name) {
   const char* const setting = std::getenv("MULTIVERSO_FAILPOINTS");
   if (setting == nullptr) return false;
-  // Of the process: a failpoint is a matter of the whole program, and only tests have any.
+  // Failpoints belong to the whole process, and only tests set them.
   static std::mutex mutex;
   static std::map<std::string, int> hits;
   std::string place = name;

@@ -43,7 +43,7 @@ class FrameReader {
  public:
   explicit FrameReader(const std::string& bytes) : bytes_(bytes) {}
 
-  // False unless it is a frame of that kind with a whole header.
+  // Returns false unless it is a frame of that kind with a complete header.
   template <class Header>
   bool ReadHeader(FrameKind kind, Header* header) {
     uint32_t magic = 0;

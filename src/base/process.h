@@ -14,8 +14,8 @@ int64_t OnlineCores();
 // The number of cores that this process may run on, at least one.
 int64_t AllowedCores();
 
-// From now on calls `function` in every child that this process forks. False if the system refuses.
-// A no-op on systems without fork.
+// Calls `function` in every child that this process forks from now on. Returns false if the system
+// refuses. A no-op on systems without fork.
 bool CallInForkedChildren(void (*function)());
 
 }  // namespace multiverso

@@ -41,7 +41,7 @@ struct FileFault {
   int64_t position = 0;      // bytes written before, or the offset of the fault
 };
 
-// The rank that an error is about, and what is known of it.
+// The rank that an error is about, and the known facts about it.
 struct PeerFault {
   int32_t rank = -1;
   double silent_for = -1;  // seconds since its last heartbeat; negative if unknown
@@ -76,12 +76,12 @@ class [[nodiscard]] Status {
     static const std::string empty;
     return content_ ? content_->text : empty;
   }
-  // Null unless the error is about a file.
+  // Returns null unless the error is about a file.
   const FileFault* file() const {
     return content_ && !content_->file.path.empty() ? &content_->file : nullptr;
   }
 
-  // Null unless the error is about a rank.
+  // Returns null unless the error is about a rank.
   const PeerFault* peer() const {
     return content_ && content_->peer.rank >= 0 ? &content_->peer : nullptr;
   }

@@ -12,7 +12,7 @@ std::wstring Wide(const std::string& text) {
 }
 
 std::string Narrow(const wchar_t* text) {
-  // With the zero at the end, which is not part of the string.
+  // The size includes the final zero, which is not part of the string.
   const int needed = WideCharToMultiByte(CP_UTF8, 0, text, -1, nullptr, 0, nullptr, nullptr);
   if (needed <= 1) return "";
   std::string narrow(static_cast<size_t>(needed), '\0');

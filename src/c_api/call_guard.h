@@ -9,6 +9,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/compiler.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -17,7 +18,7 @@ namespace multiverso::c_api {
 // Holds a flag while it lives, unless another thread holds it.
 class CallGuard {
  public:
-  // Null if the call needs no guard.
+  // A null flag means that the call needs no guard.
   explicit CallGuard(std::atomic<bool>* flag)
       : flag_(flag), is_denied_(flag != nullptr && flag->exchange(true)) {}
   ~CallGuard() {
@@ -30,16 +31,17 @@ class CallGuard {
   CallGuard& operator=(CallGuard&&) = delete;
 
   // StateError if another thread holds the flag. `on` is "session" or "table".
-  Status Check(const char* on) const {
-    if (!is_denied_) return Status::Ok();
-    return Status(Code::kState, StrCat("another thread is in a call on this ", on,
-                                       " that all ranks make together: expected one thread at a "
-                                       "time"));
-  }
+  Status Check(const char* on) const { return is_denied_ ? Denied(on) : Status::Ok(); }
   // Keeps the flag for ever: no further call is possible.
   void Keep() { flag_ = nullptr; }
 
  private:
+  static MV_NOINLINE Status Denied(const char* on) {
+    return Status(Code::kState, StrCat("another thread is in a call on this ", on,
+                                       " that all ranks make together: expected one thread at a "
+                                       "time"));
+  }
+
   std::atomic<bool>* flag_;
   bool is_denied_;
 };

@@ -15,9 +15,9 @@ int32_t Report(const Status& status) noexcept;
 // Report without a Status, which would need memory.
 int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
-// The file that the last error is about; its path is empty if there is none.
+// Returns the file that the last error is about; the path is empty if it is about no file.
 const FileFault& LastFile();
-// The rank that the last error is about; negative if there is none.
+// Returns the rank that the last error is about; it is negative if the error is about no rank.
 const PeerFault& LastPeer();
 
 // Runs `body`, which returns Status, and reports its result. Throws nothing.

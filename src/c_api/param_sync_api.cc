@@ -14,7 +14,7 @@
 namespace multiverso::c_api {
 namespace {
 
-// How long to wait for another thread's call before giving up on freeing what it uses.
+// How long freeing waits for another thread's call before it fails.
 constexpr auto kLongestCall = std::chrono::minutes(2);
 
 struct ParamSyncEntry {

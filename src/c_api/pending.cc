@@ -35,7 +35,7 @@ class PendingCall {
   bool IsDoneWithin(std::chrono::milliseconds time) const {
     return result_.wait_for(time) == std::future_status::ready;
   }
-  // Once done. Throws what the call threw.
+  // Returns the result of a finished call. Throws what the call threw.
   Status TakeResult() { return result_.get(); }
 
   // Returns when the call has ended.

@@ -25,15 +25,15 @@ using Body = std::function<Status(Interrupt*)>;
 Status RunCall(std::chrono::milliseconds slice, Body body);
 // Waits for this thread's pending call, for one more slice.
 Status WaitForPending();
-// Gives up this thread's pending call. Ok without one.
+// Cancels this thread's pending call. A no-op without one.
 Status CancelPending(const std::string& reason);
-// In a forked child: this thread's pending call is the parent's. True if there was one. Drops it
-// without running any of it, since its helper thread does not exist here.
+// For a forked child, in which this thread's pending call belongs to the parent. Returns whether
+// there was one. Drops it without running any of it, since its helper thread does not exist here.
 bool ForgetPending();
 // StateError if this thread is in the middle of a call: a pending one, or one that runs the
 // function of MV_SetInterrupt.
 Status CheckNothingPending();
-// Null for no function.
+// Returns null if no function is set.
 void SetInterrupt(MV_InterruptCheck check, void* argument);
 
 }  // namespace multiverso::c_api

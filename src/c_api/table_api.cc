@@ -10,6 +10,7 @@
 #include "c_api/registry.h"
 #include "c_api/table_call.h"
 #include "multiverso/c_api.h"
+#include "shard/make_updater.h"
 
 namespace multiverso::c_api {
 namespace {

@@ -22,7 +22,7 @@ struct CheckpointName {
   int64_t step = 0;    // as the user counts
 
   std::string text() const;
-  // False if `text` is not the name of a checkpoint.
+  // Returns false if `text` is not the name of a checkpoint.
   static bool Parse(const std::string& text, CheckpointName* name);
 };
 

@@ -12,7 +12,8 @@
 namespace multiverso {
 namespace {
 
-// As in PNG: a byte above 127, a name, and line ends that a transfer in text mode would change.
+// The magic number follows PNG: a byte above 127, a name, and line ends that a text-mode transfer
+// would change.
 constexpr char kManifestMagic[] = "\x89MVM\r\n\x1a\n";
 constexpr char kDataMagic[] = "\x89MVD\r\n\x1a\n";
 constexpr int64_t kMagicBytes = 8;
@@ -143,7 +144,7 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
     return Corrupt(path, 0, "expected a number, a step and a version that can be");
   }
   manifest.library = TextOf(library);
-  // At most as many as the bytes left, so that decoding needs no more memory than the file.
+  // Bounded by the number of bytes left, so that decoding needs no more memory than the file.
   manifest.tables.reserve(static_cast<size_t>(tables));
   manifest.files.reserve(static_cast<size_t>(files));
   for (int64_t i = 0; i < tables; ++i) {

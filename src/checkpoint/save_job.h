@@ -68,7 +68,7 @@ class SaveJob {
 
   // The result of writing this rank's file.
   Status AwaitWritten(const WaitLimit& limit);
-  // To be called when all ranks have written their files.
+  // Call this when all ranks have written their files.
   void NoteAllWritten();
   // The result of the whole checkpoint on the rank that commits; ok on the others.
   Status AwaitCommitted(const WaitLimit& limit);
@@ -84,7 +84,7 @@ class SaveJob {
   Status WriteData(WritableFile* file, const DataHeader& header);
   Status CheckGoesOn() const;
   Status CollectFiles();
-  // Pending while the file does not exist.
+  // Returns pending while the file does not exist.
   Status CollectFile(uint32_t index);
   Status Commit();
   Status Await(const bool* done, const Status* status, const WaitLimit& limit);

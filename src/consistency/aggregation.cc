@@ -13,10 +13,11 @@
 namespace multiverso {
 namespace {
 
-// Below this, a second meeting would cost more than summing everything everywhere.
+// For smaller arrays a second collective would cost more than summing all parts on every worker.
 constexpr int64_t kSmallBytes = int64_t{16} << 10;
 
-// Summed at a time, so that the sum stays in the first-level cache until it has gone everywhere.
+// The bytes summed at a time, so that the sum stays in the first-level cache until it has been
+// copied to every worker.
 constexpr int64_t kPieceBytes = int64_t{8} << 10;
 
 uint64_t DigestOf(const std::vector<int>& ranks) {
@@ -92,7 +93,7 @@ int64_t Aggregation::ChunkBegin() const {
 int64_t Aggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
 
 int64_t Aggregation::PartBegin(int worker) const {
-  // Parts begin at cache lines, so that no two workers write to the same one.
+  // Parts begin at cache lines, so that no two workers write to the same line.
   const int64_t line = 64 / SizeOf(dtype_);
   if (worker == workers_) return ChunkCount();
   return ChunkCount() / line * worker / workers_ * line;
@@ -104,7 +105,7 @@ void Aggregation::StageChunk() {
   const int64_t size = SizeOf(dtype_);
   const char* const from = data_ + ChunkBegin() * size;
   const auto stage = [&](int64_t begin, int64_t end) {
-    if (begin == end) return;  // of an empty array there may be no memory
+    if (begin == end) return;  // an empty array may have no memory
     std::memcpy(scratch(me_) + begin * size, from + begin * size,
                 static_cast<size_t>((end - begin) * size));
   };
@@ -151,7 +152,7 @@ void Aggregation::SumPart(int64_t begin, int64_t end) {
       kernels::Sum(sum, part(0), part(1), count);
       for (int worker = 2; worker < workers_; ++worker) kernels::Add(sum, part(worker), count);
       std::memcpy(mine + begin, sum, bytes);
-      if (IsSmall()) continue;  // the others sum for themselves, from what is there
+      if (IsSmall()) continue;  // the others sum for themselves
       for (int worker = 0; worker < workers_; ++worker) {
         if (worker != me_) std::memcpy(staged(worker), sum, bytes);
       }

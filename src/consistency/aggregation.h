@@ -1,18 +1,19 @@
-// Aggregation: the sum of an array over the workers, in place: model averaging.
+// Aggregation: the sum of an array over the workers, in place, for model averaging.
 //
-// The array passes through scratch memory in chunks. Of each chunk, every worker stages what the
-// others are to sum; they meet; each sums its own part, in worker order, and writes the sum over
-// what each of the others had staged of it; they meet; each copies the sums from its own scratch
-// memory. What limits it is how many cache lines a core can fetch, and so a sum goes back in the
-// line that the summand came in, which the core has already.
+// The array passes through scratch memory in chunks. Every worker stages its part of a chunk, and
+// all synchronize. Each worker then sums its share of the chunk in worker order, and writes the sum
+// over the staged values of each other worker. All synchronize again, and each copies the sums from
+// its own scratch memory. The number of cache lines that a core can fetch limits the speed, so a
+// sum returns in the line of its summand, which the core already has.
 //
-// Small arrays take one meeting: everybody stages everything and sums for itself. The calls use two
-// areas of scratch memory in turn, so that nobody has to wait until the slowest has read the area
-// of the call before.
+// Small arrays need one collective: every worker stages everything and sums for itself. Consecutive
+// calls alternate between two areas of scratch memory, so that no worker waits until the slowest
+// has read the area of the previous call.
 //
-// In a session that goes on without lost ranks, each worker says whose arrays it has staged for. If
-// that is not who came to the first meeting, nobody has summed yet, and all stage anew. A worker
-// that dies later leaves sums that only some have: an error on all.
+// In a session that continues without lost ranks, each worker states for which workers it has
+// staged. If those are not the participants of the first collective, no worker has summed yet, and
+// all stage again. A worker that dies later leaves sums that only some workers have, which is an
+// error on all.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
@@ -26,8 +27,8 @@
 
 namespace multiverso {
 
-// Which area of scratch memory the next call uses: the same on all workers. Calls on the one begin
-// with the first chunk, calls on the other with the last: if the same array is summed again, the
+// Selects the area of scratch memory of the next call, equally on all workers. Calls on one area
+// start at the first chunk, calls on the other at the last. If the same array is summed again, the
 // chunks that are still in the cache come first.
 struct AggregationTurn {
   int area = 0;
@@ -35,20 +36,20 @@ struct AggregationTurn {
 
 class Aggregation {
  public:
-  // `turn` is the session's. It and `data` outlive the aggregation.
+  // `turn` belongs to the session. It and `data` must outlive the aggregation.
   Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data, int64_t count);
 
-  // Called once.
+  // Call this once.
   Status Run(const WaitLimit& limit);
 
  private:
-  // The sum is to be that of these workers, of which this rank is one.
+  // Sums the arrays of these workers, which include this rank.
   void SumOver(std::vector<int> ranks);
-  // Whether all who came have staged for those who came.
+  // Whether all participants have staged for these participants.
   bool AllStagedFor(const std::vector<int>& present) const;
   Status CheckAllCame(const std::vector<int>& present) const;
 
-  // The chunk in work: its first element, and how many it has.
+  // The first element of the current chunk, and its number of elements.
   int64_t ChunkBegin() const;
   int64_t ChunkCount() const;
   // The first element of the chunk that `worker` sums.
@@ -56,7 +57,7 @@ class Aggregation {
   bool IsSmall() const;
 
   void StageChunk();
-  // Stages the chunk with all workers. They repeat it for the first chunk if some were lost.
+  // Stages the chunk on all workers. They repeat the first chunk if some workers were lost.
   Status StageTogether(const WaitLimit& limit);
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();
@@ -67,11 +68,11 @@ class Aggregation {
   DType dtype_;
   char* data_;
   int64_t count_;
-  int64_t in_chunk_;  // most elements of one
+  int64_t in_chunk_;  // largest number of elements of a chunk
   int64_t chunks_;
   int64_t done_ = 0;        // chunks
   std::vector<int> ranks_;  // whose arrays are summed
-  int me_ = 0;              // place among them
+  int me_ = 0;              // index among them
   int workers_ = 0;
 };
 

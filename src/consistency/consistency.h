@@ -45,8 +45,8 @@ class Consistency {
 
   // Runs the request on this node's shard.
   virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
-  // For requests that servers of several nodes run, called before and after: waits until this
-  // worker may make the call, and records it.
+  // Both are for requests that servers of several nodes run. The first is called before the request
+  // and waits until this worker may make the call. The second is called after it and records it.
   virtual Status Enter(RequestKind /*kind*/, Progress* /*progress*/, const WaitLimit& /*limit*/) {
     return Status::Ok();
   }

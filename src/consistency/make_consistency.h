@@ -18,7 +18,7 @@ namespace multiverso {
 // MemoryError if they cannot be addressed.
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
                                  int workers_here);
-// Over that memory, zero-filled at first.
+// Uses that memory, which is zero-filled at first.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
                                              char* base, Shard* shard, RankContext* group,
                                              const std::string& table_name);

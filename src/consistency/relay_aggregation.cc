@@ -17,10 +17,10 @@ namespace {
 constexpr uint32_t kMagic = 0x4d565253;
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
-// As long as a short wait takes.
+// About as long as a short wait takes.
 constexpr std::chrono::microseconds kEager{1000};
 
-// Of a message, before the values.
+// The header of a message, before the values.
 struct Header {
   uint32_t magic;
   uint32_t unused;
@@ -98,7 +98,7 @@ Status RelayAggregation::Vote() const {
   for (const int rank : group_->workers()->participants()) {
     const int lost = group_->workers()->payload(rank).Read<int>();
     if (lost < 0) continue;
-    // The news may still be on their way here.
+    // The control message about the loss may still be in flight.
     const std::string gone = group_->peers()->ExitReason(lost);
     return group_->peers()->About(
         lost, Status(Code::kPeerLost,
@@ -115,7 +115,7 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
   for (;;) {
     bool done = false;
     const Status exchanged = Exchange(&done);
-    // Who has died is told by those who see it.
+    // The ranks that detect a death report it.
     if (!exchanged.ok() && !MayMeanLoss(exchanged)) return exchanged;
     if (done) return Status::Ok();
     const Instant now = Clock::now();
@@ -189,7 +189,7 @@ void RelayAggregation::AddOwn(std::string* values) const {
       if (is_begun) {
         kernels::Add(sum, part, ChunkCount());
       } else {
-        // The first term as it is, so that -0 stays.
+        // The first term is copied, so that -0 is preserved.
         std::memcpy(sum, part, values->size());
       }
       is_begun = true;
@@ -213,7 +213,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     if (!got) break;
     Header header{};
     if (bytes.size() >= sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
-    // One that was given up left behind what had been sent for it.
+    // An aborted aggregate left messages that were sent for it.
     if (header.magic == kMagic && header.meeting < meeting_) continue;
     if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {

@@ -1,12 +1,12 @@
 // RelayAggregation: the sum of an array over the workers of several nodes, in place, in a session
-// that goes on without lost ranks.
+// that continues without lost ranks.
 //
-// The workers meet, and so agree on whose arrays are summed. The array passes in chunks: the
-// workers of a node stage theirs in scratch memory; the first of them, the leader, adds them, in
-// worker order, onto what the leader of the node before has sent, and passes that on; the last has
-// the total and sends it to all leaders. If somebody dies meanwhile its node, and who waits for
-// that node, give the sum up. In the end the workers meet again and hear whether anybody has: then
-// all of them have failed, and can make the call again.
+// A first collective of the workers determines whose arrays are summed. The array passes in chunks.
+// The workers of a node stage their parts in scratch memory. The first of them, the leader, adds
+// them in worker order to the sum of the previous node's leader and passes the result on. The last
+// leader has the total and sends it to all leaders. If a rank dies, its node and the nodes that
+// wait for it stop summing. A final collective tells all workers whether any of them stopped: then
+// the call fails on all of them, and can be repeated.
 #ifndef MULTIVERSO_CONSISTENCY_RELAY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_RELAY_AGGREGATION_H_
 
@@ -24,10 +24,10 @@ namespace multiverso {
 
 class RelayAggregation {
  public:
-  // `data` outlives the aggregation.
+  // `data` must outlive the aggregation.
   RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count);
 
-  // Called once.
+  // Call this once.
   Status Run(const WaitLimit& limit);
 
  private:
@@ -35,42 +35,42 @@ class RelayAggregation {
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
   int64_t ChunkBegin() const { return chunk_ * in_chunk_; }
   int64_t ChunkCount() const { return std::min(count_, ChunkBegin() + in_chunk_) - ChunkBegin(); }
-  // In turn: the total of one chunk is read while the next is staged.
+  // The areas alternate: the total of one chunk is read while the next is staged.
   char* scratch(int rank) const {
     return group_->memory()->scratch(group_->members().local_rank_of(rank),
                                      static_cast<int>(chunk_ % 2));
   }
   bool is_leader() const { return group_->members().rank() == here_.front(); }
 
-  // Who takes part, of those who came.
+  // Determines which of the participants take part in the sum.
   void TakePart();
   Status SumChunk(const WaitLimit& limit);
-  // Whether all who take part on this node came to its last meeting.
+  // Checks that all workers of this node joined its last collective.
   void CheckNeighbours();
-  // The leader's part of a chunk.
+  // Sums a chunk, on the leader.
   Status Sum(const WaitLimit& limit);
   Status Exchange(bool* done);
   void AddOwn(std::string* values) const;
   Status SendTo(int leader, const std::string& values) const;
-  // What that leader sends of this chunk, if it has come.
+  // Receives that leader's values of this chunk, if they have arrived.
   Status TakeFrom(int leader, std::string* values, bool* came);
-  // What came of it, on all alike.
+  // Returns the outcome, which is the same on all workers.
   Status Vote() const;
 
   RankContext* group_;
   DType dtype_;
   char* data_;
   int64_t count_;
-  int64_t in_chunk_;  // most elements of one
+  int64_t in_chunk_;  // largest number of elements of a chunk
   int64_t chunks_;
   int64_t chunk_ = 0;
-  uint64_t meeting_ = 0;      // of the workers, with which it began: the messages name it
-  std::vector<int> there_;    // who take part
-  std::vector<int> here_;     // of them, those of this node
+  uint64_t meeting_ = 0;  // number of the workers' first collective, which identifies the messages
+  std::vector<int> there_;    // the workers that take part
+  std::vector<int> here_;     // those of this node
   std::vector<int> leaders_;  // in the order of the sum
-  size_t place_ = 0;          // of this node's among them
+  size_t place_ = 0;          // index of this node's leader
   bool has_passed_on_ = false;
-  int lost_ = -1;  // whose death ended it, as far as this rank knows
+  int lost_ = -1;  // the rank whose death ended the sum, as far as this rank knows
   Instant began_;
   Backoff backoff_;
 };

@@ -16,11 +16,11 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d564147;
-// A chunk is some pieces, so that all links are busy at once.
+// A chunk consists of several pieces, so that all links are busy at once.
 constexpr int64_t kPieceBytes = int64_t{64} << 10;
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
-// As long as a short wait takes, on machines with fewer cores than threads too.
+// About as long as a short wait takes, also on machines with more threads than cores.
 constexpr std::chrono::microseconds kEager{1000};
 
 }  // namespace
@@ -93,7 +93,7 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
     const Status met =
         circle->Wait(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
     if (!met.pending()) return met;
-    // The leader of this node may wait for somebody of another.
+    // The leader of this node may be waiting for another node.
     if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
   }
 }
@@ -197,7 +197,7 @@ void SpanningAggregation::AddOwn(ChainPiece* piece) {
       if (is_begun) {
         kernels::Add(sum, part, count);
       } else {
-        // The first term as it is, so that -0 stays.
+        // The first term is copied, so that -0 is preserved.
         std::memcpy(sum, part, static_cast<size_t>(count) * sizeof(T));
       }
       is_begun = true;
@@ -242,7 +242,7 @@ Status SpanningAggregation::Check(const ChainPiece& piece, ChainLink::Side from,
     return Status::Ok();
   }
   return Status(Code::kTransport, StrCat("rank ", link_->rank(from), " sent ", piece.bytes,
-                                         " bytes that are no piece of an aggregate"));
+                                         " bytes that are not a valid piece of an aggregate"));
 }
 
 }  // namespace multiverso

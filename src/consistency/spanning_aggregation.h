@@ -1,11 +1,9 @@
-// SpanningAggregation: the sum of an array over the workers, in place, where they are on several
-// nodes.
+// SpanningAggregation: the sum of an array over the workers of several nodes, in place.
 //
-// The array passes in chunks. The workers of a node stage a chunk in scratch memory; their leader
-// adds it, in worker order, onto what comes from the nodes before, and passes that on (as
-// RoundChain does for tables); the total comes back into the leader's scratch memory, and the
-// others copy it. While the leaders do that with one chunk, the others copy the one before and
-// stage the next.
+// The array passes in chunks. The workers of a node stage a chunk in scratch memory. Their leader
+// adds it in worker order to the sum of the previous nodes and passes the result on, as RoundChain
+// does for tables. The total returns to the leader's scratch memory, from which the others copy it.
+// While the leaders sum one chunk, the others copy the previous chunk and stage the next.
 #ifndef MULTIVERSO_CONSISTENCY_SPANNING_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_SPANNING_AGGREGATION_H_
 
@@ -26,35 +24,35 @@ namespace multiverso {
 
 class SpanningAggregation {
  public:
-  // What a leader sends and receives with: of the session, so that what it keeps ready to receive
-  // stays.
+  // Makes the link with which a leader sends and receives. The session owns it, so its posted
+  // receives persist.
   static std::unique_ptr<ChainLink> MakeLink(RankContext* group);
 
-  // `link` and `data` outlive the aggregation; `link` is used on leaders only.
+  // `link` and `data` must outlive the aggregation. Only leaders use `link`.
   SpanningAggregation(RankContext* group, ChainLink* link, DType dtype, void* data, int64_t count);
 
-  // Called once.
+  // Call this once.
   Status Run(const WaitLimit& limit);
 
  private:
   int64_t ChunkEnd(int64_t chunk) const;
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
-  // All workers of this node have staged chunk_, and the one before is summed.
+  // Waits until all workers of this node have staged chunk_ and the previous chunk is summed.
   Status Meet(const WaitLimit& limit);
   void Stage(int64_t chunk);
   void CopyTotal(int64_t chunk);
-  // The leader's part, until chunk_ is summed.
+  // Sums on the leader, until chunk_ is summed.
   Status Sum(const WaitLimit& limit);
-  // The leaders of whom one has not sent what is due.
+  // Returns the leaders whose next piece is missing.
   std::vector<int> Awaited() const;
-  // What is to be done now of the link's work.
+  // Does the work of the link that is possible now.
   Status StepLink(bool* any);
   Status StepDown(bool* any);
   Status StepUp(bool* any);
   void AddOwn(ChainPiece* piece);
   Status PassBack(std::unique_ptr<ChainPiece> piece);
   Status Check(const ChainPiece& piece, ChainLink::Side from, int64_t first) const;
-  // Whether those who have a part in it are still there.
+  // Checks that the ranks that take part are still alive.
   Status LookAfterOthers() const;
   char* scratch(int rank, int64_t chunk) const;
 
@@ -69,7 +67,7 @@ class SpanningAggregation {
   std::vector<int> here_;  // ranks of the workers of this node
   int leader_;
   int64_t chunk_ = 0;
-  int64_t sent_ = 0;  // elements of the array that have been passed on, and that are summed
+  int64_t sent_ = 0;  // elements of the array passed on, and summed
   int64_t summed_ = 0;
   Instant began_;
   std::optional<Backoff> backoff_;

@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-// How long the clocks of other nodes may take to come.
+// How long the clocks of other nodes may be in flight.
 constexpr auto kOnItsWay = std::chrono::seconds(3);
 constexpr auto kNap = std::chrono::milliseconds(2);
 
@@ -27,7 +27,7 @@ SyncPointArrival Read(const Group& meeting, int64_t offset, int rank) {
 }  // namespace
 
 void SyncPointArrival::Count(int64_t table, const CallDigest& calls_on_it) {
-  // A table on which no call was made counts for nothing: some may have released it.
+  // A table without calls is ignored, because some workers may have released it.
   if (calls_on_it.number == 0) return;
   digest +=
       Mix(Mix(Mix(static_cast<uint64_t>(table) + 1) ^ calls_on_it.number) ^ calls_on_it.digest);
@@ -47,7 +47,7 @@ bool SyncPointCheck::FindDifference(const Group& meeting, int64_t offset, int* o
       return true;
     }
   }
-  // What a worker that has finished added and the others did not would be lost.
+  // An add of a finished worker that the others did not make would be lost.
   for (const int rank : meeting.participants()) {
     const SyncPointArrival theirs = Read(meeting, offset, rank);
     if (!is_last_ || *one < 0 || theirs.has_finished == 0) continue;
@@ -64,7 +64,7 @@ Status SyncPointCheck::Check(const Group& meeting, int64_t offset, const WaitLim
   if (group_ == nullptr || !FindDifference(meeting, offset, &one, &other)) return Status::Ok();
   const Instant until = Clock::now() + kOnItsWay;
   for (;;) {
-    // Another rank may have found it first, or the clocks as they came.
+    // Another rank, or the clocks on arrival, may have revealed it first.
     MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
     const Status where = compare_();
     if (!where.ok() && !where.pending()) return where;

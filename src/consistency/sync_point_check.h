@@ -1,9 +1,9 @@
-// SyncPointCheck: whether the workers of all nodes have made the same calls on all tables when they
-// meet in a call of everybody.
+// SyncPointCheck: checks at a collective call of all ranks that the workers of all nodes have made
+// the same calls on all tables.
 //
-// On one node the workers compare their clocks on the way to the fence. Where they do not see each
-// other's, each brings a number made of its counts to the meeting; if those differ, the clocks,
-// which are on their way, say where.
+// On one node the workers compare their clocks before the call. Workers of different nodes do not
+// see each other's clocks, so each contributes a digest of its counts to the collective. If the
+// digests differ, the clocks, which are in flight, show where.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
 #define MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
 
@@ -18,21 +18,21 @@
 
 namespace multiverso {
 
-// What a rank brings. Travels as bytes.
+// The payload of a rank. It travels as bytes.
 struct SyncPointArrival {
-  uint64_t digest = 0;  // of the calls on all tables that count at the fence
+  uint64_t digest = 0;  // of the calls on all tables up to the sync point
   uint64_t calls = 0;   // their number
   int32_t is_worker = 0;
   int32_t has_finished = 0;
 
-  // The calls on one table.
+  // Adds the calls on one table.
   void Count(int64_t table, const CallDigest& calls_on_it);
 };
 
 class SyncPointCheck {
  public:
-  // Compares the tables' clocks: mismatch if it finds where workers differ, pending as long as it
-  // does not know.
+  // Compares the tables' clocks. Returns a mismatch if workers differ, pending while this is
+  // unknown.
   using Compare = std::function<Status()>;
 
   SyncPointCheck() = default;
@@ -40,15 +40,15 @@ class SyncPointCheck {
       : group_(group), mine_(mine), is_last_(is_last), compare_(std::move(compare)) {}
 
   const SyncPointArrival& mine() const { return mine_; }
-  // After a meeting of everybody to which each rank brought its SyncPointArrival, `offset` bytes
-  // into what it brought. Mismatch on all ranks if the workers do not agree.
+  // Call this after an allgather of all ranks whose payloads hold a SyncPointArrival at `offset`.
+  // Returns a mismatch on all ranks if the workers disagree.
   Status Check(const Group& meeting, int64_t offset, const WaitLimit& limit);
 
  private:
-  // The first two workers that do not agree.
+  // Finds the first two workers that disagree.
   bool FindDifference(const Group& meeting, int64_t offset, int* one, int* other) const;
 
-  RankContext* group_ = nullptr;  // null where there is nothing to check
+  RankContext* group_ = nullptr;  // null if nothing is to be checked
   SyncPointArrival mine_;
   bool is_last_ = false;
   Compare compare_;

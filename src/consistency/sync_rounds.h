@@ -60,7 +60,7 @@ class SyncRounds final : public Consistency {
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
   void StageWhole(int buffer, const void* delta, bool keep_own);
-  // Publishes what this worker has staged for its current round.
+  // Publishes this worker's staged delta of its current round.
   void Describe(bool is_rows, int buffer, int64_t count, bool keep_own);
 
   // ---- Summing

@@ -77,7 +77,7 @@ class ControlChannel {
   // LeaderExchange.
   void RequestContribution(int node, int group, uint64_t sequence);
 
-  // Counts a message that is not what it should be, and logs the first one. `from`: or -1.
+  // Counts an invalid message, and logs the first one. `from` is its sender, or -1 if unknown.
   void ReportInvalid(const char* expected, int from);
   int64_t invalid_messages() const { return invalid_.load(std::memory_order_relaxed); }
 
@@ -92,12 +92,12 @@ class ControlChannel {
   ControlMessage Question(uint32_t kind, int group, uint64_t sequence) const;
   bool ReceiveAndCheck();
   Status ReceiveAll(bool* any);
-  // False if the message is invalid.
+  // Returns false if the message is invalid.
   bool Handle(const ControlMessage& message);
   void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
   void SendDeaths();
-  // In a session that survives losses: excludes the rank if it is lost, and reports it.
+  // Excludes the rank if it is lost, and reports it, in a session that survives losses.
   void SendIfLost(int rank);
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);

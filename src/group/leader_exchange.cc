@@ -63,7 +63,13 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
 }
 
 Status LeaderExchange::Exchange(uint64_t sequence) {
-  if (sent_ != sequence) MV_RETURN_IF_NOT_OK(SendContribution(sequence));
+  // In a session that fails with a loss, the first node sends last: as long as its leader waits, it
+  // can give up the collective for all ranks, and no other rank completes it.
+  const auto first_node =
+      std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
+  const bool sends_last =
+      !members_->survives_losses() && first_node - ranks_.begin() == members_->node();
+  if (sent_ != sequence && !sends_last) MV_RETURN_IF_NOT_OK(SendContribution(sequence));
   for (std::string& early : early_) {
     if (!early.empty()) (void)Accept(std::exchange(early, std::string()), sequence);
   }
@@ -78,9 +84,9 @@ Status LeaderExchange::Exchange(uint64_t sequence) {
     if (!Accept(bytes, sequence)) channel_->ReportInvalid("collective", -1);
   }
   const std::vector<int> missing = MissingNodes(sequence);
-  if (missing.empty()) return Status::Ok();
+  if (missing.empty()) return sent_ == sequence ? Status::Ok() : SendContribution(sequence);
   const Instant now = Clock::now();
-  if (peers_->AnyExcluded() && now >= asked_ + kAskInterval) {
+  if (members_->survives_losses() && peers_->AnyExcluded() && now >= asked_ + kAskInterval) {
     asked_ = now;
     for (const int node : missing) channel_->RequestContribution(node, group_, sequence);
   }

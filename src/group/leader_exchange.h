@@ -12,8 +12,8 @@
 // lost with the old leader. A node that is asked too early answers when its members have begun. So
 // all ranks get the same result, and none waits for a rank that is lost.
 //
-// Each leader sends to all others, so a collective takes one message time, and no node has to
-// forward the contributions of all.
+// Each leader sends to all others, so no node has to forward the contributions of all. In a session
+// that fails with a loss, the first node sends last: while its leader waits, no rank completes.
 #ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 #define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 
@@ -34,7 +34,8 @@ namespace multiverso {
 // Used by one thread at a time.
 class LeaderExchange {
  public:
-  // For that group, of these ranks of the session. The others outlive it.
+  // Exchanges payloads for that group, which consists of these ranks. The other arguments must
+  // outlive it.
   LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
                  const NodeMemory* memory, const PeerStatus* peers, ControlChannel* channel);
 
@@ -62,7 +63,8 @@ class LeaderExchange {
   ControlChannel* channel_;
   std::vector<int> first_ranks_;         // by node: its first rank
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
-  // By node: a contribution that came before the one it follows, which a lost leader received.
+  // Holds, by node, a contribution that arrived before its predecessor, which a lost leader
+  // received.
   std::vector<std::string> early_;
   uint64_t sent_ = 0;  // the collective for which the contribution of this node has been sent
   Instant asked_{};

@@ -38,7 +38,7 @@ int64_t MaxContributionBytes(const Membership& members);
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
                       int group, uint64_t sequence, std::string* bytes);
 
-// False unless it is a complete contribution of another node of the session.
+// Returns false unless it is a complete contribution of another node of the session.
 bool UnpackContribution(const std::string& bytes, const Membership& members,
                         NodeContribution* contribution);
 

@@ -38,7 +38,7 @@ class RankContext final {
   SessionState* state() { return &state_; }
   // Null in a session of one node.
   ControlChannel* control_channel() const { return control_channel_.get(); }
-  // Null there, and where the machine offers none.
+  // Null in a session of one node, and where the machine does not support connections.
   PeerConnections* connections() const { return connections_.get(); }
 
   // All ranks of the session.

@@ -32,7 +32,7 @@ class SessionState {
   // Ends every wait of the session's ranks, now and later. They get AbortedError; but a mismatch is
   // the same mismatch for all, and a timeout the same timeout for ranks that are waiting already.
   void Abort(const Status& why);
-  // The same from a thread of the library: the caller of this rank has still to be told.
+  // As Abort, for a thread of the library: the caller of this rank has yet to be told.
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }
   // The error if the session was aborted or this rank excluded. `was_waiting`: since before that.
@@ -58,7 +58,7 @@ class SessionState {
   void Close();
 
  private:
-  // From now on, the end of this process means nothing to the other ranks.
+  // Makes the end of this process meaningless to the other ranks from now on.
   void AnnounceClose() const {
     if (connections_ != nullptr) connections_->AnnounceClose();
   }

@@ -54,7 +54,7 @@ struct ConnectionPeer {
   bool is_called = false;  // this rank calls it, not the other way round
 };
 
-// In rank order.
+// The peers in rank order.
 std::vector<ConnectionPeer> PlanConnections(const Membership& members);
 
 }  // namespace multiverso

@@ -66,8 +66,8 @@ class PeerConnections {
   void Attend(Instant until, const Lost& lost);
   void Wake() const { bell_.Ring(); }
 
-  // Ok when each connection is established, has failed, or has taken too long; pending at the end
-  // of the slice.
+  // Returns ok when each connection is established, has failed, or has taken too long; pending at
+  // the end of the slice.
   Status AwaitSettled(const WaitLimit& limit);
 
   // Tells the others that the session is over for this rank: the end of its process means nothing.
@@ -143,16 +143,16 @@ class PeerConnections {
   void ExpireConnections(Instant now);
   // Notices when no connection is pending any more.
   void Settle(Instant now);
-  // Handles what a connection is ready for.
+  // Handles the events of a connection that poll reported.
   void Advance(Connection* connection);
-  // False if this is not a message of a rank of this session at this stage.
+  // Returns false if this is not a message that a rank of this session sends at this stage.
   bool Handle(Connection* connection, const Message& message);
   void Establish(Connection* connection);
   // The connection broke. `has_ended`: in the way in which those of dead processes do.
   void HandleBreak(Connection* connection, bool has_ended);
   void Close(Connection* connection, const std::string& why);
   bool Send(Connection* connection, Kind kind, int lost = -1);
-  // To all peers to which a connection is or may be established.
+  // Sends to all peers to which a connection is or may be established.
   void SendToAll(Kind kind, int lost = -1);
   std::vector<int> TakeLost(Instant now);
   Instant NextEvent(Instant until) const;

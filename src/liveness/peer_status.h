@@ -67,12 +67,12 @@ class PeerStatus final : public OwnerProbe {
   // through RecordWaiting.
   const char* CollectiveAwaitedBy(int rank) const;
 
-  // The same error with all that is known about the rank that it concerns.
+  // Returns the error together with the known facts about its rank.
   Status About(int rank, const Status& error) const;
-  // What an error says about that rank, as far as it is known: host, last call, time since the last
-  // heartbeat, last checkpoint.
+  // Returns the known facts for an error message: host, last call, time since the last heartbeat,
+  // last checkpoint.
   std::string Facts(int rank) const;
-  // The same in brackets, to follow the rank's name.
+  // Returns the same facts in brackets, to follow the rank's name.
   std::string Trace(int rank) const;
   // Logs the last calls of a lost rank of this node, once per node.
   void LogLastCalls(int rank) const;

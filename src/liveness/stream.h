@@ -51,7 +51,7 @@ class Stream {
   // (CheckConnected).
   Status Connect(const NetworkAddress& to, uint16_t port);
   Status CheckConnected() const;
-  // Accepts a connection at the port. *came is false if there is none.
+  // Accepts a connection at the port. Sets *came to false if no connection is waiting.
   Status Accept(Stream* connection, bool* came);
 
   // Sends a few bytes at once. False if not all of them were sent.

@@ -27,8 +27,8 @@ struct alignas(64) RankSlot {
     kClosed = 2,    // ended in order
     kLeft = 3,      // ended without shutdown
     kUpdating = 4,  // of ranks of other nodes: a service thread is writing the reason
-    // Of ranks of other nodes, and, in a session that survives losses, of this node: the process
-    // ended, or the rank was excluded.
+    // Set for ranks of other nodes and, in a session that survives losses, of this node: the
+    // process ended, or the rank was excluded.
     kDied = 5,
   };
 
@@ -45,8 +45,8 @@ struct alignas(64) RankSlot {
   struct alignas(64) InGroup {
     // The number, from 1, of the latest collective of the group that the rank has begun.
     std::atomic<uint64_t> sequence;
-    // Only in the slot of the first rank of another node: the latest collective for which the slots
-    // of all members on that node are filled in (LeaderExchange).
+    // Used only in the slot of the first rank of another node: the latest collective for which the
+    // slots of all members on that node are filled in (LeaderExchange).
     std::atomic<uint64_t> received;
     // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
     // reader, but not two: the one between needs the reader.
@@ -89,7 +89,7 @@ struct alignas(64) NodeControl {
   int32_t unused;
   int64_t started;  // seconds since 1970 UTC
 
-  // By number of the table; later tables have no label.
+  // Labels by table number. Later tables have no label.
   TableLabel labels[FlightRecorder::kTables];
   // The checkpoint that was completed last.
   std::atomic<uint32_t> has_checkpoint;

@@ -44,7 +44,7 @@ class ExchangeSlot {
 
   // The caller announces the collective, with release, after this.
   void Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes);
-  // For a rank of another node of which only the kind is known.
+  // Sets the kind alone, for a rank of another node whose payload is unknown.
   void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
 
   CollectiveKind kind() const { return kind_.load(std::memory_order_acquire); }

@@ -36,8 +36,8 @@ struct alignas(64) FlightRecorder {
   static constexpr int kKept = 32;
   // Tables that have counts of their own; those created later share the last.
   static constexpr int kTables = 64;
-  // Of calls on tables that move less, nobody asks to the millisecond when they began, nor how long
-  // they took unless they had to wait: to look at an exact clock would take a tenth of their time.
+  // Smaller table calls record an approximate time, and a duration only if they had to wait,
+  // because reading an exact clock would take a tenth of their time.
   static constexpr int64_t kTimedBytes = int64_t{1} << 20;
 
   struct alignas(64) Entry {
@@ -53,14 +53,14 @@ struct alignas(64) FlightRecorder {
       ended.store(NanosecondsNow(), std::memory_order_relaxed);
       outcome.store(static_cast<int32_t>(code), std::memory_order_relaxed);
     }
-    // Of a call that did not wait.
+    // Ends the record of a call that did not wait.
     void EndAtOnce(Code code) {
       if (bytes.load(std::memory_order_relaxed) >= kTimedBytes) return End(code);
       outcome.store(static_cast<int32_t>(code), std::memory_order_relaxed);
     }
   };
 
-  // What was moved from and to one table.
+  // The traffic from and to one table.
   struct Traffic {
     std::atomic<uint64_t> gets;
     std::atomic<uint64_t> adds;

@@ -52,7 +52,7 @@ class NodeMemory {
     return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet;
   }
 
-  // Show a table, and the checkpoint completed last, to whoever reads the segment from outside.
+  // Show a table, and the checkpoint completed last, to outside readers of the segment.
   void RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
                    int64_t columns) const;
   void RecordCheckpoint(const std::string& path) const;

@@ -25,7 +25,7 @@ class Heartbeat {
   explicit Heartbeat(RankContext* group) : group_(group) {}
 
   void Run();
-  // True if the thread has to stop.
+  // Returns true if the thread has to stop.
   bool SleepUntil(Instant next);
 
   RankContext* group_;

@@ -21,7 +21,7 @@ namespace multiverso {
 
 class Loading : private CheckpointCall {
  public:
-  // With request.flag a missing checkpoint is no error.
+  // If request.flag is set, a missing checkpoint is not an error.
   Loading(Checkpointing* state, CheckpointRequest request)
       : CheckpointCall(state, CollectiveKind::kLoad, std::move(request)) {}
 
@@ -43,7 +43,7 @@ class Loading : private CheckpointCall {
   Status ApplyRest(size_t table, const WaitLimit& limit);
   // This rank's index in `ranks`, which contain it.
   int64_t PlaceAmong(const std::vector<int>& ranks) const;
-  // Those of this node's rows that this rank loads.
+  // The rows of this node that this rank loads.
   RowRange MyRows(const Table& table) const;
 
   std::vector<int> loaders_;  // the ranks that divide the work

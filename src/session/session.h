@@ -74,7 +74,7 @@ class Session {
   // ---- Calls of this rank alone
   // This worker joins no further rounds of any table.
   void Finish();
-  // In a forked child, which shares the parent's descriptors. Async-signal-safe.
+  // For a forked child, which shares the parent's descriptors. Async-signal-safe.
   void CloseInForkedChild() const {
     if (group_->connections() != nullptr) group_->connections()->CloseInForkedChild();
   }

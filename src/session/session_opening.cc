@@ -143,7 +143,7 @@ Status Opening::MakeControl() {
   const auto ranks = static_cast<int>(members_.node_ranks().size());
   const int64_t bytes = NodeMemory::ControlBytes(members_.size());
   const int64_t scratch = NodeMemory::ScratchBytes(ranks);
-  // With one rank, the segment is shared only with observers.
+  // With one rank, only observers share the segment.
   const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
   Result<Segment> made =
       shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);

@@ -16,7 +16,7 @@ namespace {
 // Copied between two checks of the limit.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kCacheLine = 64;
-// With more threads memory is hardly faster.
+// More threads hardly increase the memory throughput.
 constexpr int kMostThreads = 4;
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace multiverso {
 
-// What the rank that decides something sends to the others with its vote.
+// The data that the deciding rank sends to the others with its vote.
 struct LeaderMessage {
   int64_t value[4] = {};
 };
@@ -25,8 +25,8 @@ void CastVote(Group* circle, CollectiveKind kind, const Status& status, const st
 
 // The first failure among the votes, in rank order; the same on all ranks.
 Status FirstFailure(const Group& circle, const std::string& folder);
-// PeerLost, the same on all ranks, if one of `ranks` did not vote. `task` says what it had not done
-// by then.
+// Returns PeerLost, equally on all ranks, if one of `ranks` did not vote. `task` says what that
+// rank had not completed.
 Status CheckAllCame(const RankContext& group, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task);
 LeaderMessage LeaderMessageOf(const Group& circle, int rank);

@@ -74,19 +74,19 @@ struct Request {
   static constexpr int kOwn = -2;
 
   RequestKind kind = RequestKind::kGet;
-  // The worker whose call it is; kOwn: the one that executes it.
+  // The worker whose call it is; kOwn means the worker that executes it.
   int worker = kOwn;
   const void* delta = nullptr;  // or the values to store
   void* out = nullptr;          // may equal `delta`; of kExchange, the last values
-  // Of requests for rows, in the given order and checked by the caller.
+  // Row ids of a request for rows, in the given order and checked by the caller.
   const int64_t* row_ids = nullptr;
   int64_t num_ids = 0;
-  // Of other requests, a range of elements, which `delta` and `out` hold alone; kWhole: everything
-  // that the shard has.
+  // The range of elements of other requests, which `delta` and `out` hold alone; kWhole means the
+  // whole shard.
   int64_t first = 0;
   int64_t count = kWhole;
   const TensorList* tensors = nullptr;  // of kExchange
-  // Of kSetHyper, checked by the caller.
+  // The hyper-parameter of kSetHyper, checked by the caller.
   int32_t hyper = 0;
   double value = 0;
   uint64_t rounds = 0;  // that a server must have applied before

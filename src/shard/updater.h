@@ -2,16 +2,13 @@
 // with a weight.
 //
 // The meaning of a delta depends on the updater: an increment, a gradient, or the worker's own
-// parameters. The formulas are documented in updater.cc and optimizers.cc, and for users in
+// parameters. The formulas are documented in make_updater.cc and optimizers.cc, and for users in
 // docs/updaters.md.
 #ifndef MULTIVERSO_SHARD_UPDATER_H_
 #define MULTIVERSO_SHARD_UPDATER_H_
 
 #include <cstdint>
-#include <memory>
 
-#include "base/dtype.h"
-#include "base/status.h"
 #include "shard/hyper.h"
 
 namespace multiverso {
@@ -68,10 +65,6 @@ class Updater {
   // such a loop; returns false otherwise.
   virtual bool Exchange(const Update& /*update*/, void* /*current*/) const { return false; }
 };
-
-// Creates the updater of a table. Returns TypeError if it does not support the dtype, ValueError if
-// the kind is undefined.
-Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype);
 
 }  // namespace multiverso
 

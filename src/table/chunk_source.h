@@ -25,14 +25,14 @@ struct Chunk {
 
 class ChunkSource {
  public:
-  // Of a request for the whole table: these rows of it.
+  // These rows, for a request for the whole table.
   ChunkSource(const TableSpec& spec, const Request& request, RowRange rows);
-  // Of a request for rows: those at these positions of its list, ascending.
+  // The rows at these positions of the list, ascending, for a request for rows.
   ChunkSource(const TableSpec& spec, const Request& request, std::vector<int64_t> positions);
-  // Of a request without values.
+  // No rows, for a request without values.
   static ChunkSource OfOne(const TableSpec& spec, const Request& request);
 
-  // False if there are no more.
+  // Returns false if there are no more chunks.
   bool Next(Chunk* chunk);
   // The values have arrived: copies those in the scratch to the caller.
   void Finish(const Chunk& chunk) const;

@@ -19,7 +19,7 @@ constexpr auto kLongestNap = std::chrono::milliseconds(2);
 constexpr auto kCheckEvery = std::chrono::milliseconds(50);
 // How long a call that failed waits for messages in flight; their receivers are polling.
 constexpr auto kWindDown = std::chrono::seconds(2);
-// The same after a server was lost.
+// Fails the call in the same way after a server was lost.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
 // How long it may take until the death of a server to which messages fail is known.
 constexpr auto kKnownWithin = std::chrono::seconds(2);

@@ -31,7 +31,8 @@ class DistributedCall {
   DistributedCall(const DistributedCall&) = delete;
   DistributedCall& operator=(const DistributedCall&) = delete;
 
-  // Called once. After an interrupt, what has been sent is applied and the rest is not.
+  // Call this once. After an interrupt, the requests that were sent are applied and the others are
+  // not.
   Status Run(const WaitLimit& limit);
 
  private:
@@ -47,7 +48,8 @@ class DistributedCall {
   Status StepPipelines(bool* progressed);
   // Fails if a server that has not answered no longer can.
   Status CheckServers();
-  // In a session that continues without lost ranks: another rank of the server's node takes over.
+  // Lets another rank of the server's node take over, in a session that continues without lost
+  // ranks.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return group_->members().survives_losses(); }
   Status Timeout() const;
@@ -67,7 +69,7 @@ class DistributedCall {
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
-  // Of this node's rows.
+  // Runs the part of this node's rows.
   std::unique_ptr<ChunkSource> source_;
   Chunk chunk_;
   bool has_chunk_ = false;

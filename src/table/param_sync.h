@@ -24,7 +24,7 @@ namespace multiverso {
 // Used by one thread at a time. Does not own the table, which may be released first.
 class ParamSync {
  public:
-  // For tensors of `counts` elements, which now equal the table and `values`.
+  // Creates a sync for tensors of `counts` elements, which now equal the table and `values`.
   static Result<std::unique_ptr<ParamSync>> Make(const Table& table, const int64_t* counts,
                                                  int64_t tensors, const void* values);
 
@@ -41,7 +41,7 @@ class ParamSync {
 
   TensorList tensors_;
   Segment last_;  // the values of the whole table after the last sync, or the delta of this one
-  // Also after a sync that failed: the values cannot be restored.
+  // Marks a failed sync whose values cannot be restored.
   bool last_is_delta_ = false;
 };
 

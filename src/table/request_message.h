@@ -38,8 +38,8 @@ struct RequestHeader {
   int64_t count = 0;  // elements of a range, or rows; of kSetHyper, Request::rounds
   int64_t bytes = 0;  // of the values
   double value = 0;   // of a hyper-parameter
-  // Of a change, in a session that continues without lost ranks: its number in a sequence of the
-  // sender's; a change with the same number is not made twice (RequestLog).
+  // The number of a change in a sequence of the sender's, in a session that continues without lost
+  // ranks. A change with the same number is not made twice (RequestLog).
   int32_t slot = -1;
   uint32_t unused = 0;
   uint64_t number = 0;
@@ -50,8 +50,8 @@ struct RequestHeader {
 };
 
 std::string EncodeRequest(RequestHeader header);
-// False if no rank of a job of `ranks` ranks can have sent these bytes. The sizes in a decoded
-// header are safe to allocate; the table may still lack such rows.
+// Returns false if no rank of a job of `ranks` ranks can have sent these bytes. The sizes in a
+// decoded header are safe to allocate; the table may still lack such rows.
 bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header);
 
 // Whether a change has been applied.

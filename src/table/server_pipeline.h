@@ -28,7 +28,8 @@ struct Failover {
 // never idles. Used by one thread at a time.
 class ServerPipeline {
  public:
-  // To `server`, with a tag that no other call of this rank uses now. `rows` is for error messages.
+  // Sends to `server`, with a tag that no other call of this rank uses now. `rows` is for error
+  // messages.
   ServerPipeline(Messenger* messenger, int server, int tag, int64_t table, ChunkSource source,
                  RowRange rows, Failover failover);
   ~ServerPipeline();
@@ -46,11 +47,11 @@ class ServerPipeline {
   // called again after an error.
   Status Step(bool* progressed);
 
-  // With failover: the messenger's error, which may mean that the server has died. Step does
-  // nothing until Redirect.
+  // The messenger's error with failover, which may mean that the server has died. Step does nothing
+  // until Redirect.
   const Status& stall() const { return stall_; }
-  // The server is lost: asks another one of its node for what has not been answered, with another
-  // tag. PeerLost if a change might then be made twice.
+  // Redirects the unanswered requests of a lost server to another server of its node, with another
+  // tag. Returns PeerLost if a change might then be made twice.
   Status Redirect(int server, int tag);
 
   // The call has failed or is aborted: sends no more and lets messages in flight complete; true

@@ -76,14 +76,14 @@ class ShardService {
   Status TakeRequests(bool* any);
   Status Begin(const RequestHeader& header);
   Status ReceiveValues(Job* job);
-  // Ok when the job is over.
+  // Returns ok when the job is over.
   Status Continue(Job* job, bool* any);
-  // Checks what has been received.
+  // Checks the received message.
   void CheckValues(Job* job);
   Status Work(Job* job);
   Status Run(Job* job);
-  // Ok if this rank runs the job now or *done says that it has been run. Pending while another rank
-  // of the node runs it; an error if one died in the middle.
+  // Returns ok if this rank runs the job now or *done says that it has been run. Returns pending
+  // while another rank of the node runs it, and an error if one died in the middle.
   Status Claim(Job* job, bool* done);
   Status SendReply(Job* job);
   // Whether an earlier request of the same call is unanswered.

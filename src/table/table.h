@@ -21,7 +21,7 @@
 
 namespace multiverso {
 
-// What a table needs of its session; outlives the table.
+// The parts of a session that a table uses. They outlive the table.
 struct TableContext {
   const Membership* members = nullptr;
   RankContext* group = nullptr;
@@ -62,15 +62,17 @@ class Table {
   }
   // Whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
-  // The same without waiting for other workers in any mode; blocks to its end.
+  // Works as Run, but never waits for other workers; blocks to its end.
   Status RunPastMode(const Request& request, const WaitLimit& limit);
-  // The rows to add in place of those of a request that names rows twice, if the updater needs each
-  // row once; null if the request is right as it is. ValueError if the updater rejects it.
+  // Returns the rows to add instead of a request that names rows twice, if the updater needs each
+  // row once; null if the request needs no change. Returns ValueError if the updater rejects the
+  // request.
   Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const Request& request) const;
 
   // Whether the mode runs kExchange, which applies only where all rows are on this node.
   bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
-  // In sync mode, every get returns the same on all workers, like get(sync=True) in other modes.
+  // Whether every get returns the same on all workers, as in sync mode, like get(sync=True) in
+  // other modes.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
   // Whether servers of other nodes have rows of the table. In sync mode each node has a replica.
   bool spans_nodes() const { return context_.service != nullptr && !partition().is_replicated(); }

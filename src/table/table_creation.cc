@@ -14,7 +14,8 @@ namespace {
 // The message of the first exchange.
 struct Proposal {
   TableSpec spec;
-  // Of spec.Check(): a rank with an invalid spec takes part, so that no other rank waits for it.
+  // The result of spec.Check(). A rank with an invalid spec takes part, so that no other rank waits
+  // for it.
   int32_t code = 0;
   int32_t has_init_value = 0;
   SyncPointArrival attendance;

@@ -40,11 +40,11 @@ class TableCreation {
   void ArriveWithSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }
-  // PeerLost, on all ranks, if that one has not come to the meeting just held.
+  // Returns PeerLost, on all ranks, if that rank did not join the last collective.
   Status CheckCame(int rank, const char* task) const;
   // Makes the segment (on the first rank of the node) and says so.
   void ArriveWithSegment();
-  // Maps what the first rank of the node made and says so.
+  // Maps the segment that the first rank of the node created, and reports the result.
   Status MapAndArrive();
   // The first failure that a rank sent to the last allgather.
   Status FirstFailure() const;

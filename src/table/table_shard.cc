@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "consistency/make_consistency.h"
+#include "shard/make_updater.h"
 
 namespace multiverso {
 namespace {

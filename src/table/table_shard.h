@@ -22,7 +22,7 @@
 
 namespace multiverso {
 
-// What the segment holds: the shard, and what the mode needs beside it.
+// The contents of the segment: the shard, and the memory of the mode beside it.
 struct TableBytes {
   int64_t shard = 0;
   int64_t consistency = 0;  // sparse: mostly address space
@@ -32,7 +32,7 @@ class TableShard {
  public:
   static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
                                     const ModeOptions& mode);
-  // Over a segment of the size that BytesOf says. The group outlives the part.
+  // Attaches to a segment of the size that BytesOf returns. The group outlives the table's shard.
   static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
                                                     Segment segment, RankContext* group,
                                                     const ModeOptions& mode);

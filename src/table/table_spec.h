@@ -14,8 +14,8 @@ namespace multiverso {
 // The numbers are those of the C API (MV_TABLE_ARRAY, ...).
 enum class TableKind : int32_t { kArray = 0, kMatrix = 1 };
 
-// Travels between ranks as bytes, so everything in it is plain and of fixed size. Values a caller
-// got wrong are kept as they are, for Check() to name.
+// Travels between ranks as bytes, so everything in it is plain and of fixed size. Invalid values
+// from a caller are kept, so that Check() can name them.
 struct TableSpec {
   int32_t kind = 0;
   int32_t dtype = 0;

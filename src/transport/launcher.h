@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// The executables of the ancestors of this process, the nearest first, as far as they are known.
+// The known executables of the ancestors of this process, the nearest first.
 std::vector<std::string> AncestorPrograms();
 
 // The files called one of `names` in the library folders of the launchers among `programs`.

@@ -87,7 +87,8 @@ class Messenger {
   bool Advance();
   // Waits until all are sent, or that instant. False if some are not.
   bool AwaitPosted(Instant until);
-  // The same, and abandons the rest: no message may be sent afterwards.
+  // Drains like the function above, and abandons the remaining messages: no message may be sent
+  // afterwards.
   bool Drain(Instant until);
 
  protected:

@@ -25,7 +25,7 @@ class MpiLibrary {
   MpiFamily family() const { return family_; }
   const std::string& path() const { return path_; }
 
-  // Null if the library has no such symbol.
+  // Returns null if the library has no such symbol.
   void* Symbol(const char* name) const;
 
  private:

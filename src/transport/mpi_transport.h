@@ -37,15 +37,15 @@ class MpiTransport final : public Transport {
 
   struct Header;
   Status SendTo(int to, const Status& verdict, const std::string& body);
-  // True if a message of this exchange was received.
+  // Returns true if a message of this exchange was received.
   Status Receive(const WaitLimit& limit, Header* header, std::string* body, bool* got);
   Status Begin(const std::string& mine);
-  // On rank 0: pending until the bytes of all ranks are in `list`.
+  // Runs on rank 0. Returns pending until the bytes of all ranks are in `list`.
   Status Gather(const WaitLimit& limit, std::string* list);
-  // On the others: pending until rank 0 has sent the list.
+  // Runs on the other ranks. Returns pending until rank 0 has sent the list.
   Status TakeList(const WaitLimit& limit, std::string* list);
   Status GiveUpWaiting();
-  // Until MPI has taken all messages; their receivers are polling.
+  // Waits until MPI has taken all messages; their receivers are polling.
   Status Drain(Instant deadline);
 
   std::unique_ptr<MpiCommunicator> communicator_;

@@ -15,9 +15,9 @@ std::vector<std::string> MpiNames();
 
 // Handles are never closed. Null if it cannot be opened.
 void* OpenLibrary(const std::string& path);
-// Null if it is not loaded yet.
+// Returns null if it is not loaded yet.
 void* FindLoadedLibrary(const std::string& path);
-// Null if there is no such symbol.
+// Returns null if it has no such symbol.
 void* SymbolOf(void* library, const char* name);
 
 }  // namespace multiverso

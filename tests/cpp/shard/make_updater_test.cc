@@ -1,4 +1,4 @@
-#include "shard/updater.h"
+#include "shard/make_updater.h"
 
 #include <gtest/gtest.h>
 

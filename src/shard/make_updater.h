@@ -1,0 +1,19 @@
+// Creates the updater of a table: the plain add, or one of the optimizers.
+#ifndef MULTIVERSO_SHARD_MAKE_UPDATER_H_
+#define MULTIVERSO_SHARD_MAKE_UPDATER_H_
+
+#include <memory>
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "shard/updater.h"
+
+namespace multiverso {
+
+// Creates the updater of a table. Returns TypeError if it does not support the dtype, ValueError if
+// the kind is undefined.
+Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype);
+
+}  // namespace multiverso
+
+#endif  // MULTIVERSO_SHARD_MAKE_UPDATER_H_
