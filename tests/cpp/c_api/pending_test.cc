@@ -140,7 +140,7 @@ TEST(Pending, LeavingCancelsTheCall) {
   });
 }
 
-// An add to a table whose lock is held.
+// Tests adds to a table whose lock is held.
 class PendingAdd : public AloneTest {
  protected:
   PendingAdd() : AloneTest(kSlice.count()) { EXPECT_TRUE(lock_->TryTake(0)); }

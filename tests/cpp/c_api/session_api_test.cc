@@ -30,8 +30,8 @@ TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
   EXPECT_EQ(MV_SessionOptionsInit(nullptr), MV_ERR_VALUE);
 }
 
-TEST(SessionOpen, RefusesWrongOptionsAndDoesNotWriteTheHandle) {
-  const auto expect_refused = [](auto change, const char* word) {
+TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
+  const auto expect_rejected = [](auto change, const char* word) {
     MV_SessionOptions options = SessionOptionsOf();
     change(&options);
     MV_Session session = nullptr;
@@ -39,23 +39,23 @@ TEST(SessionOpen, RefusesWrongOptionsAndDoesNotWriteTheHandle) {
     EXPECT_TRUE(LastErrorHas(word));
     EXPECT_EQ(session, nullptr);
   };
-  expect_refused([](auto* options) { options->struct_size = 0; }, "struct_size");
-  expect_refused([](auto* options) { options->struct_size += 8; }, "struct_size");
-  expect_refused([](auto* options) { options->mode = 99; }, "mode");
-  expect_refused([](auto* options) { options->mode = -1; }, "mode");
-  expect_refused([](auto* options) { options->role = 3; }, "role");
-  expect_refused([](auto* options) { options->role = -1; }, "role");
-  expect_refused([](auto* options) { options->transport = 2; }, "transport");
-  expect_refused([](auto* options) { options->timeout_ms = 0; }, "timeout_ms");
-  expect_refused([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
-  expect_refused([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
-  expect_refused([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
+  expect_rejected([](auto* options) { options->struct_size = 0; }, "struct_size");
+  expect_rejected([](auto* options) { options->struct_size += 8; }, "struct_size");
+  expect_rejected([](auto* options) { options->mode = 99; }, "mode");
+  expect_rejected([](auto* options) { options->mode = -1; }, "mode");
+  expect_rejected([](auto* options) { options->role = 3; }, "role");
+  expect_rejected([](auto* options) { options->role = -1; }, "role");
+  expect_rejected([](auto* options) { options->transport = 2; }, "transport");
+  expect_rejected([](auto* options) { options->timeout_ms = 0; }, "timeout_ms");
+  expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
+  expect_rejected([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
+  expect_rejected([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
   // A single rank must be worker and server.
-  expect_refused([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
-  expect_refused([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
+  expect_rejected([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
+  expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
 }
 
-TEST(SessionOpen, RefusesNull) {
+TEST(SessionOpen, RejectsNull) {
   const MV_SessionOptions options = SessionOptionsOf();
   MV_Session session = nullptr;
   EXPECT_EQ(MV_SessionOpen(nullptr, &session), MV_ERR_VALUE);
@@ -221,7 +221,6 @@ TEST(Session, InSyncModeMakesCallsOnATableOneAtATime) {
   EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
-// Whichever call is first, the session frees its tables, and no thread touches it afterwards.
 TEST(Session, CanBeEndedWhileOtherThreadsFreeItsTables) {
   for (int round = 0; round < 100; ++round) {
     const MV_Session session = OpenAlone();

@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-// Stores all writes and fails one of them.
+// Stores the written bytes. One write fails.
 class KeptFile final : public WritableFile {
  public:
   explicit KeptFile(int refused = -1) : refused_(refused) {}

@@ -103,27 +103,27 @@ TEST(Manifest, RejectsOtherFileFormatsByName) {
 // The checksum is valid, as in a file that an attacker has made.
 TEST(Manifest, RejectsHostileNumbers) {
   const std::string bytes = EncodeManifest(SomeManifest());
-  const auto refuse = [&](size_t at, auto value) {
+  const auto reject = [&](size_t at, auto value) {
     ExpectCorrupt(DecodeManifest(WithCrc(With(bytes, at, value)), "the file").status());
   };
   for (const uint32_t huge : {0xffffffffU, 0x80000000U, 100000U}) {
-    refuse(12, huge);       // tables
-    refuse(48, huge);       // files
-    refuse(56, huge);       // workers
-    refuse(96, huge);       // kind
-    refuse(96 + 4, huge);   // dtype
-    refuse(96 + 12, huge);  // slots
-    refuse(96 + 32, huge);  // counting
+    reject(12, huge);       // tables
+    reject(48, huge);       // files
+    reject(56, huge);       // workers
+    reject(96, huge);       // kind
+    reject(96 + 4, huge);   // dtype
+    reject(96 + 12, huge);  // slots
+    reject(96 + 32, huge);  // counting
   }
   for (const int64_t wrong : {int64_t{-1}, INT64_MIN, INT64_MAX}) {
-    refuse(16, wrong);       // bytes
-    refuse(96 + 16, wrong);  // rows
-    refuse(96 + 24, wrong);  // columns
+    reject(16, wrong);       // bytes
+    reject(96 + 16, wrong);  // rows
+    reject(96 + 24, wrong);  // columns
   }
-  refuse(32, int64_t{-1});  // number
-  refuse(40, int64_t{-1});  // step
-  refuse(96 + 16, int64_t{1} << 50);
-  refuse(96 + 40 + 63, 'x');  // a name without an end
+  reject(32, int64_t{-1});  // number
+  reject(40, int64_t{-1});  // step
+  reject(96 + 16, int64_t{1} << 50);
+  reject(96 + 40 + 63, 'x');  // end of the name
 }
 
 TEST(DataHeader, RoundTrips) {

@@ -21,9 +21,8 @@ std::atomic<size_t> largest_allocation{0};
 
 }  // namespace
 
-// Replaces the operator of the whole program, so that a test can see the largest allocation. Not
-// inlined, since the compiler would otherwise warn about free() for memory of the standard operator
-// new.
+// Replaces the operator of the whole program, so that a test can see the largest allocation. If it
+// were inlined, the compiler would warn about free() for memory of the standard operator new.
 __attribute__((noinline)) void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
@@ -67,7 +66,7 @@ TEST_F(Reader, ReturnsTheSavedValues) {
 }
 
 TEST_F(Reader, ReadsAnyRangeOfRows) {
-  // Rows around the end of the first block of 1 MiB.
+  // Row 262 144 is the first of the second block of 1 MiB.
   for (const int64_t first : {0, 1, 262'143, 262'144, 262'145}) {
     for (const int64_t end : {262'144, 262'146, 300'000}) {
       if (end <= first) continue;
@@ -146,7 +145,7 @@ TEST_F(Reader, DetectsMissingAndExchangedFiles) {
   EXPECT_TRUE(fails_with("a pickle"));
   std::filesystem::remove(data_path_);
   EXPECT_TRUE(fails_with("the file is missing"));
-  // A file of a checkpoint that differs only in its id.
+  // The other checkpoint differs only in its id.
   ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 5).ok());
   WriteAll(data_path_, ReadAll(folder_ / ("000002-step-5/" + std::string(kDataName))));
   EXPECT_TRUE(fails_with("of another"));
@@ -217,7 +216,7 @@ TEST_F(Mutations, RandomChangesAreDetected) {
   EXPECT_TRUE(VerifyWith(0, originals_[0]).ok());
 }
 
-// With corrected checksums, a changed checkpoint is either refused or valid.
+// With corrected checksums, a changed checkpoint is either rejected or valid.
 TEST_F(Mutations, ChangesWithValidChecksumsNeverCrash) {
   const uint32_t small[] = {0, 1, 2, 3, 0x10000, 0x7fffffff, 0x80000000, 0xffffffff};
   int passed = 0;

@@ -22,7 +22,7 @@ float SeedOfLast(const std::string& path) {
   return seed;
 }
 
-// The number of steps of a save that replaces another one.
+// Returns the number of steps of a save that replaces another one.
 int64_t StepsOfASave() {
   const TemporaryFolder folder;
   FaultyFileSystem files;

@@ -93,7 +93,8 @@ TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   other.gets |= uint64_t{1} << other.turns;
   other.latest = ++other.turns;
   clocks[0].Merge(1, other);
-  // The service thread detected it, so a shutdown must not end as if the caller had been told.
+  // The service thread detected the mismatch, so a shutdown must not assume that the caller knows
+  // it.
   EXPECT_FALSE(clocks.ranks()[0]->state()->IsAbortKnown());
   const Status status = clocks[0].CheckAborted();
   EXPECT_TRUE(clocks.ranks()[0]->state()->IsAbortKnown());

@@ -36,7 +36,7 @@ TEST(Group, OfOneRankNeverWaits) {
   EXPECT_TRUE(Wait(ranks, 0).ok());
 }
 
-TEST(Group, GathersThePayloadsOfAllRanksAgainAndAgain) {
+TEST(Group, GathersThePayloadsOfAllRanksRepeatedly) {
   constexpr int kRanks = 4;
   const RankContexts ranks(AllOf(kRanks));
   OnThreads(kRanks, [&](int rank) {

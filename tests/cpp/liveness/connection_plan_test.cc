@@ -18,10 +18,10 @@ std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
   return ranks;
 }
 
-// The ranks of a node: two such nodes make a large job.
+// Two nodes of this many ranks make a large job.
 constexpr int kMany = 17;
 
-// The nodes with whose ranks the first rank of that node has connections.
+// Returns the nodes that the first rank of `node` has connections with.
 std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
   std::set<int> nodes;
   int rank = 0;

@@ -10,7 +10,6 @@
 namespace multiverso::testing {
 namespace {
 
-// The longest silence: ten heartbeats of 5 ms.
 Hello Impatient() {
   Hello hello;
   hello.peer_timeout_ms = 50;

@@ -47,7 +47,7 @@ TEST(PeerStatus, ExcludesRanksOnlyIfLossesAreSurvived) {
 }
 
 TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
-  const RankContexts ranks(AllOf(2), /*outside=*/1);  // its slot is written by the test only
+  const RankContexts ranks(AllOf(2), /*outside=*/1);
   const PeerStatus& peers = *ranks[0]->peers();
   peers.RecordExit(1, RankSlot::kLeft, "first", {3, 2, 0});
   peers.RecordExit(1, RankSlot::kDied, "second", {9, 9, 9});
@@ -62,7 +62,7 @@ TEST(PeerStatus, KnowsTheLatestCollectiveOfARankOfAnotherNode) {
   const PeerStatus& peers = *ranks[0]->peers();
   const RankSlot& slot = ranks[0]->memory()->slot(1);
   peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kSave, {4, 2, 0});
-  peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kBarrier, {3, 1, 0});  // a late report
+  peers.RecordWaiting(1, /*group=*/0, CollectiveKind::kBarrier, {3, 1, 0});
   EXPECT_EQ(slot.group[0].sequence.load(), 4U);
   EXPECT_EQ(slot.group[0].SlotFor(4).kind(), CollectiveKind::kSave);
   EXPECT_EQ(slot.group[1].sequence.load(), 2U);

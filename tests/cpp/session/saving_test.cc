@@ -46,7 +46,7 @@ TableSpec SomeMatrix(int64_t columns = 3) {
   return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
 }
 
-// Two tables whose values identify their rows.
+// Saves two tables whose values identify their rows.
 void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
   const auto array = Count(kRows);
   const auto matrix = Count(kRows * 3, 0.5F);
@@ -92,7 +92,7 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
   RunJob(AllOf(2), [&](Session* session, int) { LoadSome(session, folder.path(), 13); });
 }
 
-// An array of several stripes, and a matrix whose step counts are in two pieces.
+// The array has several stripes, and the step counts of the matrix are in two pieces.
 constexpr int64_t kLong = 40'000;
 constexpr int64_t kColumns = StepCells::kMostBytes / 4 + 5;
 
@@ -307,7 +307,7 @@ TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
   });
 }
 
-TEST(Loading, RefusesTablesThatDifferFromTheSavedOnes) {
+TEST(Loading, RejectsTablesThatDifferFromTheSavedOnes) {
   const TemporaryFolder folder;
   RunJob(AllOf(2), [&](Session* session, int) { SaveSome(session, folder.path(), 1); });
   RunJob(AllOf(2), [&](Session* session, int) {

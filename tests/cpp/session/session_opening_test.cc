@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-// The result on each rank if the ranks open a session with these options.
+// Opens a session whose ranks have these options and returns the status of each rank.
 std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
   const int ranks = static_cast<int>(options.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);

@@ -1,5 +1,5 @@
-// Sessions of several nodes that continue without ranks that leave. A rank that has left still
-// serves for a while, as a rank that dies may have a message in flight.
+// Sessions on several nodes continue without ranks that leave. A rank that has left serves requests
+// for a while, as a rank that dies may have a message in flight.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,7 +107,7 @@ TEST(LeaderExchange, DropsMalformedMessages) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid + "c").ok());
-      // A message of an earlier allgather.
+      // This is a message of an earlier allgather.
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid).ok());
     }
     ASSERT_TRUE(Barrier(session).ok());

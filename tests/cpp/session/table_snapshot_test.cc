@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-// More than one piece of 4 MiB, the last one smaller.
+// The table has several pieces of 4 MiB, the last of which is smaller.
 constexpr int64_t kSize = 3'000'017;
 
 std::vector<float> Numbers(int64_t size) {

@@ -14,7 +14,6 @@ void Write(StripeLock* lock, int owner) {
   const StripeHold<StripeUse::kWriting> holding(lock);
 }
 
-// Unlocked reads do not exist under a race detector, which leaves nothing to test.
 class ReadUnlocked : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -34,13 +33,13 @@ TEST_F(ReadUnlocked, SucceedsWithoutAWriter) {
   EXPECT_EQ(reads, 2);
 }
 
-TEST_F(ReadUnlocked, SucceedsBesideAReaderThatHoldsTheLock) {
+TEST_F(ReadUnlocked, SucceedsWhileAReaderHoldsTheLock) {
   ASSERT_TRUE(lock_.TryTake(0));
   const StripeHold<StripeUse::kReading> holding(&lock_);
   EXPECT_TRUE(lock_.ReadUnlocked([] {}));
 }
 
-TEST_F(ReadUnlocked, IsNotAttemptedBesideAWriter) {
+TEST_F(ReadUnlocked, IsNotAttemptedDuringAWrite) {
   ASSERT_TRUE(lock_.TryTake(0));
   const StripeHold<StripeUse::kWriting> holding(&lock_);
   EXPECT_FALSE(lock_.ReadUnlocked([] { ADD_FAILURE() << "read during a write"; }));

@@ -22,7 +22,6 @@ inline MV_SessionOptions SessionOptionsOf(int64_t wait_slice_ms = 0) {
   return options;
 }
 
-// A session of one rank.
 inline MV_Session OpenAlone(int64_t wait_slice_ms = 0) {
   const MV_SessionOptions options = SessionOptionsOf(wait_slice_ms);
   MV_Session session = nullptr;

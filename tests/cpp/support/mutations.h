@@ -28,7 +28,7 @@ inline void Mutate(std::string* bytes, std::mt19937_64* random) {
       case 1:
         (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << ((*random)() % 8)));
         break;
-      case 2:  // often within a header
+      case 2:
         bytes->resize((*random)() % 2 == 0 ? at : at % 128);
         break;
       case 3:
@@ -40,7 +40,7 @@ inline void Mutate(std::string* bytes, std::mt19937_64* random) {
       case 5:
         bytes->erase(at, 1 + (*random)() % 9);
         break;
-      default: {  // at the position of a header field
+      default: {
         const size_t width = (*random)() % 2 == 0 ? 4 : 8;
         const size_t field = at / width * width;
         if (field + width <= bytes->size()) std::memcpy(bytes->data() + field, &edge, width);

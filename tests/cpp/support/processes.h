@@ -107,7 +107,7 @@ inline int CountEntries(const char* directory, const std::string& prefix) {
 
 // Reports every owner of a lock except `dead` as alive.
 struct FakeProbe final : OwnerProbe {
-  explicit FakeProbe(int dead = -1) : dead(dead) {}
+  explicit FakeProbe(int dead_owner = -1) : dead(dead_owner) {}
   bool IsAlive(int owner) const override { return owner != dead; }
   int dead;
 };

@@ -9,12 +9,12 @@
 namespace multiverso::testing {
 namespace {
 
-// Runs body(session, rank) for each rank of a job in that mode.
 Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
   MV_RETURN_IF_NOT_OK(sync->Begin(*table, data.data(), static_cast<int64_t>(data.size())));
+  Progress progress;
   Status status;
   do {
-    status = Call(sync, table);
+    status = sync->Run(table, &progress, Patiently());
   } while (status.pending());
   return status;
 }

@@ -1,4 +1,3 @@
-// The MPI of a job is looked for next to its launcher, and next to no other program.
 #include "transport/launcher.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-TEST(ThreadTransport, ExchangesTheBytesOfAllRanksAgainAndAgain) {
+TEST(ThreadTransport, ExchangesTheBytesOfAllRanksRepeatedly) {
   constexpr int kRanks = 4;
   const auto hub = std::make_shared<ThreadHub>(kRanks);
   OnThreads(kRanks, [&](int rank) {
