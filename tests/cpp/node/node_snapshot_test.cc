@@ -15,7 +15,7 @@ namespace {
 
 NodeSnapshot ViewOf(const RankContext& group) {
   return ValueOf(NodeSnapshot::Of(reinterpret_cast<const char*>(group.memory()->control()),
-                                  NodeControl::BytesFor(group.size())));
+                                  NodeControl::BytesFor(group.members().size())));
 }
 
 // An unlinked file of these bytes.
