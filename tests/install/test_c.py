@@ -1,15 +1,14 @@
 """C and C++ programs find an installed Multiverso with CMake and with pkg-config."""
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import pytest
+from programs import output_of as run
 
 import launch
 
@@ -19,24 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COOKBOOK = ROOT / "examples" / "c"
 BUILD = ROOT / "build" / "cmake"
 CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent)) or shutil.which("cmake")
-LIMIT = 300  # seconds
 REGRESSION = r"{} worker\(s\) found 1\.00 -2\.00 0\.50"
 HISTOGRAM = r"{} worker\(s\) counted 100 values of class 3, their sum is 49800"
-
-
-def run(*command, **environ):
-    """Run a command and return its output; raise AssertionError with it on failure."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=LIMIT,
-        env={**os.environ, **environ},
-    )
-    if done.returncode != 0:
-        raise AssertionError(f"{command} exited with {done.returncode}\n{done.stdout}")
-    return done.stdout
 
 
 @unittest.skipUnless(

@@ -1,7 +1,6 @@
 """The package as a user installs it: an sdist, the wheel built from it, a new environment."""
 
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -11,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from programs import output_of as run
 
 pytestmark = pytest.mark.slow
 
@@ -26,16 +26,6 @@ with mv.session():
     print(mv.__version__, mv.__file__, *table.get())
 assert "mpi4py.MPI" not in sys.modules, "one rank needs no MPI"
 """
-
-
-def run(*command, cwd):
-    """Run a command and return its output; raise AssertionError with it on failure."""
-    done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, timeout=550
-    )
-    if done.returncode != 0:
-        raise AssertionError(f"{command} exited with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 class TestInstall(unittest.TestCase):

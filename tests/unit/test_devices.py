@@ -1,10 +1,10 @@
 """The GPU that a process gets from the variables of its launcher."""
 
 import os
-import tempfile
 import unittest
-from pathlib import Path
 from unittest import mock
+
+from folders import InFolder
 
 import multiverso as mv
 from multiverso import devices
@@ -35,7 +35,7 @@ class TestLocalRank(unittest.TestCase):
                 mv.local_rank()
 
 
-class TestAssignDevice(unittest.TestCase):
+class TestAssignDevice(InFolder):
     def test_processes_share_the_given_devices_in_turn(self):
         for rank, expected in enumerate(["0", "1", "2", "0"]):
             variables = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}
@@ -56,14 +56,13 @@ class TestAssignDevice(unittest.TestCase):
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected or listed)
 
     def test_devices_default_to_those_of_the_driver(self):
-        with tempfile.TemporaryDirectory() as folder:
-            with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", Path(folder, "none")):
-                self.assertIsNone(mv.assign_device())
-                self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
-            for name in ("0000:01:00.0", "0000:02:00.0"):
-                Path(folder, name).mkdir()
-            with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", Path(folder)):
-                self.assertEqual(mv.assign_device(), "1")
+        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder / "none"):
+            self.assertIsNone(mv.assign_device())
+            self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
+        for name in ("0000:01:00.0", "0000:02:00.0"):
+            (self.folder / name).mkdir()
+        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder):
+            self.assertEqual(mv.assign_device(), "1")
 
     def test_rejects_invalid_devices(self):
         for wrong in ([], [""], ["0,1"], [-1], [True]):

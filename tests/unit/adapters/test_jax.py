@@ -246,11 +246,7 @@ class TestMemory(InSession):
         sync = PytreeSync(tree())
         given = self.step(sync.params)
         values = copied(given)
-        with (
-            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
-            self.assertRaises(KeyboardInterrupt),
-        ):
-            sync.sync(given)
+        self.interrupt(sync.sync, given)
         self.check_kept([(given, values)])
         self.assertEqual(set(leaves(sync.sync(sync.params))), {2.0})
         self.assertEqual(set(sync.tables[0].get()), {2.0})

@@ -144,11 +144,7 @@ class TestNetworks(InSession):
         network = dense(0)
         manager = LasagneParamManager(network)
         network.b.set_value(np.ones(2, np.float32))
-        with (
-            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
-            self.assertRaises(KeyboardInterrupt),
-        ):
-            manager.sync_all_param()
+        self.interrupt(manager.sync_all_param)
         manager.sync_all_param()
         np.testing.assert_array_equal(manager.tables[0].get(), [0] * 6 + [1] * 2)
 

@@ -1,7 +1,5 @@
 """MVModelParamManager on one rank, with two models of lists of arrays."""
 
-from unittest import mock
-
 import numpy as np
 from sessions import InSession
 
@@ -65,11 +63,7 @@ class TestManagers(InSession):
     def test_next_sync_resumes_an_interrupted_one(self):
         manager = Manager([np.zeros(3)])
         manager.model[0] += 1
-        with (
-            mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
-            self.assertRaises(KeyboardInterrupt),
-        ):
-            manager.sync_all_param()
+        self.interrupt(manager.sync_all_param)
         manager.sync_all_param()
         np.testing.assert_array_equal(manager._sync.tables[0].get(), [1, 1, 1])
 

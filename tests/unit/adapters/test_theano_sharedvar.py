@@ -196,11 +196,7 @@ class TestSync(InSession):
         for dtype in (np.float32, np.float16):
             variable = mv_shared(np.ones(3, dtype), name="W")
             variable.set_value(np.full(3, 5, dtype))
-            with (
-                mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt),
-                self.assertRaises(KeyboardInterrupt),
-            ):
-                variable.mv_sync()
+            self.interrupt(variable.mv_sync)
             for _ in range(2):
                 variable.mv_sync()
                 self.assert_value(variable, np.full(3, 5))

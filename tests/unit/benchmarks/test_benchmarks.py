@@ -1,18 +1,15 @@
 """The benchmarks pair samples, judge bars and write complete reports."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 import numpy as np
+from folders import InFolder
+from programs import run_python
 
-ROOT = Path(__file__).resolve().parents[3]
-FOLDER = ROOT / "benchmarks"
+FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 # Python puts the folder of a program first on the path; so do these tests.
 sys.path.insert(0, str(FOLDER))
 
@@ -21,9 +18,6 @@ import c_threads  # noqa: E402
 import comparisons  # noqa: E402
 import ranks  # noqa: E402
 import samples  # noqa: E402
-
-# Seconds after which a program is killed; far more than it needs.
-WALL_LIMIT = 300
 
 
 def series(name, seconds, workers=1):
@@ -162,28 +156,13 @@ class TestCThreads(unittest.TestCase):
             np.testing.assert_array_equal(out, 1)
 
 
-class TestThePrograms(unittest.TestCase):
+class TestThePrograms(InFolder):
     def report_of(self, program, *arguments):
-        """Return the report of a benchmark."""
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "report.json")
-            command = [sys.executable, str(FOLDER / program), "--quick", "--silent"]
-            command += [*arguments, "--json", str(target)]
-            process = subprocess.Popen(
-                command,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-            try:
-                output, _ = process.communicate(timeout=WALL_LIMIT)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                output, _ = process.communicate()
-            self.assertEqual(process.returncode, 0, output)
-            report = json.loads(target.read_text("utf-8"))
+        target = self.folder / "report.json"
+        command = [FOLDER / program, "--quick", "--silent", *arguments, "--json", target]
+        status, out, err = run_python(*command)
+        self.assertEqual(status, 0, out + err)
+        report = json.loads(target.read_text("utf-8"))
         self.assertEqual(report["environment"]["numpy"], np.__version__)
         return report
 

@@ -2,11 +2,11 @@
 
 import importlib.util
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 import pytest
+from folders import InFolder
 
 pytestmark = pytest.mark.frameworks
 
@@ -28,7 +28,7 @@ def digits(*errors):
     return [run_of(plan, error) for plan, error in zip(plans, errors, strict=True)]
 
 
-class TestExperiment(unittest.TestCase):
+class TestExperiment(InFolder):
     def passed(self, *errors):
         return [bar["passed"] for bar in experiment.compare("digits", digits(*errors))]
 
@@ -65,7 +65,6 @@ class TestExperiment(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "needs matplotlib")
     def test_writes_three_plots(self):
-        with tempfile.TemporaryDirectory() as folder:
-            experiment.plot(digits(0.1, 0.2, 0.3, 0.3), Path(folder))
-            names = sorted(path.name for path in Path(folder).iterdir())
-        self.assertEqual(names, ["accuracy_epoch.png", "accuracy_time.png", "time_epoch.png"])
+        experiment.plot(digits(0.1, 0.2, 0.3, 0.3), self.folder)
+        pictures = ["accuracy_epoch.png", "accuracy_time.png", "time_epoch.png"]
+        self.assertEqual(self.names(), pictures)

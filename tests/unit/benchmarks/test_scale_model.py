@@ -1,11 +1,12 @@
 """The scale model counts the bytes of a round and predicts its time from given costs."""
 
 import json
-import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
+
+from folders import InFolder
+from programs import run_python
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
 # Python puts the folder of a program first on the path; so do these tests.
@@ -71,25 +72,22 @@ class TestLayouts(unittest.TestCase):
             self.assertGreater(model.seconds_of(load, worse, job(64, 2)), 1.5 * usual)
 
 
-class TestTheProgram(unittest.TestCase):
+class TestTheProgram(InFolder):
     def test_predicts_without_measuring_if_all_costs_are_given(self):
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, "report.json")
-            given = ["--latency=1e-5", "--bandwidth=1e9", "--message=1e-6", "--memory=1e10"]
-            command = [sys.executable, str(FOLDER / "scale_model.py"), *given]
-            command += ["--json", str(target), "--workers", "2", "--size", "1000"]
-            process = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            self.assertEqual(process.returncode, 0, process.stderr)
-            report = json.loads(target.read_text("utf-8"))
+        target = self.folder / "report.json"
+        given = ["--latency=1e-5", "--bandwidth=1e9", "--message=1e-6", "--memory=1e10"]
+        given += ["--json", target, "--workers", "2", "--size", "1000"]
+        status, printed, errors = run_python(FOLDER / "scale_model.py", *given)
+        self.assertEqual(status, 0, errors)
+        report = json.loads(target.read_text("utf-8"))
         self.assertEqual(report["checks"], [])
         predicted = report["predicted"]
         self.assertEqual((predicted["nodes"][0], predicted["nodes"][-1]), (1, 4096))
         self.assertEqual(set(predicted["layouts"]), set(model.LAYOUTS))
         for name in model.LAYOUTS:
-            self.assertIn(name, process.stdout)
+            self.assertIn(name, printed)
 
     def test_rejects_negative_costs(self):
-        command = [sys.executable, str(FOLDER / "scale_model.py"), "--latency=-1"]
-        process = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        self.assertEqual(process.returncode, 2)
-        self.assertIn("expected more than 0, received -1.0", process.stderr)
+        status, _, errors = run_python(FOLDER / "scale_model.py", "--latency=-1")
+        self.assertEqual(status, 2)
+        self.assertIn("expected more than 0, received -1.0", errors)

@@ -3,18 +3,16 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 import unittest
-from pathlib import Path
 
 import numpy as np
 from folders import InFolder
+from programs import run_command, run_program
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 
-ROOT = Path(__file__).resolve().parents[3]
 DTYPES = ("float32", "float64", "int32", "int64")
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam", "dcasgd")
 
@@ -247,17 +245,9 @@ class TestErrors(InFolder):
             self.assertEqual(caught.exception.errno, errno.EACCES)
 
     def test_failed_write_leaves_earlier_checkpoint_and_tables_intact(self):
-        result = subprocess.run(
-            [sys.executable, "-c", FULL, str(self.folder)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        self.assertEqual(result.returncode, 0, result.stderr)
-        lines = result.stdout.split("\n")
-        for line in lines[:2]:
+        status, printed, errors = run_program(FULL, self.folder)
+        self.assertEqual(status, 0, errors)
+        for line in printed.split("\n")[:2]:
             self.assertRegex(line, rf"^{errno.EFBIG} {self.folder}/\.saving-.*shard-00000.* True$")
         self.assertEqual(self.names(), ["000001-step-1", "000002-step-3"])
 
@@ -266,16 +256,11 @@ class TestErrors(InFolder):
         if unshare is None:
             self.skipTest("needs unshare, to mount a small file system")
         # The other file takes 2 MB, the first checkpoint 4 MB, and the second would take 4 MB.
-        shell = ["sh", "-c", SMALL_DISK, "sh", str(self.folder), sys.executable, FULL_DISK]
-        result = subprocess.run(
-            [unshare, "--map-root-user", "--mount", *shell],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        shell = ["sh", "-c", SMALL_DISK, "sh", self.folder, sys.executable, FULL_DISK]
+        paths = os.pathsep.join(sys.path)
+        status, printed, errors = run_command(
+            unshare, "--map-root-user", "--mount", *shell, PYTHONPATH=paths
         )
-        if result.returncode == 77 or "unshare:" in result.stderr:
-            self.skipTest(f"cannot mount a file system here: {result.stderr.strip()}")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stdout, "True True\n" * 2)
+        if status == 77 or "unshare:" in errors:
+            self.skipTest(f"cannot mount a file system here: {errors.strip()}")
+        self.assertEqual((status, printed), (0, "True True\n" * 2), errors)

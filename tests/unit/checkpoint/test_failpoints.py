@@ -1,22 +1,18 @@
 """Saves in a process that is killed, or fails, at each step."""
 
-import os
 import signal
-import subprocess
-import sys
 import unittest
-from pathlib import Path
 
 import failpoints
 import pytest
 from folders import InFolder
+from programs import run_program
 
 from multiverso import checkpoint as checkpoints
 from multiverso._native import library
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
 
 SAVES = """
 import sys
@@ -35,27 +31,15 @@ with mv.session():
 
 #: Every operation of a save on the disk.
 STEPS = (
-    "folder.make",
-    "file.create",
-    "file.write",
-    "file.sync",
-    "file.rename",
-    "folder.sync",
-    "file.remove",
+    *("folder.make", "file.create", "file.write", "file.sync"),
+    *("file.rename", "folder.sync", "file.remove"),
 )
 
 
 @failpoints.needs_failpoints
 class TestCheckpoint(InFolder):
     def save(self, points, *arguments):
-        return subprocess.run(
-            [sys.executable, "-c", SAVES, str(self.folder), *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT), **failpoints.environ(points)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return run_program(SAVES, self.folder, *arguments, **failpoints.environ(points))
 
     def step(self):
         """Return the step of the last checkpoint, after verifying that it is complete."""
@@ -65,30 +49,30 @@ class TestCheckpoint(InFolder):
             return opened.step
 
     def test_kill_at_each_step_leaves_a_complete_checkpoint(self):
-        self.assertEqual(self.save("").returncode, 0)
+        self.assertEqual(self.save("")[0], 0)
         last = self.step()
         kills = {}
         for name in STEPS:
             for number in range(1, 50):
-                done = self.save(f"{name}@{number}=kill")
+                status, _, errors = self.save(f"{name}@{number}=kill")
                 step = self.step()
                 self.assertIn(step, (last, last + 1), f"{name}@{number}")
                 last = step
-                if done.returncode == 0:
+                if status == 0:
                     break
-                self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
+                self.assertEqual(status, -signal.SIGKILL, errors)
                 kills[name] = number
         self.assertEqual(set(kills), set(STEPS))
         # The last save, which was not killed, has removed the remains of the others.
         self.assertEqual([path.name for path in self.folder.iterdir()], [f"{last:06}-step-{last}"])
 
     def test_failed_save_leaves_checkpoint_and_tables_intact(self):
-        self.assertEqual(self.save("").returncode, 0)
+        self.assertEqual(self.save("")[0], 0)
         for point in ("file.write@2", "file.sync@1", "file.rename@2"):
             for background in ((), ("background",)):
                 with self.subTest(point, background=background):
-                    done = self.save(f"{point}=error", *background)
-                    self.assertEqual((done.returncode, done.stdout), (0, "5 True\n"), done.stderr)
+                    status, printed, errors = self.save(f"{point}=error", *background)
+                    self.assertEqual((status, printed), (0, "5 True\n"), errors)
                     self.assertEqual(self.step(), 1)
 
 

@@ -2,17 +2,14 @@
 
 import contextlib
 import io
-import os
-import subprocess
-import sys
 import tempfile
 import textwrap
 import unittest
 from pathlib import Path
 
-from multiverso._commands import main
+from programs import run_python
 
-ROOT = Path(__file__).resolve().parents[3]
+from multiverso._commands import main
 
 
 def python_m(script, *arguments):
@@ -21,29 +18,18 @@ def python_m(script, *arguments):
         path = Path(folder, "train.py")
         path.write_text(textwrap.dedent(script), "utf-8")
         Path(folder, "beside.py").write_text("HERE = True\n", "utf-8")
-        return subprocess.run(
-            [sys.executable, "-m", "multiverso", str(path), *arguments],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return run_python("-m", "multiverso", path, *arguments)
 
 
 class TestScript(unittest.TestCase):
     def test_script_runs_as_the_main_program(self):
-        result = python_m(
-            """
+        code = """
             import sys
             from beside import HERE
             print(__name__, sys.argv[1:], HERE)
-            """,
-            "--lr",
-            "0.5",
-        )
-        self.assertEqual(result.stdout, "__main__ ['--lr', '0.5'] True\n", result.stderr)
-        self.assertEqual(result.returncode, 0)
+        """
+        printed = "__main__ ['--lr', '0.5'] True\n"
+        self.assertEqual(python_m(code, "--lr", "0.5"), (0, printed, ""))
 
     def test_exit_codes_match_python(self):
         for code, expected, text in (
@@ -55,23 +41,23 @@ class TestScript(unittest.TestCase):
         ):
             with self.subTest(code):
                 result = python_m(f"import sys; sys.exit({code})")
-                self.assertEqual((result.returncode, result.stderr), (expected, text))
+                self.assertEqual(result, (expected, "", text))
 
     def test_traceback_begins_in_the_script(self):
-        result = python_m("def f():\n    raise KeyError('batch')\nf()\n")
-        self.assertEqual(result.returncode, 1)
-        lines = result.stderr.splitlines()
+        status, _, errors = python_m("def f():\n    raise KeyError('batch')\nf()\n")
+        self.assertEqual(status, 1)
+        lines = errors.splitlines()
         self.assertEqual(lines[0], "Traceback (most recent call last):")
         self.assertIn("train.py", lines[1])
         self.assertEqual(lines[-1], "KeyError: 'batch'")
-        self.assertNotIn("runpy", result.stderr)
+        self.assertNotIn("runpy", errors)
 
     def test_script_may_leave_its_session_open(self):
-        result = python_m(
+        status, _, errors = python_m(
             "import multiverso as mv\nmv.init()\nt = mv.ArrayTableHandler(3)\nraise OSError('x')\n"
         )
-        self.assertEqual(result.returncode, 1)
-        self.assertTrue(result.stderr.endswith("OSError: x\n"), result.stderr)
+        self.assertEqual(status, 1)
+        self.assertTrue(errors.endswith("OSError: x\n"), errors)
 
 
 class TestRun(unittest.TestCase):

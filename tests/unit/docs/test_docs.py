@@ -3,16 +3,15 @@
 import ast
 import importlib.util
 import itertools
-import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 import pytest
+from programs import WALL_LIMIT, run_python
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [
@@ -20,8 +19,6 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 
-# Seconds after which a block is killed; far more than any needs.
-WALL_LIMIT = 120
 
 # A Python block, and the block of its output if that is the next block. Lists indent it.
 BLOCK = re.compile(
@@ -84,30 +81,11 @@ def missing_modules(code):
 
 
 def run(code, limit=WALL_LIMIT):
-    """Run the code in a separate process; return its exit code and output.
-
-    The program and all its children are killed when the limit, in seconds, has passed.
-    """
+    """Run the code in a separate process; return its exit code and output."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "block.py")
         script.write_text(code, "utf-8")
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        process = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", str(script)],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            output, errors = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, errors = process.communicate()
-            errors += f"\nkilled after {limit} s"
-        return process.returncode, output, errors
+        return run_python("-X", "faulthandler", script, cwd=folder, limit=limit)
 
 
 class TestThePages(unittest.TestCase):

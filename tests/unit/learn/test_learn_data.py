@@ -1,13 +1,13 @@
 """Batches from files for multiverso.learn: sizes, reading ahead, caching, and invalid files."""
 
 import importlib.util
-import tempfile
 import threading
 import unittest
 from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import InFolder
 
 pytestmark = pytest.mark.frameworks
 
@@ -58,12 +58,7 @@ class TestBatches(unittest.TestCase):
 
 
 @unittest.skipIf(MISSING, "needs h5py")
-class TestFiles(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class TestFiles(InFolder):
     def write(self, name, features, labels):
         path = self.folder / name
         with h5py.File(path, "w") as file:

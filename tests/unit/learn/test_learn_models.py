@@ -2,12 +2,11 @@
 
 import importlib.util
 import json
-import tempfile
 import unittest
-from pathlib import Path
 
 import numpy as np
 import pytest
+from folders import InFolder
 from some_keras import BACKEND, import_keras
 
 pytestmark = pytest.mark.frameworks
@@ -23,8 +22,9 @@ BATCH = (
 
 
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class KerasTestCase(unittest.TestCase):
+class KerasTestCase(InFolder):
     def setUp(self):
+        super().setUp()
         self.keras = import_keras()
 
 
@@ -36,7 +36,7 @@ class TestReplicas(KerasTestCase):
         self.replicas = replicas
         self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
 
-    def model(self, cls=None):
+    def model(self):
         """Return a network with running means and a regulariser, always with the same weights."""
         self.keras.utils.set_random_seed(1)
         layers = self.keras.layers
@@ -45,7 +45,7 @@ class TestReplicas(KerasTestCase):
         x = layers.BatchNormalization()(x)
         x = layers.Flatten()(x)
         outputs = layers.Dense(3, activation="softmax", kernel_regularizer="l2")(x)
-        return (cls or self.keras.Model)(inputs, outputs)
+        return self.keras.Model(inputs, outputs)
 
     def gradient(self, kind, model):
         replica = self.replicas.training_replica(model, self.algo, BATCH, kind)
@@ -97,19 +97,12 @@ class TestReplicas(KerasTestCase):
 
 
 class TestModelsFromFiles(KerasTestCase):
-    def setUp(self):
-        super().setUp()
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
     def test_loads_architecture_and_weights(self):
         from multiverso.learn import ModelFromJson, ModelFromKeras
 
         model = self.keras.Sequential([self.keras.Input((2,)), self.keras.layers.Dense(3)])
-        text, weights, whole = (
-            self.folder / name for name in ("a.json", "a.weights.h5", "a.keras")
-        )
+        names = ("a.json", "a.weights.h5", "a.keras")
+        text, weights, whole = (self.folder / name for name in names)
         text.write_text(model.to_json(), "utf-8")
         model.save_weights(weights)
         model.save(whole)
@@ -118,9 +111,8 @@ class TestModelsFromFiles(KerasTestCase):
             ModelFromJson(json_str=model.to_json(), weights=weights),
             ModelFromKeras(whole),
         ):
-            for ours, theirs in zip(
-                builder.build_model().get_weights(), model.get_weights(), strict=True
-            ):
+            found = builder.build_model().get_weights()
+            for ours, theirs in zip(found, model.get_weights(), strict=True):
                 np.testing.assert_array_equal(ours, theirs)
 
     def test_rejects_invalid_model_files_in_one_line(self):

@@ -6,12 +6,12 @@ import dataclasses
 import importlib.util
 import io
 import os
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from folders import InFolder
 
 pytestmark = pytest.mark.frameworks
 
@@ -194,7 +194,7 @@ class TestMessages(unittest.TestCase):
 
 
 @needs_extra
-class TestCommand(unittest.TestCase):
+class TestCommand(InFolder):
     def test_parses_options_of_the_optimiser(self):
         for words in (["learning_rate=0.1", "nesterov=true"], ["learning_rate=0.1,nesterov=True"]):
             self.assertEqual(options.options_of(words), {"learning_rate": 0.1, "nesterov": True})
@@ -227,34 +227,32 @@ class TestCommand(unittest.TestCase):
                 return end.code, printed.getvalue()
 
     def test_invalid_options_give_one_line_on_the_master_and_exit_code_2(self):
-        with tempfile.TemporaryDirectory() as folder:
-            empty, binary = Path(folder, "empty.list"), Path(folder, "binary.list")
-            empty.touch()
-            binary.write_bytes(b"\xff\xfe")
-            good = Path(folder, "good.list")
-            good.write_text(f"{empty}\n", "utf-8")
-            names = Path(folder, "names.list")
-            names.write_text("none.h5\n", "utf-8")
-            for given, words in (
-                (["m", "none.list", "none.list"], "cannot read none.list: No such file"),
-                (["m", str(empty), "none.list"], "expected names of files, found none"),
-                (["m", str(binary), "none.list"], "not a text file"),
-                (["m", str(names), "none.list"], "line 1 of .*: no such file: none.h5"),
-                (["m", str(good), str(good), "--batch", "0"], "--batch"),
-                (["m", str(good), str(good), "--masters", "0"], "--masters"),
-                (["m", str(good), str(good), "--masters", "2"], "expected 3 ranks or more"),
-                (["m", str(good), str(good), "--epochs", "x"], "--epochs"),
-                (["m", str(good), str(good), "--optimizer", "x"], "expected one of .*'x'"),
-                (["m", str(good), str(good), "--early-stopping", "x"], "--early-stopping"),
-                (["m", str(good), str(good), "--mode", "easgd", "--elastic-force", "9"], "force"),
-                (["m"], "required"),
-            ):
-                with self.subTest(given=given):
-                    code, printed = self.ended("train", *given)
-                    self.assertEqual(code, 2)
-                    self.assertRegex(printed, words)
-                    self.assertEqual(printed.count("\n"), 1, printed)
-                    self.assertEqual(self.ended("train", *given, PMI_RANK="1"), (2, ""))
+        files = [f"{self.folder}/{name}.list" for name in ("empty", "binary", "good", "names")]
+        empty, binary, good, names = files
+        for path, content in zip(
+            files, (b"", b"\xff\xfe", empty.encode(), b"none.h5\n"), strict=True
+        ):
+            Path(path).write_bytes(content)
+        for given, words in (
+            (["m", "none.list", "none.list"], "cannot read none.list: No such file"),
+            (["m", empty, "none.list"], "expected names of files, found none"),
+            (["m", binary, "none.list"], "not a text file"),
+            (["m", names, "none.list"], "line 1 of .*: no such file: none.h5"),
+            (["m", good, good, "--batch", "0"], "--batch"),
+            (["m", good, good, "--masters", "0"], "--masters"),
+            (["m", good, good, "--masters", "2"], "expected 3 ranks or more"),
+            (["m", good, good, "--epochs", "x"], "--epochs"),
+            (["m", good, good, "--optimizer", "x"], "expected one of .*'x'"),
+            (["m", good, good, "--early-stopping", "x"], "--early-stopping"),
+            (["m", good, good, "--mode", "easgd", "--elastic-force", "9"], "force"),
+            (["m"], "required"),
+        ):
+            with self.subTest(given=given):
+                code, printed = self.ended("train", *given)
+                self.assertEqual(code, 2)
+                self.assertRegex(printed, words)
+                self.assertEqual(printed.count("\n"), 1, printed)
+                self.assertEqual(self.ended("train", *given, PMI_RANK="1"), (2, ""))
 
     def test_help_describes_every_option(self):
         code, printed = self.ended("train", "--help")
@@ -268,7 +266,7 @@ class TestCommand(unittest.TestCase):
 
 
 @needs_extra
-class TestEnvironment(unittest.TestCase):
+class TestEnvironment(InFolder):
     def test_rejects_backend_that_is_not_installed(self):
         with (
             mock.patch.dict(os.environ, {"KERAS_BACKEND": "none"}),
@@ -284,26 +282,25 @@ class TestEnvironment(unittest.TestCase):
             self.assertGreaterEqual(int(os.environ["NPROC"]), 1)
 
     def test_chooses_a_free_gpu_among_those_allowed(self):
-        with tempfile.TemporaryDirectory() as folder:
-            program = Path(folder, "nvidia-smi")
-            program.write_text(
-                "#!/bin/sh\ncase $1 in\n"
-                "*compute-apps*) echo GPU-b;;\n"
-                "*) echo '0, GPU-a'; echo '1, GPU-b'; echo '2, GPU-c';;\nesac\n",
-                "utf-8",
-            )
-            program.chmod(0o755)
-            for visible, most, wanted in (
-                (None, -1, "GPU-a"),
-                ("1,2", -1, "GPU-c"),
-                ("GPU-c", -1, "GPU-c"),
-                (None, 0, ""),
-                ("1", -1, ""),
-            ):
-                with self.subTest(visible=visible, most=most), mock.patch.dict(os.environ):
-                    os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
-                    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-                    if visible is not None:
-                        os.environ["CUDA_VISIBLE_DEVICES"] = visible
-                    self.assertEqual(environment.choose_gpu(None, most), wanted or None)
-                    self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
+        program = self.folder / "nvidia-smi"
+        program.write_text(
+            "#!/bin/sh\ncase $1 in\n"
+            "*compute-apps*) echo GPU-b;;\n"
+            "*) echo '0, GPU-a'; echo '1, GPU-b'; echo '2, GPU-c';;\nesac\n",
+            "utf-8",
+        )
+        program.chmod(0o755)
+        for visible, most, wanted in (
+            (None, -1, "GPU-a"),
+            ("1,2", -1, "GPU-c"),
+            ("GPU-c", -1, "GPU-c"),
+            (None, 0, ""),
+            ("1", -1, ""),
+        ):
+            with self.subTest(visible=visible, most=most), mock.patch.dict(os.environ):
+                os.environ["PATH"] = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
+                os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+                if visible is not None:
+                    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+                self.assertEqual(environment.choose_gpu(None, most), wanted or None)
+                self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)

@@ -1,18 +1,16 @@
 """History files, their plots, and traces."""
 
-import importlib.util
 import json
-import tempfile
 import unittest
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from folders import InFolder
 
 pytestmark = pytest.mark.frameworks
 
-MISSING = [
-    name for name in ("h5py", "matplotlib", "tqdm") if importlib.util.find_spec(name) is None
-]
+MISSING = [name for name in ("h5py", "matplotlib", "tqdm") if find_spec(name) is None]
 
 if not MISSING:
     from multiverso.learn import InputError
@@ -25,12 +23,7 @@ SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class TestHistories(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
-
+class TestHistories(InFolder):
     def history(self):
         history = History()
         history.add_epoch(0, 20, 4, {"loss": 2.0, "accuracy": 0.5})
@@ -76,10 +69,9 @@ class TestHistories(unittest.TestCase):
 
     def test_trace_contains_the_activities_of_each_rank(self):
         timer = ActivityTimer(trace=True)
-        with timer.measure("computing"):
-            pass
-        with timer.measure("waiting"):
-            pass
+        for kind in ("computing", "waiting"):
+            with timer.measure(kind):
+                pass
         events = chrome_trace({1: timer.events, 2: []})["traceEvents"]
         self.assertEqual(
             [(event["pid"], event["name"]) for event in events],

@@ -1,13 +1,12 @@
 """The ctypes declarations match the header; an incompatible library is rejected."""
 
 import ctypes
-import os
 import re
-import subprocess
-import sys
-import tempfile
 import unittest
 from pathlib import Path
+
+from folders import InFolder
+from programs import run_program
 
 from multiverso import errors
 from multiverso._native import capi, library
@@ -21,9 +20,7 @@ SCALARS = {
     "double": ctypes.c_double,
     "const char*": ctypes.c_char_p,
     "char*": ctypes.c_char_p,
-    "const void*": ctypes.c_void_p,
-    "void* const*": ctypes.c_void_p,
-    "void*": ctypes.c_void_p,
+    **dict.fromkeys(("const void*", "void* const*", "void*"), ctypes.c_void_p),
     # Arrays of row ids are passed by address, like arrays of elements.
     "const int64_t*": ctypes.c_void_p,
     "int64_t*": ctypes.POINTER(ctypes.c_int64),
@@ -97,17 +94,11 @@ class TestHeader(unittest.TestCase):
         self.assertEqual(ours, self.header.constants)
 
     def test_functions_match_the_header(self):
-        theirs = {
-            name: (self.ctype_of_result(result), tuple(self.arguments(arguments)))
-            for name, (result, arguments) in self.header.functions.items()
-        }
+        theirs = {}
+        for name, (result, arguments) in self.header.functions.items():
+            kinds = [] if arguments == ["void"] else map(self.header.ctype, arguments)
+            theirs[name] = (self.header.ctype(result), tuple(kinds))
         self.assertEqual(capi.PROTOTYPES, theirs)
-
-    def ctype_of_result(self, name):
-        return self.header.ctype(name)
-
-    def arguments(self, names):
-        return [] if names == ["void"] else [self.header.ctype(name) for name in names]
 
     def test_structs_match_the_header(self):
         for name, fields in self.header.structs.items():
@@ -134,7 +125,7 @@ class TestHeader(unittest.TestCase):
         self.assertNotEqual(changed.structs, self.header.structs)
 
 
-class TestLibrary(unittest.TestCase):
+class TestLibrary(InFolder):
     def test_status_names_match_the_header(self):
         header = Header(HEADER.read_text("utf-8"))
         for name, value in header.constants.items():
@@ -143,68 +134,49 @@ class TestLibrary(unittest.TestCase):
         self.assertEqual(library.lib.MV_StatusName(-999), b"unknown")
 
     def test_struct_sizes_match_the_library(self):
-        options = capi.MV_SessionOptions()
-        library.call(library.lib.MV_SessionOptionsInit, ctypes.byref(options))
-        self.assertEqual(options.struct_size, ctypes.sizeof(options))
-        options = capi.MV_TableOptions()
-        library.call(library.lib.MV_TableOptionsInit, ctypes.byref(options))
-        self.assertEqual(options.struct_size, ctypes.sizeof(options))
+        for options, set_defaults in (
+            (capi.MV_SessionOptions(), library.lib.MV_SessionOptionsInit),
+            (capi.MV_TableOptions(), library.lib.MV_TableOptionsInit),
+        ):
+            library.call(set_defaults, ctypes.byref(options))
+            self.assertEqual(options.struct_size, ctypes.sizeof(options))
 
-    def test_missing_library_raises_import_error_with_its_path(self):
-        with self.assertRaisesRegex(ImportError, "/no/such/library.so"):
-            library.load(Path("/no/such/library.so"))
-
-    def test_file_that_is_not_a_library_raises_import_error(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "libmultiverso.so")
-            path.write_bytes(b"text")
-            with self.assertRaisesRegex(ImportError, re.escape(str(path))):
+    def test_missing_or_other_file_raises_import_error_with_its_path(self):
+        text = self.folder / "libmultiverso.so"
+        text.write_bytes(b"text")
+        for path in (Path("/no/such/library.so"), text):
+            with self.subTest(path), self.assertRaisesRegex(ImportError, re.escape(str(path))):
                 library.load(path)
 
     def test_library_without_the_functions_raises_import_error(self):
-        other = next(Path(p) for p in _mapped_libraries() if "libc.so" in p or "libm.so" in p)
+        mapped = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()]
+        other = next(Path(path) for path in mapped if "libc.so" in path or "libm.so" in path)
         with self.assertRaisesRegex(ImportError, "MV_AbiVersion"):
             library.load(other)
 
     def test_version_difference_raises_import_error_with_both_versions(self):
-        code = (
-            "import multiverso._version as v; ours = v.__version__; v.__version__ = '9.8.7'\n"
-            "try:\n    import multiverso\n"
-            "except ImportError as error:\n    assert '9.8.7' in str(error), error\n"
-            "    assert ours in str(error), error\n    raise SystemExit(7)\n"
-        )
         # An empty package replaces the real one, whose import would load the library first.
-        stand_in = (
-            "import sys, types\npackage = types.ModuleType('multiverso')\n"
-            f"package.__path__ = [{str(Path(capi.__file__).parents[1])!r}]\n"
-            "sys.modules['multiverso'] = package\n"
-        )
-        code = stand_in + code.replace("import multiverso\n", "import multiverso._native.library\n")
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-        )
-        self.assertEqual((done.returncode, done.stderr), (7, ""))
+        code = f"""
+            import sys, types
+            package = types.ModuleType("multiverso")
+            package.__path__ = [{str(Path(capi.__file__).parents[1])!r}]
+            sys.modules["multiverso"] = package
+            import multiverso._version as v
+            ours, v.__version__ = v.__version__, "9.8.7"
+            try:
+                import multiverso._native.library
+            except ImportError as error:
+                assert "9.8.7" in str(error) and ours in str(error), error
+                raise SystemExit(7)
+        """
+        self.assertEqual(run_program(code), (7, "", ""))
 
     def test_environment_variable_selects_the_library(self):
-        environ = {**os.environ, "MULTIVERSO_LIBRARY": "/no/such/other.so"}
-        paths = [str(Path(capi.__file__).parents[2]), environ.get("PYTHONPATH", "")]
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        done = subprocess.run(
-            [sys.executable, "-c", "import multiverso"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=environ,
-        )
-        self.assertNotEqual(done.returncode, 0)
-        self.assertIn("MULTIVERSO_LIBRARY", done.stderr)
-        self.assertIn("/no/such/other.so", done.stderr)
-
-
-def _mapped_libraries():
-    lines = Path("/proc/self/maps").read_text("utf-8").splitlines()
-    return [line.split(maxsplit=5)[-1] for line in lines if ".so" in line]
+        path = "/no/such/other.so"
+        status, _, errors = run_program("import multiverso", MULTIVERSO_LIBRARY=path)
+        self.assertNotEqual(status, 0)
+        self.assertIn("MULTIVERSO_LIBRARY", errors)
+        self.assertIn(path, errors)
 
 
 class TestErrors(unittest.TestCase):

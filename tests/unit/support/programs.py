@@ -1,6 +1,7 @@
-"""Runs Python code in a separate process."""
+"""Runs programs in separate processes."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,23 +10,52 @@ from pathlib import Path
 import multiverso
 
 #: Seconds after which a program is killed; far more than any needs.
-WALL_LIMIT = 120
+WALL_LIMIT = 600
 
 #: Prefixes of variables of launchers and MPIs, which the program must not inherit.
-LAUNCHER_PREFIXES = ("OMPI_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", "HYDI_")
+LAUNCHER_PREFIXES = ("OMPI_COMM_", "PMI", "PMIX_", "MPI_LOCAL", "SLURM_", "MPI4PY_", "HYDI_")
 
 
-def run_program(code, *, first_on_path=(), **environ):
-    """Run `code`, which may be indented; return (exit code, stdout, stderr)."""
-    package = Path(multiverso.__file__).parents[1]
+def run_program(code, *arguments, **options):
+    """Run Python code, which may be indented; return (exit code, stdout, stderr)."""
+    return run_python("-c", textwrap.dedent(code), *arguments, **options)
+
+
+def run_python(*arguments, first_on_path=(), **options):
+    """Run Python, which imports this package; return (exit code, stdout, stderr)."""
+    paths = [*map(str, first_on_path), str(Path(multiverso.__file__).parents[1])]
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    return run_command(sys.executable, *arguments, PYTHONPATH=os.pathsep.join(paths), **options)
+
+
+def run_command(*command, cwd=None, limit=WALL_LIMIT, **environ):
+    """Run a command; return (exit code, stdout, stderr).
+
+    The program and all its children are killed when the limit, in seconds, has passed.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHER_PREFIXES)}
-    path = [*map(str, first_on_path), str(package), kept.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**kept, "PYTHONPATH": os.pathsep.join(filter(None, path)), **environ},
-        capture_output=True,
+    process = subprocess.Popen(
+        list(map(str, command)),
+        cwd=cwd,
+        env={**kept, **environ},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=WALL_LIMIT,
-        check=False,
+        start_new_session=True,
     )
-    return done.returncode, done.stdout, done.stderr
+    try:
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        err += f"\nkilled after {limit} s"
+    return process.returncode, out, err
+
+
+def output_of(*command, **options):
+    """Run a command and return its output; raise AssertionError with it on failure."""
+    status, out, err = run_command(*command, **options)
+    if status != 0:
+        raise AssertionError(f"{command} exited with {status}\n{out}{err}")
+    return out

@@ -1,6 +1,7 @@
 """Base classes of tests that open sessions."""
 
 import unittest
+from unittest import mock
 
 import multiverso as mv
 
@@ -18,3 +19,9 @@ class InSession(ClosesSession):
 
     def setUp(self):
         mv.init()
+
+    def interrupt(self, sync, *arguments):
+        """Call a function that syncs, and interrupt it during the exchange."""
+        call = mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt)
+        with call, self.assertRaises(KeyboardInterrupt):
+            sync(*arguments)
