@@ -40,18 +40,18 @@ extern "C" {
 
 /* ---- Status codes. The numbers never change. ------------------------------------------------ */
 #define MV_OK 0
-#define MV_PENDING 1             /* not done yet: MV_Wait() goes on, MV_Cancel() gives up */
+#define MV_PENDING 1             /* not done yet: call MV_Wait() to continue, or MV_Cancel() */
 #define MV_ERR_VALUE (-1)        /* an argument has the wrong value, size or shape */
 #define MV_ERR_TYPE (-2)         /* an argument has the wrong type */
 #define MV_ERR_INDEX (-3)        /* a row id is out of range; nothing was changed */
-#define MV_ERR_MEMORY (-4)       /* memory could not be had; the message says how much */
+#define MV_ERR_MEMORY (-4)       /* not enough memory; the message says how much is missing */
 #define MV_ERR_STATE (-5)        /* the call does not fit the state of the session or the role */
 #define MV_ERR_HANDLE (-6)       /* the handle was never valid or has been closed */
 #define MV_ERR_FORKED (-7)       /* the process was forked after the session was opened */
 #define MV_ERR_MISMATCH (-8)     /* the ranks did not make the same call; names both sides */
-#define MV_ERR_TIMEOUT (-9)      /* the deadline passed; names who is late */
+#define MV_ERR_TIMEOUT (-9)      /* the deadline passed; names the late ranks */
 #define MV_ERR_PEER_LOST (-10)   /* a rank died or left; names it */
-#define MV_ERR_ABORTED (-11)     /* another rank gave the session up; names it and its reason */
+#define MV_ERR_ABORTED (-11)     /* another rank aborted the session; names it and its reason */
 #define MV_ERR_TRANSPORT (-12)   /* MPI reported an error */
 #define MV_ERR_LAUNCHER (-13)    /* no MPI, two MPIs, or a launcher of another MPI */
 #define MV_ERR_UNSUPPORTED (-14) /* this build or machine cannot do it; says what can */
@@ -69,9 +69,10 @@ extern "C" {
 #define MV_ROLE_WORKER 1 /* trains, keeps no shard */
 #define MV_ROLE_SERVER 2 /* keeps a shard, does not train */
 
-/* When a rank dies, or leaves in the middle. To go on is for MV_MODE_ASYNC. */
+/* What happens when a rank dies, or leaves without closing. MV_LOSS_CONTINUES needs
+ * MV_MODE_ASYNC. */
 #define MV_LOSS_FAILS 0     /* calls that need the rank get MV_ERR_PEER_LOST */
-#define MV_LOSS_CONTINUES 1 /* meetings do without it */
+#define MV_LOSS_CONTINUES 1 /* collective calls continue without it */
 
 #define MV_TRANSPORT_SINGLE 0 /* one rank, no MPI */
 #define MV_TRANSPORT_MPI 1    /* the ranks of an MPI communicator */
@@ -129,40 +130,41 @@ typedef struct MV_FileError {
   int64_t struct_size;  /* set by the caller to sizeof(MV_FileError) */
   int32_t error_number; /* errno, or 0 */
   int32_t reserved;
-  int64_t position; /* bytes of the file written before, or where in it the fault is */
+  int64_t position; /* bytes written before the error, or its position in the file */
   const char* path; /* NULL if that error is about no file. Valid until the thread's next call */
 } MV_FileError;
 
-/* Which file the calling thread's last failing call was about. */
+/* Returns the file that the calling thread's last failing call was about. */
 MV_EXPORT int32_t MV_LastErrorFile(MV_FileError* error);
 
 typedef struct MV_PeerError {
   int64_t struct_size; /* set by the caller to sizeof(MV_PeerError) */
-  int32_t rank;        /* the first, if there are several; -1 if that error is about no rank */
+  int32_t rank;        /* the first if there are several; -1 if the error is about no rank */
   int32_t reserved;
-  double silent_for; /* seconds since its last sign of life; negative if that is not known */
-  /* NULL where that is not known, or there is none. Valid until the thread's next call: */
-  const char* host;       /* that it is on */
-  const char* last_call;  /* what it did last, and when */
-  const char* table;      /* of the call that failed here */
-  const char* checkpoint; /* the path of the one that the session completed last */
+  double silent_for; /* seconds since its last heartbeat; negative if unknown */
+  /* NULL if unknown. Valid until the thread's next call: */
+  const char* host;       /* where the rank runs */
+  const char* last_call;  /* its last call, and when it was made */
+  const char* table;      /* the table of the call that failed here */
+  const char* checkpoint; /* path of the last completed checkpoint */
 } MV_PeerError;
 
-/* Which other rank the calling thread's last failing call was about: with MV_ERR_PEER_LOST who was
- * lost, with MV_ERR_TIMEOUT who is late, with MV_ERR_ABORTED who gave the session up. */
+/* Returns the other rank that the calling thread's last failing call was about: the lost rank for
+ * MV_ERR_PEER_LOST, the late rank for MV_ERR_TIMEOUT, the rank that aborted for MV_ERR_ABORTED. */
 MV_EXPORT int32_t MV_LastErrorPeer(MV_PeerError* error);
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
-/* Goes on with the calling thread's pending call for one more slice. MV_ERR_STATE without one. */
+/* Continues the calling thread's pending call for one more slice. MV_ERR_STATE without one. */
 MV_EXPORT int32_t MV_Wait(void);
-/* Gives the calling thread's pending call up. If other ranks take part in it, the session is
- * aborted with this reason, since they can no longer complete it. No-op without a pending call. */
+/* Cancels the calling thread's pending call. If other ranks take part in it, the session is aborted
+ * with this reason, since they can no longer complete it. A no-op without a pending call. */
 MV_EXPORT int32_t MV_Cancel(const char* reason);
-/* Called about every 20 ms by a thread that waits in a call. NULL: the call continues. Otherwise
- * the call is given up for this reason, as by MV_Cancel, and returns MV_ERR_ABORTED; the text must
- * stay valid until then. Calls that it makes on sessions and tables fail with MV_ERR_STATE. */
+/* Called about every 20 ms by a thread that waits in a call. If it returns NULL, the call
+ * continues. Otherwise the result is the reason for which the call is cancelled, as by MV_Cancel;
+ * the call returns MV_ERR_ABORTED, and the text must stay valid until then. Calls on sessions and
+ * tables inside the function fail with MV_ERR_STATE. */
 typedef const char* (*MV_InterruptCheck)(void* argument);
-/* Sets the function that the calling thread's later waits call; NULL for none, the default. */
+/* Sets the function that later waits of the calling thread call; NULL, the default, for none. */
 MV_EXPORT int32_t MV_SetInterrupt(MV_InterruptCheck check, void* argument);
 
 /* ---- Sessions ------------------------------------------------------------------------------- */
@@ -177,18 +179,18 @@ typedef struct MV_SessionOptions {
   int64_t wait_slice_ms;   /* see "Waiting" above; default 0 */
   const void* mpi_comm;    /* address of an MPI_Comm, or NULL for MPI_COMM_WORLD */
   const char* mpi_path;    /* libmpi to open if the process holds none yet, or NULL to search */
-  int64_t peer_timeout_ms; /* how long a rank may give no sign of life; default 30 000 */
+  int64_t peer_timeout_ms; /* how long a rank may send no heartbeat; default 30 000 */
 } MV_SessionOptions;
 
 typedef struct MV_SessionDescription {
   int64_t struct_size; /* set by the caller to sizeof(MV_SessionDescription) */
   int64_t rank;        /* in the communicator */
   int64_t size;        /* ranks of the session */
-  int64_t worker_id;   /* dense, in rank order; -1 if this rank is no worker */
-  int64_t server_id;   /* dense, in rank order; -1 if this rank is no server */
+  int64_t worker_id;   /* dense, in rank order; -1 if this rank is not a worker */
+  int64_t server_id;   /* dense, in rank order; -1 if this rank is not a server */
   int64_t num_workers;
   int64_t num_servers;
-  int64_t master_rank; /* the rank of the first worker that is there, whose initial values count */
+  int64_t master_rank; /* rank of the first remaining worker, whose initial values are used */
   int64_t node;        /* dense number of this rank's node */
   int64_t num_nodes;
   int64_t local_rank; /* of this rank among the ranks of its node */
@@ -200,33 +202,33 @@ MV_EXPORT int32_t MV_SessionOptionsInit(MV_SessionOptions* options);
 /* Collective. Versions, modes and timeouts of the ranks are compared (MV_ERR_MISMATCH). */
 MV_EXPORT int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session);
 MV_EXPORT int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* description);
-/* Not collective. The ranks that have died or left, in order, where the session goes on without
- * them; up to `room` of them are written. */
+/* Not collective. Returns the lost ranks of a session that continues without them, in order; up to
+ * `room` of them are written. */
 MV_EXPORT int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t* count);
-/* 1 if a session of this process has ended that went on without a rank, else 0. MPI_Finalize may
- * wait for that rank for ever: the process is better ended without it. */
+/* Returns 1 if an ended session of this process had continued without a lost rank, else 0.
+ * MPI_Finalize may wait for that rank forever, so the process should end without it. */
 MV_EXPORT int32_t MV_HasLostRanks(void);
-/* Collective, a fence: every add called by any rank before it is seen by every get after it. */
+/* Collective. Every get after the barrier sees every add that any rank called before it. */
 MV_EXPORT int32_t MV_SessionBarrier(MV_Session session);
 /* Collective over the workers. Sums `count` elements of every worker in place: all get the same
  * bits, summed in worker order. */
 MV_EXPORT int32_t MV_SessionAggregate(MV_Session session, int32_t dtype, void* data, int64_t count);
-/* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; those of
- * the others go on without it. It may still get, which gives the state after the last complete
- * round, and must still close the session. */
+/* Not collective. This worker joins no further rounds of MV_MODE_SYNC and MV_MODE_STALE; the others
+ * continue without it. It may still get, which returns the state after the last complete round, and
+ * must still close the session. */
 MV_EXPORT int32_t MV_SessionFinish(MV_Session session);
 /* Collective. Waits for the other ranks to close, frees all tables and the session. The handle is
- * stale afterwards, whatever the status (but MV_PENDING). */
+ * stale afterwards, whatever the status (except MV_PENDING). */
 MV_EXPORT int32_t MV_SessionClose(MV_Session session);
 /* Not collective, returns at once: this rank leaves. Ranks that wait for it get MV_ERR_PEER_LOST
  * with the reason. Frees all tables and the session. */
 MV_EXPORT int32_t MV_SessionLeave(MV_Session session, const char* reason);
 
 /* ---- Looking at jobs from outside ------------------------------------------------------------ */
-/* What the ranks of a node do, as a JSON object that fills `length` characters of `json`, without
- * disturbing them. `path` is a descriptor of one of their processes, /proc/PID/fd/N, for what is in
- * memory has no other name. MV_ERR_UNSUPPORTED if that is no node of this version of Multiverso.
- * Nothing is written if there is too little room. */
+/* Describes the ranks of a node without disturbing them, as a JSON object of `length` characters in
+ * `json`. `path` is the descriptor /proc/PID/fd/N of one of their processes, because shared memory
+ * has no other name. MV_ERR_UNSUPPORTED if it is not a node of this version of Multiverso. Nothing
+ * is written if `room` is too small. */
 MV_EXPORT int32_t MV_NodeDescribe(const char* path, char* json, int64_t room, int64_t* length);
 
 /* ---- Tables --------------------------------------------------------------------------------- */
@@ -257,10 +259,10 @@ typedef struct MV_TableDescription {
   int64_t bytes;                /* of the parameters alone */
 } MV_TableDescription;
 
-/* Fills in the defaults: a float32 array of 0 rows (to be set), add; a learning rate of 0.01, for
- * who sets the updater to MV_UPDATER_SGD. */
+/* Fills in the defaults: a float32 array of 0 rows (to be set), the updater add, and a learning
+ * rate of 0.01 in case you set the updater to MV_UPDATER_SGD. */
 MV_EXPORT int32_t MV_TableOptionsInit(MV_TableOptions* options);
-/* Sets the updater, and hyper to its defaults. */
+/* Sets the updater, and `hyper` to its defaults. */
 MV_EXPORT int32_t MV_TableOptionsSetUpdater(MV_TableOptions* options, int32_t updater);
 /* Collective. When it returns MV_OK on any rank, the master's initial value is in force. On any
  * other status no rank has the table and the session stays usable. */
@@ -270,8 +272,8 @@ MV_EXPORT int32_t MV_TableDescribe(MV_Table table, MV_TableDescription* descript
 /* Releases this rank's hold. The memory goes when every rank has released it. Not collective. */
 MV_EXPORT int32_t MV_TableFree(MV_Table table);
 
-/* Flags of get. MV_COLLECTIVE: all workers call it and get the same bits, with every add before
- * the call in and none after it. In MV_MODE_SYNC every get is like that. */
+/* Flags of get. With MV_COLLECTIVE all workers call it and get bitwise identical values, which
+ * include every add before the call and none after it. In MV_MODE_SYNC every get is collective. */
 #define MV_COLLECTIVE 1
 
 /* The whole table, row by row. `count` must be num_row * num_col. Workers only. */
@@ -279,38 +281,38 @@ MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t 
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);
 /* Adds and reads back in one pass over the memory. `delta` and `out` may be the same. */
 MV_EXPORT int32_t MV_TableAddGet(MV_Table table, const void* delta, void* out, int64_t count);
-/* Rows of a matrix by id, in the order given; `count` must be num_ids * num_col. All ids are
- * checked before anything moves. Duplicates: get returns the row each time; add adds each, an
- * updater that is not linear gets their sum, and MV_UPDATER_EASGD refuses them (MV_ERR_VALUE). */
+/* Rows of a matrix by id, in the given order; `count` must be num_ids * num_col. All ids are
+ * checked before any data moves. A get returns a duplicate row each time; an add applies each,
+ * except that a nonlinear updater receives their sum and MV_UPDATER_EASGD rejects them
+ * (MV_ERR_VALUE). */
 MV_EXPORT int32_t MV_TableGetRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAddRows(MV_Table table, const int64_t* row_ids, int64_t num_ids,
                                   const void* delta, int64_t count);
-/* MV_OK if MV_TableSetHyper would take it; else MV_ERR_VALUE, and the words for it. */
+/* MV_OK if MV_TableSetHyper would accept the value; otherwise MV_ERR_VALUE with an explanation. */
 MV_EXPORT int32_t MV_TableCheckHyper(MV_Table table, int32_t hyper, double value);
 /* Changes a hyper-parameter (MV_HYPER_) of the table's updater for all ranks, from the next add
  * on. */
 MV_EXPORT int32_t MV_TableSetHyper(MV_Table table, int32_t hyper, double value);
 
 /* ---- Parameters of models ------------------------------------------------------------------- */
-/* Keeps tensors that a program trains in step with a table that has one element for each of
- * theirs, tensor after tensor. The tensors are of the table's dtype and of counts[i] >= 0 elements.
- * `values` are what both have at first: what a get on the table gave and what the caller has set
- * the tensors to. They are copied. Not collective. Outlives the table, and is freed on its own. */
+/* Synchronizes tensors that a program trains with a table that holds their elements, tensor after
+ * tensor. The tensors have the table's dtype and counts[i] >= 0 elements. `values` are the common
+ * initial values: the result of a get on the table, to which the caller has set the tensors. They
+ * are copied. Not collective. The object outlives the table, and is freed separately. */
 MV_EXPORT int32_t MV_ParamSyncCreate(MV_Table table, const int64_t* counts, int64_t num_tensors,
                                      const void* values, MV_ParamSync* sync);
-/* Adds what the tensors have gained since they were last equal to the table, and sets them to the
- * table's parameters. A table whose updater takes gradients gets what they have lost instead; one
- * of MV_UPDATER_EASGD gets the tensors, which then move by elastic_force towards the table. It is
- * one add and one get of the mode, without further memory, and where the table
- * lies on this node and the mode is not MV_MODE_SYNC, in one pass over the memory. tensors[i] is
- * where tensor i is now; no two overlap, and nobody else writes to them meanwhile. Workers only. In
- * MV_MODE_ASYNC and MV_MODE_STALE what a call has done when it fails or is given up is whole: the
- * next call does the rest, and nothing is lost or added twice. In MV_MODE_SYNC, and for a table on
- * several nodes, no call can follow one that fails (MV_ERR_STATE), and the tensors are as they
- * were. */
+/* Adds the delta of the tensors since the last sync, and sets them to the table's parameters. An
+ * updater that takes gradients receives the negated delta; MV_UPDATER_EASGD receives the tensors,
+ * which then move by elastic_force towards the table. The sync is one add and one get of the mode,
+ * without further memory. If the table lies on this node and the mode is not MV_MODE_SYNC, it is
+ * one pass over the memory. tensors[i] is the current address of tensor i; the tensors do not
+ * overlap, and no other thread writes to them. Workers only. In MV_MODE_ASYNC and MV_MODE_STALE you
+ * can repeat a call that failed or was cancelled: the next call does the rest, and nothing is lost
+ * or added twice. In MV_MODE_SYNC, and for a table on several nodes, no call can follow a failed
+ * one (MV_ERR_STATE), and the tensors are unchanged. */
 MV_EXPORT int32_t MV_ParamSyncRun(MV_ParamSync sync, void* const* tensors, int64_t num_tensors);
-/* Not collective. The table stays. */
+/* Not collective. The table is not freed. */
 MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
 
 /* ---- Checkpoints ---------------------------------------------------------------------------- */
@@ -318,36 +320,36 @@ MV_EXPORT int32_t MV_ParamSyncFree(MV_ParamSync sync);
  * it. All ranks see the same folder under the same path. */
 typedef struct MV_SaveOptions {
   int64_t struct_size;   /* sizeof(MV_SaveOptions), set by MV_SaveOptionsInit */
-  const char* directory; /* of the checkpoints; made if it is not there */
-  int64_t step;          /* >= 0, whatever the caller counts; -1 for the one after the last */
-  int64_t keep;          /* checkpoints to keep, the new one among them; 0 for all */
-  int32_t background;    /* not 0: written behind, from a copy in memory */
+  const char* directory; /* of the checkpoints; created if missing */
+  int64_t step;          /* >= 0, counted by the caller; -1 for the last step plus 1 */
+  int64_t keep;          /* checkpoints to keep, including the new one; 0 for all */
+  int32_t background;    /* not 0: written in the background, from a copy in memory */
   int32_t reserved;      /* 0 */
 } MV_SaveOptions;
 
 /* Fills in the defaults: step -1, all are kept, in the foreground. */
 MV_EXPORT int32_t MV_SaveOptionsInit(MV_SaveOptions* options);
-/* Collective over all ranks. Saves all tables that all ranks have, their updaters' state,
- * hyper-parameters and clocks, in one state: with every add before the call, and none after it.
- * What fails on one rank fails on all. In the background, the failure is that of the next
- * MV_SessionSave, MV_SessionSaveWait, MV_SessionLoad or MV_SessionClose. */
+/* Collective over all ranks. Saves all tables that all ranks have, with their updaters' state,
+ * hyper-parameters and clocks. The checkpoint contains every add before the call and none after it.
+ * A failure on one rank fails the call on all. The next MV_SessionSave, MV_SessionSaveWait,
+ * MV_SessionLoad or MV_SessionClose returns the failure of a save in the background. */
 MV_EXPORT int32_t MV_SessionSave(MV_Session session, const MV_SaveOptions* options);
-/* Collective: until the save in the background is complete. */
+/* Collective. Waits until the save in the background is complete. */
 MV_EXPORT int32_t MV_SessionSaveWait(MV_Session session);
 
-/* Flag of load: that there is no checkpoint is no error; the step is -1 then. */
+/* Flag of load: a missing checkpoint is not an error, and sets the step to -1. */
 #define MV_MISSING_OK 1
 
-/* Collective. Sets the tables, which must be those that were saved, to what the checkpoint holds,
- * whatever number of ranks wrote it. `directory` is a checkpoint, or a folder of them, of which the
- * one saved last is taken. Nothing changes unless all of it is whole. */
+/* Collective. Sets the tables, which must be the saved ones, to the contents of the checkpoint; any
+ * number of ranks may have written it. `directory` is a checkpoint, or a folder of checkpoints,
+ * whose last one is loaded. Nothing changes unless the whole checkpoint is intact. */
 MV_EXPORT int32_t MV_SessionLoad(MV_Session session, const char* directory, int32_t flags,
                                  int64_t* step);
-/* The same with one table alone. A checkpoint of one table is loaded whatever its name. */
+/* Save and load a single table. A checkpoint of one table is loaded whatever the table's name. */
 MV_EXPORT int32_t MV_TableSave(MV_Table table, const MV_SaveOptions* options);
 MV_EXPORT int32_t MV_TableLoad(MV_Table table, const char* directory, int32_t flags, int64_t* step);
 
-/* Without a session: reading a checkpoint, by one thread at a time. */
+/* Reads a checkpoint without a session, by one thread at a time. */
 typedef struct MV_CheckpointDescription {
   int64_t struct_size; /* set by the caller to sizeof(MV_CheckpointDescription) */
   int64_t number;      /* in the order of saving */
@@ -381,25 +383,25 @@ typedef struct MV_CheckpointTable {
 /* Areas of a table: 0 for the parameters, 1 + k for state slot k, and this for steps. */
 #define MV_AREA_STEPS 65536
 
-/* As MV_SessionLoad finds it. MV_ERR_CHECKPOINT_IO with ENOENT if there is none. All is checked but
- * the data. */
+/* Opens the checkpoint that MV_SessionLoad would load. MV_ERR_CHECKPOINT_IO with ENOENT if it is
+ * missing. Everything except the data is checked. */
 MV_EXPORT int32_t MV_CheckpointOpen(const char* directory, MV_Checkpoint* checkpoint);
 MV_EXPORT int32_t MV_CheckpointDescribe(MV_Checkpoint checkpoint,
                                         MV_CheckpointDescription* description);
 MV_EXPORT int32_t MV_CheckpointDescribeTable(MV_Checkpoint checkpoint, int64_t table,
                                              MV_CheckpointTable* description);
-/* The adds of each of the `count` workers. */
+/* Returns the adds of each of the `count` workers. */
 MV_EXPORT int32_t MV_CheckpointClocks(MV_Checkpoint checkpoint, int64_t table, int64_t* clocks,
                                       int64_t count);
-/* Checks up to `most_bytes` bytes of data, from where the last call ended. `left` receives how many
- * there are still to check. */
+/* Checks up to `most_bytes` bytes of data, from the end of the last call on. `left` receives the
+ * number of unchecked bytes. */
 MV_EXPORT int32_t MV_CheckpointVerify(MV_Checkpoint checkpoint, int64_t most_bytes, int64_t* left);
-/* An area of a table; `bytes` is its size. */
+/* Reads an area of a table; `bytes` is its size. */
 MV_EXPORT int32_t MV_CheckpointRead(MV_Checkpoint checkpoint, int64_t table, int64_t area,
                                     void* out, int64_t bytes);
 MV_EXPORT int32_t MV_CheckpointClose(MV_Checkpoint checkpoint);
-/* Writes a checkpoint of these tables. `areas` holds, table after table, where the parameters, each
- * state slot and, if counting is 1, the steps are. */
+/* Writes a checkpoint of these tables. `areas` holds, table after table, the addresses of the
+ * parameters, of each state slot and, if counting is 1, of the steps. */
 MV_EXPORT int32_t MV_CheckpointWrite(const MV_SaveOptions* options,
                                      const MV_CheckpointTable* tables, int64_t num_tables,
                                      const void* const* areas);
