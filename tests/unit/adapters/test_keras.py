@@ -49,14 +49,14 @@ class TestCallback(InSession):
             self.assertEqual(self.increases(steps_per_execution=2), {3.0})
 
     def test_syncs_every_freq_batches_and_at_the_end(self):
-        for freq, options, times, *epochs in (
-            (1, {}, 6),
-            (4, {}, 1),
-            (6, {}, 1),
-            (7, {}, 0),
-            (np.int64(4), {}, 3, 2),
-            (3, {"steps_per_execution": 2}, 2),
-            (1, {"steps_per_execution": 6}, 1),
+        for freq, epochs, options, times in (
+            (1, 1, {}, 6),
+            (4, 1, {}, 1),
+            (6, 1, {}, 1),
+            (7, 1, {}, 0),
+            (np.int64(4), 2, {}, 3),
+            (3, 1, {"steps_per_execution": 2}, 2),
+            (1, 1, {"steps_per_execution": 6}, 1),
         ):
             if options and not HAS_EXECUTIONS:
                 continue
@@ -65,7 +65,7 @@ class TestCallback(InSession):
                 callback = MVCallback(model, freq)
                 sync = callback.manager.sync_all_param
                 with mock.patch.object(callback.manager, "sync_all_param", side_effect=sync) as it:
-                    fit(model, callback, epochs=sum(epochs, 0) or 1)
+                    fit(model, callback, epochs=epochs)
                 self.assertEqual(it.call_count, times + 1)
 
     def test_accepts_a_callback_without_a_list(self):

@@ -75,10 +75,10 @@ class TestInput(InSession):
         for data in (values, [[0, 1, 2], [3, 4, 5]], [range(3), range(3, 6)]):
             self.adds(data, table=self.matrix)
 
-    def test_accepts_every_dtype_that_casts_and_byte_order(self):
+    def test_accepts_every_dtype_and_byte_order_that_casts(self):
         for code in "?bBhHiIlLqQefdg":
             self.adds(np.arange(6).astype(code), np.arange(6).astype(code).astype(np.float32))
-        for code in (np.longlong, ">f4", ">f8", ">i2", "<f4"):  # and either byte order
+        for code in (np.longlong, ">f4", ">f8", ">i2", "<f4"):
             self.adds(np.arange(6).astype(code))
 
     def test_accepts_any_memory_layout(self):
