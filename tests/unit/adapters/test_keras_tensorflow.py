@@ -54,7 +54,7 @@ class TestVariables(InSession):
         self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)
         # A scalar has no elements to update, which is a special case.
         number = tf.Variable(1.0)
-        store = _tensorflow._store_of([number], "float32")
+        store = _tensorflow._store_of([number])
         self.assertIsInstance(store, _tensorflow._HostStore)
         for copies in (lambda v: v.read_value(), lambda v: tf.raw_ops.DeepCopy(x=v)):
             with mock.patch.object(_tensorflow, "_with_own_memory", copies):
