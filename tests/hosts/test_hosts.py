@@ -6,11 +6,11 @@ import json
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 import semantics
+from programs import output_of
 
 import hosts
 import launch
@@ -30,22 +30,11 @@ def two_hosts():
         yield both
 
 
-def received(namespace):
-    """Return the number of bytes that a host has received."""
-    done = subprocess.run(
-        ["ip", "-n", namespace, "-json", "-statistics", "link", "show", "eth0"],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=hosts.LIMIT,
-    )
-    return json.loads(done.stdout)[0]["stats64"]["rx"]["bytes"]
-
-
-def listed():
-    """Return the names of all network namespaces as one text."""
-    command = ["ip", "netns", "list"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+def received(namespaces):
+    """Return the number of bytes that each host has received."""
+    command = ("ip", "-json", "-statistics", "-n")
+    links = [output_of(*command, name, "link", "show", "eth0") for name in namespaces]
+    return [json.loads(link)[0]["stats64"]["rx"]["bytes"] for link in links]
 
 
 def run(two_hosts, program, *arguments, np, **environ):
@@ -59,9 +48,9 @@ def cases(two_hosts):
     @functools.cache
     def run_cases(program, np):
         seed = os.environ.get("MULTIVERSO_TEST_SEED", str(semantics.SEED))
-        before = [received(name) for name in two_hosts.namespaces.values()]
+        before = received(two_hosts.namespaces.values())
         result = run(two_hosts, program, np=np, MULTIVERSO_TEST_SEED=seed)
-        after = [received(name) for name in two_hosts.namespaces.values()]
+        after = received(two_hosts.namespaces.values())
         return result, [more - less for more, less in zip(after, before, strict=True)]
 
     return run_cases
@@ -89,25 +78,23 @@ def test_cases_pass_on_two_hosts(cases, program, np):
 
 
 def test_deltas_for_the_other_host_cross_the_network(two_hosts):
-    names = list(two_hosts.namespaces.values())
-    before = [received(name) for name in names]
+    before = received(two_hosts.namespaces.values())
     run(two_hosts, "nodes.py", "tables_are_freed", "3", np=2).check()
-    after = [received(name) for name in names]
+    after = received(two_hosts.namespaces.values())
     for more, less in zip(after, before, strict=True):
         assert more - less > 3 * 32 * 2**20  # half of each of three deltas of 64 MB
 
 
 def test_traffic_of_a_sync_round_is_independent_of_the_number_of_workers(two_hosts):
-    names = list(two_hosts.namespaces.values())
     sizes = {}
     for np in (2, 4):
         options = {"np": np, "mpirun": MPIRUN, **two_hosts.environ}
         with launch.Job("nodes.py", "sync_rounds", "20", **options) as job:
             job.wait_for("ready")
-            before = [received(name) for name in names]
+            before = received(two_hosts.namespaces.values())
             job.announce("go")
             job.wait_for("made")
-            after = [received(name) for name in names]
+            after = received(two_hosts.namespaces.values())
             job.announce("counted")
             job.finish().check()
         sizes[np] = [(more - less) / 20 for more, less in zip(after, before, strict=True)]
@@ -184,9 +171,9 @@ def test_hosts_are_removed_if_the_command_fails():
 
     def fail_inside():
         with both:
-            assert all(name in listed() for name in namespaces)
+            assert all(name in output_of("ip", "netns", "list") for name in namespaces)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_inside()
-    assert not any(name in listed() for name in namespaces)
+    assert not any(name in output_of("ip", "netns", "list") for name in namespaces)

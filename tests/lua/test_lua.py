@@ -1,14 +1,13 @@
 """The binding for LuaJIT: its own tests on 1, 2 and 4 ranks, its example, and how jobs end."""
 
-import os
 import re
 import shutil
 import signal
-import subprocess
 import unittest
 from pathlib import Path
 
 import pytest
+from programs import output_of, run_command
 
 import launch
 import multiverso
@@ -22,11 +21,8 @@ CAPI = ROOT / "lua" / "multiverso" / "capi.lua"
 
 def have_lua():
     """Return whether LuaJIT and its busted are installed."""
-    luajit = shutil.which("luajit")
-    if luajit is None:
-        return False
-    search = [luajit, "-e", "require 'busted.runner'"]
-    return subprocess.run(search, capture_output=True, check=False).returncode == 0
+    search = ("luajit", "-e", "require 'busted.runner'")
+    return shutil.which("luajit") is not None and run_command(*search)[0] == 0
 
 
 def run(*arguments, np, **options):
@@ -88,14 +84,9 @@ class TestBinding(unittest.TestCase):
                 self.assertIn(f"{np} worker(s): 4 of 4 right", result.output)
 
     def test_version_is_that_of_the_library(self):
-        done = subprocess.run(
-            ["luajit", "-e", "print(require 'multiverso'._VERSION)"],
-            env={**os.environ, "LUA_PATH": f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        self.assertEqual(done.stdout.strip(), multiverso.__version__)
+        path = f"{ROOT}/lua/?.lua;{ROOT}/lua/?/init.lua"
+        printed = output_of("luajit", "-e", "print(require 'multiverso'._VERSION)", LUA_PATH=path)
+        self.assertEqual(printed.strip(), multiverso.__version__)
 
     def test_waiting_ranks_receive_the_reason_why_a_rank_left(self):
         for how, reason in {

@@ -12,18 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The folders of src/ from low to high. A folder that is not listed here is a fault.
 CORE_LAYERS = (
-    "base",
-    "memory",
-    "shard",
-    "transport",
-    "node",
-    "liveness",
-    "group",
-    "consistency",
-    "checkpoint",
-    "table",
-    "session",
-    "c_api",
+    *("base", "memory", "shard", "transport", "node", "liveness", "group", "consistency"),
+    *("checkpoint", "table", "session", "c_api"),
 )
 # The public header belongs to the layer that implements it.
 PUBLIC = "include"
@@ -222,21 +212,20 @@ class TestTheTree(unittest.TestCase):
 class TestTheChecks(InFolder):
     """The checks find each fault in a tree that has it, and none in a valid tree."""
 
-    def write(self, name, text):
+    def write(self, name, *lines):
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
     def valid_core(self):
-        self.write("src/base/status.h", "#include <memory>\n")
-        self.write("src/table/table.h", '#include "base/status.h"\n#include "table/cut.h"\n')
-        self.write(
-            "src/include/multiverso/c_api.h", "/* an MPI_Comm */ #define MV_TRANSPORT_MPI 1\n"
-        )
-        self.write(
-            "src/c_api/c_api.cc", '#include "multiverso/c_api.h"\n#include "table/table.h"\n'
-        )
-        self.write("src/transport/mpi_api.cc", 'auto* f = Find("MPI_Init"); MPI_Comm c;\n')
+        for name, *lines in (
+            ("base/status.h", "#include <memory>"),
+            ("table/table.h", '#include "base/status.h"', '#include "table/cut.h"'),
+            ("include/multiverso/c_api.h", "/* an MPI_Comm */ #define MV_TRANSPORT_MPI 1"),
+            ("c_api/c_api.cc", '#include "multiverso/c_api.h"', '#include "table/table.h"'),
+            ("transport/mpi_api.cc", 'auto* f = Find("MPI_Init"); MPI_Comm c;'),
+        ):
+            self.write(f"src/{name}", *lines)
         return self.folder / "src"
 
     def test_valid_core_passes(self):
@@ -247,8 +236,8 @@ class TestTheChecks(InFolder):
 
     def test_finds_a_cycle_of_units_through_a_source_file(self):
         src = self.valid_core()
-        self.write("src/table/cut.h", "")
-        self.write("src/table/cut.cc", '#include "table/cut.h"\n#include "table/table.h"\n')
+        self.write("src/table/cut.h")
+        self.write("src/table/cut.cc", '#include "table/cut.h"', '#include "table/table.h"')
         self.assertEqual(include_faults(src), [])
         self.assertEqual(cycles(unit_graph(src)), ["table/table -> table/cut -> table/table"])
 
@@ -264,45 +253,45 @@ class TestTheChecks(InFolder):
             '/* here */ int x;\n\t#include "c_api/../table/table.h"',
         ):
             with self.subTest(include):
-                self.write("src/base/dtype.cc", include + "\n")
+                self.write("src/base/dtype.cc", include)
                 faults = include_faults(src)
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("base/dtype.cc: base includes", faults[0])
 
     def test_ignores_includes_in_comments(self):
         src = self.valid_core()
-        self.write(
-            "src/base/dtype.cc", '// #include "table/table.h"\n/*\n#include "c_api/a.h"\n*/\n'
-        )
+        comments = ('// #include "table/table.h"', "/*", '#include "c_api/a.h"', "*/")
+        self.write("src/base/dtype.cc", *comments)
         self.assertEqual(include_faults(src), [])
 
-    def test_finds_a_folder_without_a_layer(self):
-        src = self.valid_core()
-        self.write("src/misc/helper.cc", "")
+    def test_finds_a_folder_and_a_module_without_a_layer(self):
+        src, package = self.valid_core(), self.valid_package()
+        self.write("src/misc/helper.cc")
+        self.write("multiverso/misc.py")
         self.assertIn("misc", "".join(include_faults(src)))
+        self.assertIn("misc", "".join(import_faults(package)))
 
     def test_finds_mpi_names_outside_the_transport(self):
         src = self.valid_core()
         for code in ("MPI_Comm comm;", 'Find("MPI_Send");', "#include <mpi.h>"):
             with self.subTest(code):
-                self.write("src/session/session.cc", f"// MPI_Barrier is a comment\n{code}\n")
+                self.write("src/session/session.cc", "// MPI_Barrier is a comment", code)
                 faults = mpi_faults(src)
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("session/session.cc: ", faults[0])
 
     def valid_package(self):
-        self.write(
-            "multiverso/__init__.py", "from multiverso.api import init\nfrom . import errors\n"
-        )
-        self.write("multiverso/errors.py", "")
-        self.write("multiverso/_native/__init__.py", "")
-        self.write("multiverso/_native/capi.py", "from multiverso.errors import StateError\n")
-        self.write("multiverso/_native/library.py", "from multiverso._native import capi\n")
-        self.write("multiverso/api.py", "from multiverso import _native, errors\n")
-        self.write("multiverso/theano_ext/__init__.py", "")
-        self.write(
-            "multiverso/theano_ext/sharedvar.py", "import multiverso as mv\nfrom .. import api\n"
-        )
+        for name, *lines in (
+            ("__init__", "from multiverso.api import init", "from . import errors"),
+            ("errors",),
+            ("_native/__init__",),
+            ("_native/capi", "from multiverso.errors import StateError"),
+            ("_native/library", "from multiverso._native import capi"),
+            ("api", "from multiverso import _native, errors"),
+            ("theano_ext/__init__",),
+            ("theano_ext/sharedvar", "import multiverso as mv", "from .. import api"),
+        ):
+            self.write(f"multiverso/{name}.py", *lines)
         return self.folder / "multiverso"
 
     def test_valid_package_passes(self):
@@ -323,14 +312,14 @@ class TestTheChecks(InFolder):
             "def f():\n    from multiverso.api import init\n    return init",
         ):
             with self.subTest(code):
-                self.write("multiverso/errors.py", code + "\n")
+                self.write("multiverso/errors.py", code)
                 faults = import_faults(package)
                 self.assertEqual(len(faults), 1, faults)
                 self.assertIn("errors: errors imports ", faults[0])
 
     def test_finds_a_cycle_inside_a_package(self):
         package = self.valid_package()
-        self.write("multiverso/_native/capi.py", "def f():\n    from . import library\n")
+        self.write("multiverso/_native/capi.py", "def f():", "    from . import library")
         self.assertEqual(import_faults(package), [])
         expected = ["_native.capi -> _native.library -> _native.capi"]
         self.assertEqual(cycles(module_graph(package)), expected)
@@ -338,12 +327,9 @@ class TestTheChecks(InFolder):
     def test_ignores_imports_for_type_checking(self):
         package = self.valid_package()
         code = (
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from multiverso import api\n"
+            "from typing import TYPE_CHECKING",
+            "if TYPE_CHECKING:",
+            "    from multiverso import api",
         )
-        self.write("multiverso/errors.py", code)
+        self.write("multiverso/errors.py", *code)
         self.assertEqual(import_faults(package), [])
-
-    def test_finds_a_module_without_a_layer(self):
-        package = self.valid_package()
-        self.write("multiverso/misc.py", "")
-        self.assertIn("misc", "".join(import_faults(package)))

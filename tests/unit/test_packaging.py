@@ -3,10 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 import tomllib
 import unittest
 from pathlib import Path
+
+from programs import output_of
 
 import multiverso
 
@@ -25,8 +26,7 @@ def read_elf(*command):
     """Return the output of a binutils tool about the library; skip the test if it is missing."""
     if shutil.which(command[0]) is None:
         raise unittest.SkipTest(f"{command[0]} is not installed")
-    done = subprocess.run([*command, str(LIBRARY)], capture_output=True, text=True, check=True)
-    return done.stdout
+    return output_of(*command, LIBRARY)
 
 
 class TestVersion(unittest.TestCase):

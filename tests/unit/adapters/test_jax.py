@@ -33,6 +33,10 @@ def tree(value=1.0):
     return {"w": jnp.full((2, 3), value), "rest": [jnp.full(4, value), (jnp.asarray(value),)]}
 
 
+def plus_one(params):
+    return jax.tree.map(lambda leaf: leaf + 1, params)
+
+
 def leaves(params):
     return np.concatenate(
         [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(params)]
@@ -65,7 +69,7 @@ class TestPytreeSync(InSession):
     def test_first_delta_may_start_from_the_passed_parameters(self):
         params = tree()
         sync = PytreeSync(params)
-        params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
+        params = sync.sync(plus_one(params))
         self.assertEqual(set(leaves(params)), {2.0})
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
@@ -73,7 +77,7 @@ class TestPytreeSync(InSession):
         params = {name: jnp.ones(3, name) for name in ("float32", "float16", "bfloat16", "int32")}
         sync = PytreeSync(params)
         self.assertEqual({table.dtype.name for table in sync.tables}, {"float32", "int32"})
-        synced = sync.sync(jax.tree.map(lambda leaf: leaf + 1, sync.params))
+        synced = sync.sync(plus_one(sync.params))
         for name, leaf in synced.items():
             self.assertEqual(leaf.dtype.name, name)
             np.testing.assert_array_equal(np.asarray(leaf, np.float32), 2)
@@ -90,7 +94,7 @@ class TestPytreeSync(InSession):
         sync = PytreeSync(tree(), overlap=True)
         params = sync.params
         for _ in range(3):
-            params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, params))
+            params = sync.sync(plus_one(params))
         self.assertEqual(set(leaves(sync.wait(params))), {4.0})
 
     def test_works_with_compiled_steps_that_donate_their_arguments(self):
@@ -124,15 +128,12 @@ class TestPytreeSync(InSession):
         x = jnp.ones((1, 3))
         sync = PytreeSync(module.init(jax.random.key(0), x))
         before = module.apply(sync.params, x)
-        params = sync.sync(jax.tree.map(lambda leaf: leaf + 1, sync.params))
+        params = sync.sync(plus_one(sync.params))
         np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
 
 
 class TestMemory(InSession):
     """Arrays that the program holds never change, and memory without references is freed."""
-
-    def step(self, params):
-        return jax.tree.map(lambda leaf: leaf + 1, params)
 
     def check_kept(self, kept):
         for params, values in kept:
@@ -147,7 +148,7 @@ class TestMemory(InSession):
                 sync = PytreeSync(params, overlap=overlap)
                 kept = [(sync.params, copied(sync.params))]
                 for _ in range(50):
-                    given = self.step(kept[-1][0])
+                    given = plus_one(kept[-1][0])
                     kept.append((given, copied(given)))
                     sync.tables[0].add(np.ones(sync.tables[0].size))
                     got = sync.sync(given)
@@ -161,21 +162,19 @@ class TestMemory(InSession):
 
     def test_views_of_returned_arrays_do_not_change(self):
         sync = PytreeSync({"w": jnp.ones((64, 16))})
-        params = sync.sync(self.step(sync.params))
+        params = sync.sync(plus_one(sync.params))
         views = [np.asarray(params["w"]), np.from_dlpack(params["w"]), params["w"].reshape(-1)]
         del params
         for _ in range(5):
-            sync.sync(self.step(sync.params))
+            sync.sync(plus_one(sync.params))
         for view in views:
             np.testing.assert_array_equal(np.asarray(view), 2)
 
     def test_syncs_arrays_that_are_donated_while_being_computed(self):
-        slow = jax.jit(
-            lambda params: jax.tree.map(
-                lambda leaf: jax.lax.fori_loop(0, 300, lambda _, x: x + 1, leaf), params
-            ),
-            donate_argnums=0,
-        )
+        def count(params):
+            return jax.lax.fori_loop(0, 300, lambda _, params: plus_one(params), params)
+
+        slow = jax.jit(count, donate_argnums=0)
         sync = PytreeSync({"w": jnp.zeros((128, 64)), "b": jnp.zeros(64)})
         params = sync.params
         for turn in range(1, 6):
@@ -204,7 +203,7 @@ class TestMemory(InSession):
         for _ in range(3):
             for table in sync.tables:
                 table.add(np.ones(table.size, table.dtype))
-            params = sync.sync(self.step(params))
+            params = sync.sync(plus_one(params))
         for index, kind in enumerate(kinds):
             self.assertEqual(params[index].dtype.name, kind)
             np.testing.assert_array_equal(np.asarray(params[index], np.float32), index + 6)
@@ -213,7 +212,7 @@ class TestMemory(InSession):
         for shares in (list, lambda arrays: [jnp.copy(arrays[0])] * len(arrays)):
             with mock.patch.object(_arrays, "_copy_all", shares):
                 sync = PytreeSync([jnp.zeros(16), jnp.zeros(16)])
-                given = self.step(sync.params)
+                given = plus_one(sync.params)
                 sync.tables[0].add(np.repeat([1.0, 5.0], 16))
                 got = sync.sync(given)
             self.check_kept([(given, [np.ones(16)] * 2), (got, [np.full(16, 2), np.full(16, 6)])])
@@ -237,14 +236,14 @@ class TestMemory(InSession):
         params = sync.params
         counts = set()
         for _ in range(10):
-            params = sync.sync(self.step(params))
+            params = sync.sync(plus_one(params))
             gc.collect()
             counts.add(len(jax.live_arrays()))
         self.assertEqual(len(counts), 1, counts)
 
     def test_interrupted_sync_changes_no_array_and_is_resumed(self):
         sync = PytreeSync(tree())
-        given = self.step(sync.params)
+        given = plus_one(sync.params)
         values = copied(given)
         self.interrupt(sync.sync, given)
         self.check_kept([(given, values)])
@@ -275,7 +274,7 @@ class TestRejectedArguments(InSession):
 
     def test_rejects_a_changed_shape_after_compiled_steps(self):
         sync = PytreeSync(tree())
-        step = jax.jit(lambda params: jax.tree.map(lambda leaf: leaf + 1, params))
+        step = jax.jit(plus_one)
         params = sync.params
         for _ in range(3):
             params = sync.sync(step(params))

@@ -56,10 +56,9 @@ class TestVariables(InSession):
         number = tf.Variable(1.0)
         store = _tensorflow._store_of([number])
         self.assertIsInstance(store, _tensorflow._HostStore)
-        with mock.patch.object(_tensorflow, "_with_own_memory", lambda v: v.read_value()):
-            self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
-        with mock.patch.object(_tensorflow, "_with_own_memory", lambda v: tf.raw_ops.DeepCopy(x=v)):
-            self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
+        for copies in (lambda v: v.read_value(), lambda v: tf.raw_ops.DeepCopy(x=v)):
+            with mock.patch.object(_tensorflow, "_with_own_memory", copies):
+                self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._DeviceStore)
 
     def test_tensors_that_a_callback_reads_do_not_change(self):
         for options in MODES:
@@ -128,18 +127,16 @@ class TestVariables(InSession):
         # Simulates a GPU, whose memory the CPU cannot access.
         for dtype in ("float32", "float64", "float16", "bfloat16"):
             for options in ({}, {"overlap": True}):
-                model = model_of(
-                    keras.layers.Dense(4, dtype=dtype), keras.layers.Dense(2), learning_rate=0.0
-                )
+                dense = (keras.layers.Dense(4, dtype=dtype), keras.layers.Dense(2))
+                model = model_of(*dense, learning_rate=0.0)
                 start = flat(model)
                 with mock.patch.object(_tensorflow._HostStore, "is_possible", return_value=False):
                     callback, keeper = MVCallback(model, **options), Keeper()
                 fit(model, Adder(callback), callback, keeper)
                 self.check_kept(keeper)
                 np.testing.assert_allclose(flat(model), start + 6, rtol=0.02)
-                np.testing.assert_allclose(
-                    np.sort(flat(model)), np.sort(held(callback.manager)), rtol=0.01
-                )
+                weights, sums = np.sort(flat(model)), np.sort(held(callback.manager))
+                np.testing.assert_allclose(weights, sums, rtol=0.01)
 
     def test_syncs_variables_of_a_distribution_strategy(self):
         with tf.distribute.MirroredStrategy(["/cpu:0"]).scope():

@@ -10,11 +10,8 @@ from multiverso.theano_ext import _backend
 
 class TestBackends(unittest.TestCase):
     def modules(self, **present):
-        names = dict.fromkeys(_backend.BACKENDS)
-        fakes = {name: types.ModuleType(name) for name in present}
-        for name, fake in fakes.items():
-            vars(fake).update(present[name])
-        return mock.patch.dict(sys.modules, {**names, **fakes})
+        fakes = {name: types.SimpleNamespace(__name__=name, **present[name]) for name in present}
+        return mock.patch.dict(sys.modules, {**dict.fromkeys(_backend.BACKENDS), **fakes})
 
     def test_chooses_the_imported_backend(self):
         for name in _backend.BACKENDS:

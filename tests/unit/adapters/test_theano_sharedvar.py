@@ -49,9 +49,8 @@ class TestInGraphs(InSession):
     def test_is_a_shared_variable_of_the_framework(self):
         plain = theano.shared(float_matrix(), name="W")
         variable = mv_shared(float_matrix(), name="W", borrow=True)
-        self.assertIsInstance(variable, SharedVariable)
-        self.assertIsInstance(variable, type(plain))
-        self.assertIsInstance(variable, MVSharedVariable)
+        for kind in (SharedVariable, type(plain), MVSharedVariable):
+            self.assertIsInstance(variable, kind)
         self.assertEqual(variable.type, plain.type)
         self.assertEqual((variable.name, str(variable)), ("W", str(plain)))
         self.assertIn(type(plain).__name__, type(variable).__name__)
@@ -185,12 +184,9 @@ class TestSync(InSession):
         variable = mv_shared(np.zeros(1_000_000, np.float32))
         variable.mv_sync()
         tracemalloc.start()
-        try:
-            variable.mv_sync()
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        self.assertLess(peak, 100_000)
+        self.addCleanup(tracemalloc.stop)
+        variable.mv_sync()
+        self.assertLess(tracemalloc.get_traced_memory()[1], 100_000)
 
     def test_next_sync_resumes_an_interrupted_one(self):
         for dtype in (np.float32, np.float16):
@@ -301,13 +297,8 @@ class TestSessions(InSession):
     def test_requires_a_session(self):
         variable, plain = mv_shared(float_matrix()), theano.shared(1.0)
         mv.shutdown()
-        calls = (
-            lambda: mv_shared(float_matrix()),
-            lambda: MVSharedVariable(plain),
-            variable.mv_sync,
-            sync_all_mv_shared_vars,
-        )
-        for call in calls:
+        creations = (lambda: mv_shared(float_matrix()), lambda: MVSharedVariable(plain))
+        for call in (*creations, variable.mv_sync, sync_all_mv_shared_vars):
             with self.assertRaisesRegex(mv.StateError, NEEDS_INIT):
                 call()
         self.assertNotIsInstance(plain, MVSharedVariable)
@@ -339,19 +330,11 @@ class TestSessions(InSession):
 
     def test_syncs_all_variables_in_the_order_of_attachment(self):
         names = ["c", "a", "b"]
-        variables = [mv_shared(float_matrix(), name=name) for name in names]
-        variables.append(MVSharedVariable(theano.shared(1.0, name="0")))
-        read = []
-        with recorded_reads(read):
+        for name in names:
+            mv_shared(float_matrix(), name=name)
+        MVSharedVariable(theano.shared(1.0, name="0"))
+        original = SharedVariable.get_value
+        with mock.patch.object(SharedVariable, "get_value", autospec=True) as read:
+            read.side_effect = original
             sync_all_mv_shared_vars()
-        self.assertEqual(read, [*names, "0"])
-
-
-def recorded_reads(read):
-    original = SharedVariable.get_value
-
-    def get_value(self, *arguments, **options):
-        read.append(self.name)
-        return original(self, *arguments, **options)
-
-    return mock.patch.object(SharedVariable, "get_value", get_value)
+        self.assertEqual([call.args[0].name for call in read.call_args_list], [*names, "0"])

@@ -67,9 +67,7 @@ class Recorder:
     workers = 1
 
     def __init__(self, name, seconds, log):
-        self.name = name
-        self.seconds = seconds
-        self.log = log
+        self.name, self.seconds, self.log = name, seconds, log
 
     def run(self, calls):
         self.log.append((self.name, calls))
@@ -77,11 +75,12 @@ class Recorder:
 
 
 class TestAlternate(unittest.TestCase):
+    effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
+
     def test_samples_are_long_enough_and_their_order_rotates(self):
         log = []
         candidates = [Recorder("a", 1.0, log), Recorder("b", 0.001, log)]
-        effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
-        measured = samples.alternate(candidates, ranks.Ranks(None), effort)
+        measured = samples.alternate(candidates, ranks.Ranks(None), self.effort)
         self.assertEqual([len(s.seconds) for s in measured], [3, 3])
         for one, candidate in zip(measured, candidates, strict=True):
             self.assertGreaterEqual(one.calls * candidate.seconds, 0.5)
@@ -92,15 +91,14 @@ class TestAlternate(unittest.TestCase):
     def test_samples_without_a_preparing_call(self):
         log = []
         candidates = [Recorder("a", 1.0, log), Recorder("b", 1.0, log)]
-        effort = samples.Effort(sample_seconds=0.5, case_seconds=0.0, min_rounds=3, max_rounds=9)
-        samples.alternate(candidates, ranks.Ranks(None), effort, warms=False)
+        samples.alternate(candidates, ranks.Ranks(None), self.effort, warms=False)
         self.assertEqual("".join(name for name, _ in log[-6:]), "ab" + "ba" + "ab")
 
 
 class TestBars(unittest.TestCase):
-    def case(self, seconds, reference="np.copyto", operation="get", size=10_000_000):
+    def case(self, seconds, reference="np.copyto", size=10_000_000):
         both = [series("Multiverso", [seconds]), series(reference, [1.0])]
-        return comparisons.Case(operation, size, both)
+        return comparisons.Case("get", size, both)
 
     def test_bar_passes_at_its_speed_and_above(self):
         for seconds, passed in ((1.1, True), (1 / 0.85, True), (1.2, False)):
@@ -108,12 +106,10 @@ class TestBars(unittest.TestCase):
                 (verdict,) = bars.judge([self.case(seconds)], 1)
                 self.assertEqual(verdict.passed, passed)
 
-    def test_skips_bars_for_other_ranks_or_sizes(self):
+    def test_skips_bars_for_other_ranks_sizes_or_references(self):
         self.assertEqual(bars.judge([self.case(1.0)], 4), [])
-        self.assertEqual(bars.judge([self.case(1.0, size=5)], 1), [])
-
-    def test_skips_bars_without_a_measured_reference(self):
-        self.assertEqual(bars.judge([self.case(1.0, reference="np.take")], 1), [])
+        for changes in ({"size": 5}, {"reference": "np.take"}):
+            self.assertEqual(bars.judge([self.case(1.0, **changes)], 1), [])
 
 
 class TestCThreads(unittest.TestCase):
@@ -134,17 +130,15 @@ class TestCThreads(unittest.TestCase):
                 np.testing.assert_array_equal(threads._table, sum_of_two)
                 expected = 0 if operation == "add" else sum_of_two
                 np.testing.assert_array_equal(threads._outs[0], expected)
-        with self.subTest("get rows"):
-            threads = c_threads.CThreads(self.library, "get rows", 1, (5, 16), True, sets)
-            threads._table[:] = np.arange(5)[:, None]
-            threads.run(1)
-            np.testing.assert_array_equal(threads._outs[0], threads._table[sets[0]])
-        with self.subTest("add rows"):
-            threads = c_threads.CThreads(self.library, "add rows", 1, (5, 16), True, sets)
-            threads._table[:] = 0
-            threads.run(2)
-            expected = np.array([1, 3, 0, 0, 2], np.float32) * d
-            np.testing.assert_allclose(threads._table[:, 7], expected, rtol=1e-6)
+        threads = c_threads.CThreads(self.library, "get rows", 1, (5, 16), True, sets)
+        threads._table[:] = np.arange(5)[:, None]
+        threads.run(1)
+        np.testing.assert_array_equal(threads._outs[0], threads._table[sets[0]])
+        threads = c_threads.CThreads(self.library, "add rows", 1, (5, 16), True, sets)
+        threads._table[:] = 0
+        threads.run(2)
+        expected = np.array([1, 3, 0, 0, 2], np.float32) * d
+        np.testing.assert_allclose(threads._table[:, 7], expected, rtol=1e-6)
 
     def test_several_threads_reach_every_element(self):
         threads = c_threads.CThreads(self.library, "get", 3, (1000,), True)

@@ -179,24 +179,18 @@ class TestSaving(InFolder):
 
 class TestErrors(InFolder):
     def test_save_rejects_invalid_arguments(self):
-        wrong = [
-            (TypeError, {"directory": 3}),
-            (TypeError, {"directory": b"folder"}),
-            (ValueError, {"directory": ""}),
-            (ValueError, {"directory": "a\0b"}),
-            (TypeError, {"step": 1.0}),
-            (TypeError, {"step": True}),
-            (ValueError, {"step": -1}),
-            (ValueError, {"step": 2**64 + 7}),
-            (ValueError, {"keep": 0}),
-            (TypeError, {"keep": "2"}),
-            (TypeError, {"background": 1}),
-        ]
         with mv.session():
             mv.ArrayTableHandler(1)
-            for error, arguments in wrong:
-                with self.subTest(arguments), self.assertRaisesRegex(error, "expected"):
-                    mv.save(**{"directory": self.folder, **arguments})
+            for error, name, *values in (
+                (TypeError, "directory", 3, b"folder"),
+                (ValueError, "directory", "", "a\0b"),
+                (TypeError, "step", 1.0, True),
+                (ValueError, "step", -1, 2**64 + 7),
+                *((TypeError, "keep", "2"), (ValueError, "keep", 0), (TypeError, "background", 1)),
+            ):
+                for value in values:
+                    with self.subTest(name, value=value), self.assertRaisesRegex(error, "expected"):
+                        mv.save(**{"directory": self.folder, name: value})
         self.assertEqual(self.names(), [])
 
     def test_save_and_load_require_a_session(self):
@@ -209,16 +203,13 @@ class TestErrors(InFolder):
             kept = mv.MatrixTableHandler(3, 4, name="w", updater="sgd")
             mv.save(self.folder)
             self.assertEqual(kept.load(self.folder), 0)
-        others = [
-            lambda: mv.MatrixTableHandler(4, 3, name="w", updater="sgd"),
-            lambda: mv.MatrixTableHandler(3, 4, name="v", updater="sgd"),
-            lambda: mv.MatrixTableHandler(3, 4, name="w", updater="adam"),
-            lambda: mv.MatrixTableHandler(3, 4, name="w", updater="sgd", dtype="float64"),
-            lambda: mv.ArrayTableHandler(12, name="w", updater="sgd"),
-        ]
-        for make in others:
+        for shape, changes in (
+            *(((4, 3), {}), ((12,), {}), ((3, 4), {"name": "v"})),
+            *(((3, 4), {"updater": "adam"}), ((3, 4), {"dtype": "float64"})),
+        ):
+            kind = mv.MatrixTableHandler if len(shape) == 2 else mv.ArrayTableHandler
             with mv.session():
-                table = make()
+                table = kind(*shape, **{"name": "w", "updater": "sgd", **changes})
                 with self.assertRaisesRegex(mv.MismatchError, "expected .*, received"):
                     mv.load(self.folder)
                 self.assertFalse(table.get().any())

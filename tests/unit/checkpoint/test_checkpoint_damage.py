@@ -67,11 +67,9 @@ class TestDamage(InFolder):
             self.check_refused(file)
             (self.path / file).write_bytes(whole)
 
-    def test_detects_a_shard_of_another_checkpoint(self):
+    def test_detects_a_missing_file_and_one_of_another_checkpoint(self):
         shutil.copy(self.folder / "000001-step-1" / "shard-00000.mv", self.path)
         self.assertIn("of another", str(self.check_refused("shard-00000.mv")))
-
-    def test_detects_a_missing_file(self):
         (self.path / "shard-00000.mv").unlink()
         self.check_refused("shard-00000.mv")
 
@@ -88,16 +86,19 @@ class TestDamage(InFolder):
             mv.load(self.path / "manifest.mv")
         self.assertFalse((folder / "opened").exists())
 
-    def test_names_an_unsupported_version(self):
-        data = bytearray((self.path / "manifest.mv").read_bytes())
-        data[8] = 2
+    def forge(self, changes, size=None):
+        """Change bytes of the manifest at some offsets, truncate it, and correct its checksum."""
+        data = bytearray((self.path / "manifest.mv").read_bytes()[:size])
+        for at, new in changes.items():
+            data[at : at + len(new)] = new
         (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
+
+    def test_names_an_unsupported_version(self):
+        self.forge({8: b"\2"})
         self.assertIn("version 2", str(self.check_refused("manifest.mv")))
 
     def test_detects_invalid_options(self):
-        data = bytearray((self.path / "manifest.mv").read_bytes())
-        data[96 + 104 : 96 + 112] = np.float64(np.nan).tobytes()  # learning_rate
-        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
+        self.forge({96 + 104: np.float64(np.nan).tobytes()})  # learning_rate
         with mv.session():
             table = mv.MatrixTableHandler(40, 300, updater="adam", name="w")
             with self.assertRaisesRegex(mv.CheckpointCorruptError, "learning_rate"):
@@ -110,10 +111,8 @@ class TestDamage(InFolder):
         self.assertEqual(out.getvalue().count("intact"), 2)
         self.assertIn("'w': 40 x 300 float32, adam", out.getvalue())
         (self.path / "shard-00000.mv").write_bytes(b"not one")
-        with (
-            contextlib.redirect_stdout(io.StringIO()) as out,
-            contextlib.redirect_stderr(io.StringIO()) as err,
-        ):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             self.assertEqual(main(["verify", str(self.folder)]), 1)
             self.assertEqual(main(["verify", str(self.folder / "none")]), 1)
         self.assertEqual(out.getvalue().count("intact"), 1)
@@ -122,8 +121,5 @@ class TestDamage(InFolder):
 
     def test_detects_counts_that_do_not_match_the_size(self):
         # A header that claims 2^31 tables and a matching size, in a file of 100 bytes.
-        data = bytearray((self.path / "manifest.mv").read_bytes())[:100]
-        data[12:16] = (2**31).to_bytes(4, "little")
-        data[16:24] = (100).to_bytes(8, "little")
-        (self.path / "manifest.mv").write_bytes(checkpoint_bytes.with_crc(bytes(data)))
+        self.forge({12: (2**31).to_bytes(4, "little"), 16: (100).to_bytes(8, "little")}, size=100)
         self.check_refused("manifest.mv")

@@ -67,10 +67,8 @@ class TestFiles(InFolder):
     def test_imports_safetensors_of_other_tools(self):
         from safetensors.numpy import save_file
 
-        save_file(
-            {"bias": np.arange(3, dtype="float32"), "kernel": np.ones((2, 3), "float64")},
-            self.folder / "file",
-        )
+        arrays = {"bias": np.arange(3, dtype="float32"), "kernel": np.ones((2, 3), "float64")}
+        save_file(arrays, self.folder / "file")
         checkpoints.import_safetensors(self.folder / "file", self.folder / "saved", step=4)
         with mv.session():
             bias = mv.ArrayTableHandler(3, name="bias")

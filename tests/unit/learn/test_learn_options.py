@@ -229,9 +229,8 @@ class TestCommand(InFolder):
     def test_invalid_options_give_one_line_on_the_master_and_exit_code_2(self):
         files = [f"{self.folder}/{name}.list" for name in ("empty", "binary", "good", "names")]
         empty, binary, good, names = files
-        for path, content in zip(
-            files, (b"", b"\xff\xfe", empty.encode(), b"none.h5\n"), strict=True
-        ):
+        contents = (b"", b"\xff\xfe", empty.encode(), b"none.h5\n")
+        for path, content in zip(files, contents, strict=True):
             Path(path).write_bytes(content)
         for given, words in (
             (["m", "none.list", "none.list"], "cannot read none.list: No such file"),

@@ -12,25 +12,18 @@ import multiverso as mv
 
 def errors_of_uses(table):
     """Return the names of the errors that uses of the parent's session raise."""
-    names = []
+    names = set()
     for call in (
-        table.get,
-        lambda: table.add([1, 2]),
-        lambda: table.options,
-        mv.barrier,
-        mv.rank,
-        mv.worker_id,
-        mv.init,
-        mv.shutdown,
+        *(table.get, lambda: table.add([1, 2]), lambda: table.options),
+        *(mv.barrier, mv.rank, mv.worker_id, mv.init, mv.shutdown),
         lambda: mv.ArrayTableHandler(1),
     ):
         try:
             call()
+            names.add("nothing")
         except Exception as error:
-            names.append(type(error).__name__)
-        else:
-            names.append("nothing")
-    return {*names}, mv.is_initialized()
+            names.add(type(error).__name__)
+    return names, mv.is_initialized()
 
 
 def send_errors(pipe, table):

@@ -38,16 +38,8 @@ class TestInitAndShutdown(ClosesSession):
     def test_calls_before_init_raise_state_error(self):
         self.assertFalse(mv.is_initialized())
         for call in (
-            mv.barrier,
-            mv.rank,
-            mv.size,
-            mv.worker_id,
-            mv.server_id,
-            mv.num_workers,
-            mv.num_servers,
-            mv.workers_num,
-            mv.servers_num,
-            mv.is_master_worker,
+            *(mv.barrier, mv.rank, mv.size, mv.worker_id, mv.server_id, mv.is_master_worker),
+            *(mv.num_workers, mv.num_servers, mv.workers_num, mv.servers_num),
             api.current_session,
             lambda: mv.ArrayTableHandler(1),
             lambda: mv.MatrixTableHandler(1, 1),
@@ -72,12 +64,6 @@ class TestInitAndShutdown(ClosesSession):
         with self.assertWarnsRegex(RuntimeWarning, "shutdown") as caught:
             mv.shutdown()
         self.assertEqual(caught.filename, __file__)
-
-    def test_shutdown_of_an_open_session_does_not_warn(self):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            mv.init()
-            mv.shutdown()
 
     def test_init_works_again_after_shutdown(self):
         for value in range(3):
@@ -115,28 +101,19 @@ class TestInitAndShutdown(ClosesSession):
             self.assertIn("2 float32", repr(table))
             self.assertEqual(matrix.shape, (2, 2))
 
-    def test_table_can_be_deleted_after_shutdown(self):
-        mv.init()
-        table = mv.ArrayTableHandler(2)
-        mv.shutdown()
-        del table
-
-    def test_prints_and_logs_nothing_by_default(self):
-        with self.assertNoLogs("multiverso", logging.INFO):
+    def test_init_and_shutdown_log_and_warn_nothing(self):
+        with self.assertNoLogs("multiverso", logging.INFO), warnings.catch_warnings():
+            warnings.simplefilter("error")
             mv.init()
             mv.shutdown()
 
 
 class TestBlocks(ClosesSession):
-    def test_init_is_a_context_manager(self):
-        with mv.init() as session:
-            self.assertIs(session, mv.init())
-        self.assertFalse(mv.is_initialized())
-
-    def test_session_is_a_context_manager(self):
-        with mv.session(timeout=9.0) as session:
-            self.assertIs(session, mv.init(timeout=9.0))
-        self.assertFalse(mv.is_initialized())
+    def test_init_and_session_are_context_managers(self):
+        for block in (mv.init, mv.session):
+            with block(timeout=9.0) as session:
+                self.assertIs(session, mv.init(timeout=9.0))
+            self.assertFalse(mv.is_initialized())
 
     def test_inner_block_keeps_the_outer_session_open(self):
         for inner in (mv.init, mv.session):
@@ -164,23 +141,11 @@ class TestBlocks(ClosesSession):
 
     def test_block_preserves_the_exit_code(self):
         for code in (0, 3):
-            self.assertEqual(
-                run_program(
-                    f"import multiverso as mv\nwith mv.session():\n    raise SystemExit({code})"
-                ),
-                (code, "", ""),
-            )
+            program = f"import multiverso as mv\nwith mv.session():\n    raise SystemExit({code})"
+            self.assertEqual(run_program(program), (code, "", ""))
 
 
 class TestExit(unittest.TestCase):
-    def test_script_without_shutdown_ends_silently(self):
-        code = """
-            import multiverso as mv
-            mv.init()
-            table = mv.ArrayTableHandler(3)
-        """
-        self.assertEqual(run_program(code), (0, "", ""))
-
     def test_failing_script_prints_only_its_own_exception(self):
         code = """
             import multiverso as mv

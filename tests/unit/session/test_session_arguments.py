@@ -17,6 +17,11 @@ import multiverso as mv
 from multiverso import _session_options
 from multiverso.sync import ParamSync
 
+OPTIONS = {
+    **{"sync": False, "staleness": None, "role": "all", "comm": None, "timeout": 1.0},
+    **{"nan_policy": "error", "on_peer_lost": "fail", "peer_timeout": 1.0},
+}
+
 
 class TestSession(Arguments):
     @examples
@@ -41,11 +46,8 @@ class TestSession(Arguments):
     @hypothesis.given(st.lists(arrays(), max_size=3))
     def test_param_sync_of_any_arrays_matches_numpy(self, tensors):
         before = [tensor.copy() for tensor in tensors]
-        halves = np.dtype(np.float16)
-        right = all(
-            tensor.dtype.newbyteorder("=") in (*TABLES, halves) and tensor.flags.writeable
-            for tensor in tensors
-        )
+        kinds = (*TABLES, np.dtype(np.float16))
+        right = all(t.dtype.newbyteorder("=") in kinds and t.flags.writeable for t in tensors)
         if right and any(tensor.size for tensor in tensors):
             sync = ParamSync(tensors)
             for tensor in tensors:
@@ -70,35 +72,11 @@ class TestSession(Arguments):
                 ParamSync([np.zeros(3)], overlap=value)
 
     @examples
-    @hypothesis.given(
-        st.sampled_from(
-            [
-                "sync",
-                "staleness",
-                "role",
-                "timeout",
-                "nan_policy",
-                "on_peer_lost",
-                "peer_timeout",
-                "comm",
-            ]
-        ),
-        anything,
-    )
+    @hypothesis.given(st.sampled_from([*OPTIONS]), anything)
     def test_any_init_argument_is_accepted_or_rejected(self, name, value):
-        options = {
-            "sync": False,
-            "staleness": None,
-            "role": "all",
-            "comm": None,
-            "timeout": 1.0,
-            "nan_policy": "error",
-            "on_peer_lost": "fail",
-            "peer_timeout": 1.0,
-        }
         session = mv.init()
         try:
-            _session_options.checked(**{**options, name: value})
+            _session_options.checked(**{**OPTIONS, name: value})
         except REJECTIONS:
             with self.refused():
                 mv.init(**{name: value})
@@ -111,12 +89,9 @@ class TestSession(Arguments):
         with tempfile.TemporaryDirectory() as folder:
             if name == "directory":
                 hypothesis.assume(not (isinstance(value, str) and value and "\0" not in value))
-                with self.refused():
-                    mv.save(value)
-                with self.refused():
-                    mv.load(value)
-                with self.refused():
-                    table.save(value)
+                for call in (mv.save, mv.load, table.save):
+                    with self.refused():
+                        call(value)
                 return
             try:
                 mv.save(folder, **{name: value})

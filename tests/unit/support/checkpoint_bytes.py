@@ -55,13 +55,8 @@ def read_manifest(data):
         )
         found.append(
             {
-                "kind": kind,
-                "dtype": DTYPES[dtype],
-                "updater": updater,
-                "slots": slots,
-                "rows": rows,
-                "columns": columns,
-                "counting": counting,
+                **{"kind": kind, "dtype": DTYPES[dtype], "updater": updater, "slots": slots},
+                **{"rows": rows, "columns": columns, "counting": counting},
                 "name": text(data[at + 40 : at + 104]),
                 "options": struct.unpack_from("<16d", data, at + 104),
                 "clocks": struct.unpack_from(
@@ -72,12 +67,8 @@ def read_manifest(data):
     at = 96 + (232 + 8 * workers) * tables
     assert size == at + 16 * files + 4
     return {
-        "id": ident,
-        "number": number,
-        "step": step,
-        "mode": mode,
-        "workers": workers,
-        "created": created,
+        **{"id": ident, "number": number, "step": step, "mode": mode},
+        **{"workers": workers, "created": created},
         "library": text(data[72:96]),
         "tables": found,
         "files": [struct.unpack_from("<qII", data, at + 16 * i) for i in range(files)],

@@ -45,17 +45,8 @@ def held(manager):
 
 def fit(model, *callbacks, epochs=1, **options):
     """Train on 6 batches in each epoch."""
-    x, y = data()
-    return model.fit(
-        x,
-        y,
-        batch_size=4,
-        epochs=epochs,
-        verbose=0,
-        shuffle=False,
-        callbacks=[*callbacks],
-        **options,
-    )
+    options |= {"batch_size": 4, "epochs": epochs, "verbose": 0, "shuffle": False}
+    return model.fit(*data(), callbacks=[*callbacks], **options)
 
 
 @unittest.skipUnless(HAS_KERAS, "needs Keras")

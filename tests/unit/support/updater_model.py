@@ -23,24 +23,8 @@ OPTIONS = {
 class Model:
     """A table of rows, of whatever shape a row has.
 
-    Parameters
-    ----------
-    updater : str
-        Its name.
-    initial : ndarray
-        What it holds at first; the first axis counts rows. An array table has one row.
-    workers : int, optional
-        How many workers get it and add to it.
-    **options : float
-        All options of the updater.
-
-    Attributes
-    ----------
-    values : ndarray
-        The parameters.
-    options : dict
-        May be changed between updates.
-
+    The first axis of `initial` counts rows; an array table has one row. The options of the updater,
+    all of which are given, may be changed between updates.
     """
 
     def __init__(self, updater, initial, workers=1, **options):

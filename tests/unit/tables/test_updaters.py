@@ -1,5 +1,6 @@
 """The updaters on one rank are bitwise identical to a NumPy model."""
 
+import itertools
 import math
 import unittest
 
@@ -30,17 +31,16 @@ def gradient(rng, shape, dtype):
 class TestFormulas(InSession):
     def test_arrays_are_bitwise_identical_to_the_model(self):
         # One element, a part of a vector register, and several stripes with a partial last one.
-        for name in OPTIONS:
-            for dtype in FLOATS:
-                for size in (1, 37, 40_003):
-                    with self.subTest(updater=name, dtype=dtype, size=size):
-                        self._check_array(name, dtype, size)
+        updaters = [*OPTIONS.items(), ("rmsprop", OPTIONS["rmsprop"] | {"momentum": 0.5})]
+        for (name, options), dtype, size in itertools.product(updaters, FLOATS, (1, 37, 40_003)):
+            with self.subTest(updater=name, options=options, dtype=dtype, size=size):
+                self._check_array(name, options, dtype, size)
 
-    def _check_array(self, name, dtype, size):
+    def _check_array(self, name, options, dtype, size):
         rng = np.random.default_rng(size)
         start = rng.standard_normal(size).astype(dtype)
-        table = mv.ArrayTableHandler(size, start, dtype=dtype, updater=name, **OPTIONS[name])
-        model = Model(name, start[None], **OPTIONS[name])
+        table = mv.ArrayTableHandler(size, start, dtype=dtype, updater=name, **options)
+        model = Model(name, start[None], **options)
         for number in range(12):
             delta = gradient(rng, size, dtype)
             model.add(delta[None])
@@ -53,11 +53,10 @@ class TestFormulas(InSession):
         same_bits(table.get(), model.get()[0])
 
     def test_rows_have_separate_state_and_are_bitwise_identical_to_the_model(self):
-        for name in OPTIONS:
-            for dtype in FLOATS:
-                for shape in ((9, 5), (700, 64), (5, 1), (3, 20_000)):
-                    with self.subTest(updater=name, dtype=dtype, shape=shape):
-                        self._check_rows(name, dtype, shape)
+        shapes = ((9, 5), (700, 64), (5, 1), (3, 20_000))
+        for name, dtype, shape in itertools.product(OPTIONS, FLOATS, shapes):
+            with self.subTest(updater=name, dtype=dtype, shape=shape):
+                self._check_rows(name, dtype, shape)
 
     def _check_rows(self, name, dtype, shape):
         rng = np.random.default_rng(shape)
@@ -65,44 +64,28 @@ class TestFormulas(InSession):
         table = mv.MatrixTableHandler(*shape, start, dtype=dtype, updater=name, **OPTIONS[name])
         model = Model(name, start, **OPTIONS[name])
         for number in range(10):
-            if number % 4 == 3:
-                delta = gradient(rng, shape, dtype)
-                model.add(delta)
-                table.add(delta)
-            else:
-                count = int(rng.integers(0, 8))
-                ids = rng.integers(0, shape[0], count)
+            ids = None
+            if number % 4 != 3:
+                ids = rng.integers(0, shape[0], int(rng.integers(0, 8)))
                 if name == "easgd":
                     ids = np.unique(ids)
-                delta = gradient(rng, (len(ids), shape[1]), dtype)
-                model.add(delta, ids)
-                table.add(delta, ids)
+            delta = gradient(rng, shape if ids is None else (len(ids), shape[1]), dtype)
+            model.add(delta, ids)
+            table.add(delta, *([] if ids is None else [ids]))
             if number % 3 == 0:
                 ids = rng.integers(0, shape[0], 4)
                 same_bits(table.get(ids), model.get(rows=ids))
         same_bits(table.get(), model.get())
 
-    def test_rmsprop_supports_momentum(self):
-        options = OPTIONS["rmsprop"] | {"momentum": 0.5}
-        rng = np.random.default_rng(1)
-        for dtype in FLOATS:
-            table = mv.ArrayTableHandler(99, dtype=dtype, updater="rmsprop", **options)
-            model = Model("rmsprop", np.zeros((1, 99), dtype), **options)
-            for _ in range(5):
-                delta = gradient(rng, 99, dtype)
-                model.add(delta[None])
-                same_bits(table.add_get(delta), model.get()[0])
-
     def test_first_update_is_finite_for_any_gradient(self):
-        for name in OPTIMIZERS:
-            for dtype in FLOATS:
-                options = {"initial_accumulator_value": 0} if name == "adagrad" else {}
-                if "epsilon" in UPDATERS[name][1]:
-                    options["epsilon"] = 1e-37
-                for value in (0.0, -0.0, 1e-30, -3.0, 1e15):
-                    table = mv.ArrayTableHandler(3, dtype=dtype, updater=name, **options)
-                    with self.subTest(updater=name, dtype=dtype, value=value):
-                        self.assertTrue(np.isfinite(table.add_get([value] * 3)).all())
+        values = (0.0, -0.0, 1e-30, -3.0, 1e15)
+        for name, dtype, value in itertools.product(OPTIMIZERS, FLOATS, values):
+            options = {"initial_accumulator_value": 0} if name == "adagrad" else {}
+            if "epsilon" in UPDATERS[name][1]:
+                options["epsilon"] = 1e-37
+            table = mv.ArrayTableHandler(3, dtype=dtype, updater=name, **options)
+            with self.subTest(updater=name, dtype=dtype, value=value):
+                self.assertTrue(np.isfinite(table.add_get([value] * 3)).all())
 
     def test_nan_stays_in_its_element(self):
         for name in OPTIMIZERS:
