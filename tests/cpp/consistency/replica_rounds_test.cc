@@ -47,7 +47,7 @@ void ApplyTo(std::vector<float>* parameters, int workers, int round) {
 }
 
 void MakeRounds(Session* session, int worker, int workers) {
-  Table* const table = testing::ValueOf(Create(session, MatrixOf(kRows, kColumns)));
+  Table* const table = ValueOf(Create(session, MatrixOf(kRows, kColumns)));
   if (worker < 0) return;
   std::vector<float> expected(kRows * kColumns);
   std::vector<float> got(expected.size());
