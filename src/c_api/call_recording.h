@@ -18,19 +18,19 @@ namespace multiverso::c_api {
 // Begins the record of a collective call.
 inline FlightRecorder::Entry* RecordCall(const SessionEntry& session, CallKind call,
                                          int64_t bytes = 0) {
-  return session.session->group()->memory()->recorder()->Begin(call, /*table=*/-1, bytes);
+  return session.session->context()->memory()->recorder()->Begin(call, /*table=*/-1, bytes);
 }
 
 // Begins the record of a collective get of `count` elements of a table.
 inline FlightRecorder::Entry* RecordCollectiveGet(const Table& table, int64_t count) {
   const int64_t bytes = count * SizeOf(table.spec().type());
-  table.group()->memory()->recorder()->CountGet(table.id(), bytes);
-  return table.group()->memory()->recorder()->Begin(CallKind::kCollectiveGet, table.id(), bytes);
+  table.context()->memory()->recorder()->CountGet(table.id(), bytes);
+  return table.context()->memory()->recorder()->Begin(CallKind::kCollectiveGet, table.id(), bytes);
 }
 
 // Begins the record of a call that moves `count` elements of a table.
 inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, int64_t count) {
-  FlightRecorder* const log = table.group()->memory()->recorder();
+  FlightRecorder* const log = table.context()->memory()->recorder();
   const int64_t bytes = count * SizeOf(table.spec().type());
   if (ReturnsData(kind)) log->CountGet(table.id(), bytes);
   if (IsAdd(kind)) log->CountAdd(table.id(), bytes);

@@ -113,7 +113,7 @@ Status WhyStale(const char* what) {
 }
 
 void NoteLosses(const Session& session) {
-  if (session.group()->peers()->LostRanks().empty()) return;
+  if (session.context()->peers()->LostRanks().empty()) return;
   lost_any.store(true);
   MpiCommunicator::ExpectNoEnd();
 }

@@ -153,7 +153,7 @@ int32_t MV_SessionDescribe(MV_Session session, MV_SessionDescription* descriptio
     description->server_id = members.server_id();
     description->num_workers = members.num_workers();
     description->num_servers = members.num_servers();
-    description->master_rank = use->session->group()->peers()->CurrentMaster();
+    description->master_rank = use->session->context()->peers()->CurrentMaster();
     description->node = members.node();
     description->num_nodes = members.num_nodes();
     description->local_rank = members.local_rank();
@@ -169,7 +169,7 @@ int32_t MV_SessionLost(MV_Session session, int64_t* ranks, int64_t room, int64_t
     }
     const SessionUse use = Using(session);
     if (!use) return WhyStale("session");
-    const std::vector<int> lost = use->session->group()->peers()->LostRanks();
+    const std::vector<int> lost = use->session->context()->peers()->LostRanks();
     for (size_t i = 0; i < lost.size() && static_cast<int64_t>(i) < room; ++i) ranks[i] = lost[i];
     *count = static_cast<int64_t>(lost.size());
     return Status::Ok();

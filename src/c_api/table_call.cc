@@ -11,17 +11,17 @@ Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body
   SessionEntry* const session = call.use->session;
   const Instant deadline = session->session->NextDeadline();
   const auto held = std::make_shared<WaitingCall>(std::move(call));
-  return RunCall(session->slice,
-                 [held, deadline, body = std::move(body)](Interrupt* interrupt) -> Status {
-                   const Table& table = *held->use->table;
-                   if (interrupt != nullptr && held->is_collective) {
-                     interrupt->OnGivingUp(
-                         [&table](const Status& reason) { table.group()->state()->Abort(reason); });
-                   }
-                   const Status status = body(WaitLimit::Until(deadline, interrupt));
-                   held->record->End(status.code());
-                   return status.ok() ? status : status.In(table.Where(held->name));
-                 });
+  return RunCall(
+      session->slice, [held, deadline, body = std::move(body)](Interrupt* interrupt) -> Status {
+        const Table& table = *held->use->table;
+        if (interrupt != nullptr && held->is_collective) {
+          interrupt->OnGivingUp(
+              [&table](const Status& reason) { table.context()->state()->Abort(reason); });
+        }
+        const Status status = body(WaitLimit::Until(deadline, interrupt));
+        held->record->End(status.code());
+        return status.ok() ? status : status.In(table.Where(held->name));
+      });
 }
 
 Status RunCollectiveGet(TableUse use, const Request& get, int64_t count) {

@@ -28,9 +28,9 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data,
+Aggregation::Aggregation(RankContext* context, AggregationTurn* turn, DType dtype, void* data,
                          int64_t count)
-    : group_(group),
+    : context_(context),
       turn_(turn),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
@@ -38,14 +38,14 @@ Aggregation::Aggregation(RankContext* group, AggregationTurn* turn, DType dtype,
       in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_(std::max(DivideUp(count, in_chunk_), int64_t{1})) {
   std::vector<int> there;
-  for (const int rank : group_->workers()->members()) {
-    if (!group_->peers()->IsExcluded(rank)) there.push_back(rank);
+  for (const int rank : context_->workers()->members()) {
+    if (!context_->peers()->IsExcluded(rank)) there.push_back(rank);
   }
   SumOver(std::move(there));
 }
 
 Status Aggregation::Run(const WaitLimit& limit) {
-  Group* const workers = group_->workers();
+  Group* const workers = context_->workers();
   for (; done_ < chunks_; ++done_) {
     MV_RETURN_IF_NOT_OK(StageTogether(limit));
     if (workers_ == 1) break;
@@ -66,10 +66,10 @@ Status Aggregation::Run(const WaitLimit& limit) {
 Status Aggregation::StageTogether(const WaitLimit& limit) {
   for (;;) {
     StageChunk();
-    MV_RETURN_IF_NOT_OK(group_->workers()->Wait(limit));
-    const std::vector<int> present = group_->workers()->participants();
+    MV_RETURN_IF_NOT_OK(context_->workers()->Wait(limit));
+    const std::vector<int> present = context_->workers()->participants();
     if (done_ > 0) MV_RETURN_IF_NOT_OK(CheckAllCame(present));
-    MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
+    MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*context_->workers()));
     if (done_ > 0 || AllStagedFor(present)) return Status::Ok();
     SumOver(present);
   }
@@ -78,12 +78,12 @@ Status Aggregation::StageTogether(const WaitLimit& limit) {
 void Aggregation::SumOver(std::vector<int> ranks) {
   ranks_ = std::move(ranks);
   workers_ = static_cast<int>(ranks_.size());
-  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), group_->members().rank()) -
+  me_ = static_cast<int>(std::find(ranks_.begin(), ranks_.end(), context_->members().rank()) -
                          ranks_.begin());
 }
 
 char* Aggregation::scratch(int worker) const {
-  return group_->memory()->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
+  return context_->memory()->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
 }
 
 int64_t Aggregation::ChunkBegin() const {
@@ -116,23 +116,23 @@ void Aggregation::StageChunk() {
     stage(PartBegin(me_ + 1), ChunkCount());
   }
   AggregateCall{count_, static_cast<int32_t>(dtype_), 0, DigestOf(ranks_)}.Announce(
-      group_->workers());
+      context_->workers());
 }
 
 bool Aggregation::AllStagedFor(const std::vector<int>& present) const {
   const uint64_t digest = DigestOf(present);
   return std::all_of(present.begin(), present.end(), [&](int rank) {
-    return AggregateCall::Of(*group_->workers(), rank).ranks == digest;
+    return AggregateCall::Of(*context_->workers(), rank).ranks == digest;
   });
 }
 
 Status Aggregation::CheckAllCame(const std::vector<int>& present) const {
   for (const int rank : ranks_) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
-    return group_->peers()->About(
+    return context_->peers()->About(
         rank,
         Status(Code::kPeerLost,
-               StrCat(group_->members().NameRank(rank), " ", group_->peers()->ExitReason(rank),
+               StrCat(context_->members().NameRank(rank), " ", context_->peers()->ExitReason(rank),
                       " in the middle of aggregate: a part of the array has been summed")));
   }
   return Status::Ok();

@@ -37,7 +37,7 @@ struct AggregationTurn {
 class Aggregation {
  public:
   // `turn` belongs to the session. It and `data` must outlive the aggregation.
-  Aggregation(RankContext* group, AggregationTurn* turn, DType dtype, void* data, int64_t count);
+  Aggregation(RankContext* context, AggregationTurn* turn, DType dtype, void* data, int64_t count);
 
   // Call this once.
   Status Run(const WaitLimit& limit);
@@ -63,7 +63,7 @@ class Aggregation {
   void CopyOthersParts();
   char* scratch(int worker) const;
 
-  RankContext* group_;
+  RankContext* context_;
   AggregationTurn* turn_;
   DType dtype_;
   char* data_;

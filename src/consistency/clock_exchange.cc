@@ -45,32 +45,32 @@ struct ClockExchange::WaitingRank {
   uint64_t sequences[kGroups] = {};
 };
 
-ClockExchange::ClockExchange(RankContext* group)
-    : group_(group),
-      interval_(kInterval + kIntervalPerNode * group->members().num_nodes()),
-      last_came_(static_cast<size_t>(group->members().num_nodes()), false),
-      seen_(static_cast<size_t>(group->members().num_ranks_here()), std::vector<Seen>(kGroups)) {
-  last_came_[static_cast<size_t>(group->members().node())] = true;
+ClockExchange::ClockExchange(RankContext* context)
+    : context_(context),
+      interval_(kInterval + kIntervalPerNode * context->members().num_nodes()),
+      last_came_(static_cast<size_t>(context->members().num_nodes()), false),
+      seen_(static_cast<size_t>(context->members().num_ranks_here()), std::vector<Seen>(kGroups)) {
+  last_came_[static_cast<size_t>(context->members().node())] = true;
 }
 
 Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
   for (bool got = true; got;) {
     std::string bytes;
-    MV_RETURN_IF_NOT_OK(group_->control_channel()->messenger()->Take(Messenger::kAnyRank, kClockTag,
-                                                                     kMostBytes, &bytes, &got));
+    MV_RETURN_IF_NOT_OK(context_->control_channel()->messenger()->Take(
+        Messenger::kAnyRank, kClockTag, kMostBytes, &bytes, &got));
     if (!got) break;
     *any = true;
-    if (!Handle(bytes, tables)) group_->control_channel()->ReportInvalid("clock", -1);
+    if (!Handle(bytes, tables)) context_->control_channel()->ReportInvalid("clock", -1);
   }
   return Status::Ok();
 }
 
 bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables) {
-  const Membership& members = group_->members();
+  const Membership& members = context_->members();
   Header header{};
   size_t at = 0;
   if (!ReadRaw(bytes, &at, &header) || header.magic != kMagic || header.sender < 0 ||
-      header.sender >= members.size() || group_->members().is_local(header.sender)) {
+      header.sender >= members.size() || context_->members().is_local(header.sender)) {
     return false;
   }
   const int node = members.node_of(header.sender);
@@ -96,8 +96,8 @@ bool ClockExchange::Handle(const std::string& bytes, const RoundsByTable& tables
         waiting.group >= kSpanningGroups) {
       return false;
     }
-    group_->peers()->RecordWaiting(waiting.rank, waiting.group,
-                                   static_cast<CollectiveKind>(waiting.kind), waiting.sequences);
+    context_->peers()->RecordWaiting(waiting.rank, waiting.group,
+                                     static_cast<CollectiveKind>(waiting.kind), waiting.sequences);
   }
   if (at != bytes.size()) return false;
   if (header.is_last != 0) last_came_[static_cast<size_t>(node)] = true;
@@ -112,12 +112,12 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
   std::vector<WaitingRank> all;
   if (now < looked_at_ + kLook) return all;
   looked_at_ = now;
-  for (int local = 0; local < group_->members().num_ranks_here(); ++local) {
-    const RankSlot& slot = group_->memory()->slot(group_->members().rank_of(local));
+  for (int local = 0; local < context_->members().num_ranks_here(); ++local) {
+    const RankSlot& slot = context_->memory()->slot(context_->members().rank_of(local));
     for (int group = 0; group < kSpanningGroups; ++group) {
       Seen& seen = seen_[static_cast<size_t>(local)][static_cast<size_t>(group)];
       const uint64_t number = slot.group[group].sequence.load(std::memory_order_acquire);
-      const uint32_t completed = group_->memory()->control()->group[group].completed.load();
+      const uint32_t completed = context_->memory()->control()->group[group].completed.load();
       const bool waits = static_cast<int32_t>(completed - static_cast<uint32_t>(number)) < 0;
       if (!waits || number != seen.number) {
         seen = Seen{number, now, false};
@@ -126,7 +126,7 @@ std::vector<ClockExchange::WaitingRank> ClockExchange::FindWaiting(Instant now) 
       if (seen.is_told || now < seen.since + kWaitsFor) continue;
       seen.is_told = true;
       WaitingRank waiting;
-      waiting.rank = group_->members().rank_of(local);
+      waiting.rank = context_->members().rank_of(local);
       waiting.group = group;
       waiting.kind = static_cast<uint64_t>(slot.group[group].SlotFor(number).kind());
       for (int i = 0; i < kGroups; ++i) waiting.sequences[i] = slot.group[i].sequence.load();
@@ -171,7 +171,7 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   // This comes before the clocks, because what a rank did before it began to wait has to travel
   // with that fact.
   const std::vector<WaitingRank> waiting = FindWaiting(now);
-  Header header{kMagic, group_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
+  Header header{kMagic, context_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
                 is_closing_ ? uint64_t{1} : 0};
   bool urgent = !waiting.empty() || is_closing_;
   const std::string changes = Changes(tables, &header.tables, &urgent);
@@ -181,11 +181,11 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
   AppendRaw(header, &bytes);
   bytes += changes;
   for (const WaitingRank& one : waiting) AppendRaw(one, &bytes);
-  const Membership& members = group_->members();
-  for (int node = 0; node < group_->members().num_nodes(); ++node) {
+  const Membership& members = context_->members();
+  for (int node = 0; node < context_->members().num_nodes(); ++node) {
     if (node == members.node()) continue;
     const Status posted =
-        group_->control_channel()->messenger()->Post(members.leader_of(node), kClockTag, bytes);
+        context_->control_channel()->messenger()->Post(members.leader_of(node), kClockTag, bytes);
     // A rank's death needs no clocks; a worker that waits for its rounds checks for deaths itself.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }

@@ -25,7 +25,7 @@ using RoundsByTable = std::map<int64_t, std::shared_ptr<NodeRounds>>;
 // Belongs to the leader of a node. Used by one thread at a time.
 class ClockExchange {
  public:
-  explicit ClockExchange(RankContext* group);
+  explicit ClockExchange(RankContext* context);
 
   // Handles the messages that have arrived; sets *any if there were some.
   Status Receive(const RoundsByTable& tables, bool* any);
@@ -55,7 +55,7 @@ class ClockExchange {
   // Packs the clocks that have changed; sets *urgent if a worker may be waiting for them.
   std::string Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent);
 
-  RankContext* group_;
+  RankContext* context_;
   std::chrono::milliseconds interval_;
   Instant sent_at_{};
   Instant looked_at_{};

@@ -22,13 +22,13 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
 }
 
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
-                                             char* base, Shard* shard, RankContext* group,
+                                             char* base, Shard* shard, RankContext* context,
                                              const std::string& table_name) {
-  const Membership& members = group->members();
+  const Membership& members = context->members();
   if (options.mode == Mode::kAsync || !members.is_worker()) {
     return std::make_unique<AsyncMode>(shard);
   }
-  WorkerClocks clocks(base, group, table_name);
+  WorkerClocks clocks(base, context, table_name);
   if (options.mode == Mode::kStale) {
     return std::make_unique<StalenessBound>(static_cast<uint64_t>(options.staleness), shard,
                                             std::move(clocks));
@@ -38,7 +38,7 @@ std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const S
   }
   ReplicaMemory memory(shape, base, clocks);
   return std::make_unique<ReplicaRounds>(shape, std::move(memory), shard, std::move(clocks),
-                                         *group);
+                                         *context);
 }
 
 }  // namespace multiverso

@@ -20,7 +20,7 @@ Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& 
                                  int workers_here);
 // Uses that memory, which is zero-filled at first.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
-                                             char* base, Shard* shard, RankContext* group,
+                                             char* base, Shard* shard, RankContext* context,
                                              const std::string& table_name);
 
 }  // namespace multiverso

@@ -4,18 +4,19 @@ namespace multiverso {
 
 std::unique_ptr<NodeRounds> NodeRounds::Make(const ModeOptions& options, int64_t table,
                                              const StagedShape& shape, char* base, Shard* shard,
-                                             RankContext* group, const std::string& table_name) {
-  const Membership& members = group->members();
+                                             RankContext* context, const std::string& table_name) {
+  const Membership& members = context->members();
   const bool has_others = members.worker_leaders().size() > 1;
-  if (options.mode == Mode::kAsync || !has_others || !group->members().is_leader() ||
+  if (options.mode == Mode::kAsync || !has_others || !context->members().is_leader() ||
       !members.is_worker()) {
     return nullptr;
   }
   std::unique_ptr<NodeRounds> rounds(
-      new NodeRounds(WorkerClocks(base, group, table_name), shard, members.num_nodes()));
+      new NodeRounds(WorkerClocks(base, context, table_name), shard, members.num_nodes()));
   if (options.mode == Mode::kSync) {
-    rounds->chain_ = std::make_unique<RoundChain>(
-        table, shape, ReplicaMemory(shape, base, rounds->clocks_), &rounds->clocks_, shard, group);
+    rounds->chain_ =
+        std::make_unique<RoundChain>(table, shape, ReplicaMemory(shape, base, rounds->clocks_),
+                                     &rounds->clocks_, shard, context);
   }
   return rounds;
 }

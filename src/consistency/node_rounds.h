@@ -20,7 +20,7 @@ class NodeRounds {
   // node with workers and the mode has rounds.
   static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, int64_t table,
                                           const StagedShape& shape, char* base, Shard* shard,
-                                          RankContext* group, const std::string& table_name);
+                                          RankContext* context, const std::string& table_name);
 
   // The clocks that are exchanged with the other nodes.
   WorkerClocks* clocks() { return &clocks_; }

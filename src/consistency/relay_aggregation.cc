@@ -30,8 +30,8 @@ struct Header {
 
 }  // namespace
 
-RelayAggregation::RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count)
-    : group_(group),
+RelayAggregation::RelayAggregation(RankContext* context, DType dtype, void* data, int64_t count)
+    : context_(context),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
@@ -41,7 +41,7 @@ RelayAggregation::RelayAggregation(RankContext* group, DType dtype, void* data, 
       backoff_(kLongestNap) {}
 
 Status RelayAggregation::Run(const WaitLimit& limit) {
-  Group* const workers = group_->workers();
+  Group* const workers = context_->workers();
   AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(workers);
   MV_RETURN_IF_NOT_OK(workers->Wait(limit));
   MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*workers));
@@ -53,11 +53,11 @@ Status RelayAggregation::Run(const WaitLimit& limit) {
 }
 
 Status RelayAggregation::SumChunk(const WaitLimit& limit) {
-  Group* const here = group_->node_workers();
+  Group* const here = context_->node_workers();
   const auto bytes = static_cast<size_t>(Bytes(ChunkCount()));
   char* const mine = data_ + Bytes(ChunkBegin());
   has_passed_on_ = false;
-  std::memcpy(scratch(group_->members().rank()), mine, bytes);
+  std::memcpy(scratch(context_->members().rank()), mine, bytes);
   here->BeginAllgather(CollectiveKind::kAggregate);
   MV_RETURN_IF_NOT_OK(here->Wait(limit));
   CheckNeighbours();
@@ -72,9 +72,9 @@ Status RelayAggregation::SumChunk(const WaitLimit& limit) {
 }
 
 void RelayAggregation::TakePart() {
-  const Membership& members = group_->members();
-  there_ = group_->workers()->participants();
-  meeting_ = group_->workers()->sequence();
+  const Membership& members = context_->members();
+  there_ = context_->workers()->participants();
+  meeting_ = context_->workers()->sequence();
   std::vector<bool> is_led(static_cast<size_t>(members.num_nodes()), false);
   for (const int rank : there_) {
     const int node = members.node_of(rank);
@@ -87,7 +87,7 @@ void RelayAggregation::TakePart() {
 }
 
 void RelayAggregation::CheckNeighbours() {
-  const std::vector<int> present = group_->node_workers()->participants();
+  const std::vector<int> present = context_->node_workers()->participants();
   for (const int rank : here_) {
     if (lost_ >= 0 || std::find(present.begin(), present.end(), rank) != present.end()) continue;
     lost_ = rank;
@@ -95,15 +95,16 @@ void RelayAggregation::CheckNeighbours() {
 }
 
 Status RelayAggregation::Vote() const {
-  for (const int rank : group_->workers()->participants()) {
-    const int lost = group_->workers()->payload(rank).Read<int>();
+  for (const int rank : context_->workers()->participants()) {
+    const int lost = context_->workers()->payload(rank).Read<int>();
     if (lost < 0) continue;
     // The control message about the loss may still be in flight.
-    const std::string gone = group_->peers()->ExitReason(lost);
-    return group_->peers()->About(
-        lost, Status(Code::kPeerLost,
-                     StrCat(group_->members().NameRank(lost), " ", gone.empty() ? "was lost" : gone,
-                            " in the middle of aggregate: a part of the array has been summed")));
+    const std::string gone = context_->peers()->ExitReason(lost);
+    return context_->peers()->About(
+        lost,
+        Status(Code::kPeerLost,
+               StrCat(context_->members().NameRank(lost), " ", gone.empty() ? "was lost" : gone,
+                      " in the middle of aggregate: a part of the array has been summed")));
   }
   return Status::Ok();
 }
@@ -121,9 +122,9 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= look) {
       look = now + kLook;
-      MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
       const auto lost = std::find_if(there_.begin(), there_.end(), [&](int rank) {
-        return !group_->peers()->ExitReason(rank).empty();
+        return !context_->peers()->ExitReason(rank).empty();
       });
       if (lost != there_.end()) {
         lost_ = *lost;
@@ -132,12 +133,12 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
     }
     if (now >= limit.deadline) {
       const int awaited = has_passed_on_ ? leaders_.back() : leaders_[place_ - 1];
-      const Status timeout = group_->peers()->About(
+      const Status timeout = context_->peers()->About(
           awaited, Status(Code::kTimeout,
-                          StrCat("rank ", group_->members().rank(), " waited ",
+                          StrCat("rank ", context_->members().rank(), " waited ",
                                  SecondsBetween(began_, now), " s in aggregate for the sums of ",
-                                 NameRanks({awaited}), group_->peers()->Trace(awaited))));
-      group_->state()->Abort(timeout);
+                                 NameRanks({awaited}), context_->peers()->Trace(awaited))));
+      context_->state()->Abort(timeout);
       return timeout;
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
@@ -173,7 +174,7 @@ Status RelayAggregation::Exchange(bool* done) {
     if (!came) return Status::Ok();
     backoff_.Reset();
   }
-  std::memcpy(scratch(group_->members().rank()), values.data(), values.size());
+  std::memcpy(scratch(context_->members().rank()), values.data(), values.size());
   *done = true;
   return Status::Ok();
 }
@@ -217,7 +218,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     if (header.magic == kMagic && header.meeting < meeting_) continue;
     if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {
-      group_->control_channel()->ReportInvalid("aggregate", leader);
+      context_->control_channel()->ReportInvalid("aggregate", leader);
       continue;
     }
     *values = bytes.substr(sizeof(header));

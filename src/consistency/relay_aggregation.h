@@ -25,22 +25,22 @@ namespace multiverso {
 class RelayAggregation {
  public:
   // `data` must outlive the aggregation.
-  RelayAggregation(RankContext* group, DType dtype, void* data, int64_t count);
+  RelayAggregation(RankContext* context, DType dtype, void* data, int64_t count);
 
   // Call this once.
   Status Run(const WaitLimit& limit);
 
  private:
-  Messenger* messenger() const { return group_->control_channel()->messenger(); }
+  Messenger* messenger() const { return context_->control_channel()->messenger(); }
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
   int64_t ChunkBegin() const { return chunk_ * in_chunk_; }
   int64_t ChunkCount() const { return std::min(count_, ChunkBegin() + in_chunk_) - ChunkBegin(); }
   // The areas alternate: the total of one chunk is read while the next is staged.
   char* scratch(int rank) const {
-    return group_->memory()->scratch(group_->members().local_rank_of(rank),
-                                     static_cast<int>(chunk_ % 2));
+    return context_->memory()->scratch(context_->members().local_rank_of(rank),
+                                       static_cast<int>(chunk_ % 2));
   }
-  bool is_leader() const { return group_->members().rank() == here_.front(); }
+  bool is_leader() const { return context_->members().rank() == here_.front(); }
 
   // Determines which of the participants take part in the sum.
   void TakePart();
@@ -57,7 +57,7 @@ class RelayAggregation {
   // Returns the outcome, which is the same on all workers.
   Status Vote() const;
 
-  RankContext* group_;
+  RankContext* context_;
   DType dtype_;
   char* data_;
   int64_t count_;

@@ -15,13 +15,13 @@ constexpr int32_t kStaged = 2;
 }  // namespace
 
 ReplicaRounds::ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, const Shard* shard,
-                             WorkerClocks clocks, const RankContext& group)
+                             WorkerClocks clocks, const RankContext& context)
     : shape_(shape),
       memory_(std::move(memory)),
       shard_(shard),
       clocks_(std::move(clocks)),
       place_(memory_.place_of(clocks_.me())) {
-  const Membership& members = group.members();
+  const Membership& members = context.members();
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
     const int rank = clocks_.rank_of(worker);
     leads_.push_back(members.leader_of(members.node_of(rank)) == rank);

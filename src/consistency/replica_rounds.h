@@ -20,7 +20,7 @@ namespace multiverso {
 class ReplicaRounds final : public Consistency {
  public:
   ReplicaRounds(const StagedShape& shape, ReplicaMemory memory, const Shard* shard,
-                WorkerClocks clocks, const RankContext& group);
+                WorkerClocks clocks, const RankContext& context);
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
   void Finish() override { clocks_.Finish(); }

@@ -22,25 +22,25 @@ SegmentGrid GridOf(const StagedShape& shape) {
                      std::min(kPieceBytes, shape.layout.bytes() + shape.layout.rows() * listed));
 }
 
-int Neighbour(const RankContext& group, int step) {
-  const std::vector<int> chain = group.members().worker_leaders();
+int Neighbour(const RankContext& context, int step) {
+  const std::vector<int> chain = context.members().worker_leaders();
   const auto me =
-      std::find(chain.begin(), chain.end(), group.members().rank()) - chain.begin() + step;
+      std::find(chain.begin(), chain.end(), context.members().rank()) - chain.begin() + step;
   return me < 0 || me >= static_cast<int64_t>(chain.size()) ? -1 : chain[static_cast<size_t>(me)];
 }
 
 }  // namespace
 
 RoundChain::RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory,
-                       WorkerClocks* clocks, Shard* shard, RankContext* group)
+                       WorkerClocks* clocks, Shard* shard, RankContext* context)
     : table_(table),
       dtype_(shape.dtype),
       grid_(GridOf(shape)),
       memory_(std::move(memory)),
       clocks_(clocks),
       shard_(shard),
-      link_(group->control_channel()->messenger(), Neighbour(*group, -1), Neighbour(*group, 1),
-            kFirstChainTag + static_cast<int>(table % kTableChains),
+      link_(context->control_channel()->messenger(), Neighbour(*context, -1),
+            Neighbour(*context, 1), kFirstChainTag + static_cast<int>(table % kTableChains),
             ChainPiece::RoomFor(grid_.piece_bytes())),
       sum_(grid_, shape.dtype),
       scratch_(static_cast<size_t>(kAtATime * shape.element_bytes())) {}

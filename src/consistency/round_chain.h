@@ -36,7 +36,7 @@ namespace multiverso {
 class RoundChain {
  public:
   RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory, WorkerClocks* clocks,
-             Shard* shard, RankContext* group);
+             Shard* shard, RankContext* context);
 
   // Makes progress; sets *any if there was work.
   Status Poll(bool* any);

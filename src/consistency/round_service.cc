@@ -13,8 +13,8 @@ constexpr auto kNap = std::chrono::milliseconds(1);
 
 }  // namespace
 
-RoundService::RoundService(RankContext* group)
-    : group_(group), leads_(group->members().is_leader()), clocks_(group) {}
+RoundService::RoundService(RankContext* context)
+    : context_(context), leads_(context->members().is_leader()), clocks_(context) {}
 
 RoundService::~RoundService() = default;
 
@@ -35,7 +35,7 @@ bool RoundService::Poll() {
   const std::unique_lock<std::mutex> guard(mutex_, std::try_to_lock);
   if (!guard.owns_lock()) return false;
   if (failure_.is_set()) AbortIf(failure_.Get());
-  if (group_->state()->IsAborted() || failure_.is_set()) {
+  if (context_->state()->IsAborted() || failure_.is_set()) {
     // Failures at this point have no consequences.
     for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
     return false;
@@ -48,10 +48,10 @@ bool RoundService::Poll() {
 }
 
 void RoundService::AbortIf(const Status& status) {
-  if (status.ok() || status.pending() || group_->state()->IsAborted()) return;
+  if (status.ok() || status.pending() || context_->state()->IsAborted()) return;
   // Waiting calls name the lost ranks themselves.
-  if (MayMeanLoss(status) && group_->peers()->AnyLost()) return;
-  group_->state()->AbortInBackground(status);
+  if (MayMeanLoss(status) && context_->peers()->AnyLost()) return;
+  context_->state()->AbortInBackground(status);
 }
 
 Status RoundService::PollAll(bool* any) {
@@ -91,7 +91,7 @@ bool RoundService::IsSettled() {
 
 Status RoundService::Settle(const WaitLimit& limit) {
   // A session that continues without lost ranks has no rounds, and the other leaders may be lost.
-  if (!leads_ || group_->members().survives_losses()) return Status::Ok();
+  if (!leads_ || context_->members().survives_losses()) return Status::Ok();
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     clocks_.Close();
@@ -101,7 +101,7 @@ Status RoundService::Settle(const WaitLimit& limit) {
     (void)Poll();
     const Instant now = Clock::now();
     // The session ends at the deadline in any case; no rank needs the missing messages.
-    if (group_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
+    if (context_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kNap);
   }

@@ -21,7 +21,7 @@ namespace multiverso {
 class RoundService {
  public:
   // The group must outlive the service.
-  explicit RoundService(RankContext* group);
+  explicit RoundService(RankContext* context);
   ~RoundService();
 
   // Takes part in the table's rounds until all ranks of all nodes have released it.
@@ -45,7 +45,7 @@ class RoundService {
   void CleanUp();
   bool IsSettled();
 
-  RankContext* group_;
+  RankContext* context_;
   bool leads_;
   std::mutex mutex_;
   RoundsByTable tables_;

@@ -25,32 +25,32 @@ constexpr std::chrono::microseconds kEager{1000};
 
 }  // namespace
 
-std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(RankContext* group) {
-  const std::vector<int> chain = group->members().worker_leaders();
+std::unique_ptr<ChainLink> SpanningAggregation::MakeLink(RankContext* context) {
+  const std::vector<int> chain = context->members().worker_leaders();
   const auto me = static_cast<size_t>(
-      std::find(chain.begin(), chain.end(), group->members().rank()) - chain.begin());
+      std::find(chain.begin(), chain.end(), context->members().rank()) - chain.begin());
   if (me == chain.size()) return nullptr;
   return std::make_unique<ChainLink>(
-      group->control_channel()->messenger(), me == 0 ? -1 : chain[me - 1],
+      context->control_channel()->messenger(), me == 0 ? -1 : chain[me - 1],
       me + 1 == chain.size() ? -1 : chain[me + 1], kAggregateTag, ChainPiece::RoomFor(kPieceBytes));
 }
 
-SpanningAggregation::SpanningAggregation(RankContext* group, ChainLink* link, DType dtype,
+SpanningAggregation::SpanningAggregation(RankContext* context, ChainLink* link, DType dtype,
                                          void* data, int64_t count)
-    : group_(group),
+    : context_(context),
       link_(link),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
       in_chunk_(NodeMemory::kScratchAreaBytes / SizeOf(dtype)),
       chunks_((count + in_chunk_ - 1) / in_chunk_),
-      here_(group->node_workers()->members()),
-      leader_(group->members().leader_of(group->members().node())),
+      here_(context->node_workers()->members()),
+      leader_(context->members().leader_of(context->members().node())),
       began_(Clock::now()) {}
 
 char* SpanningAggregation::scratch(int rank, int64_t chunk) const {
-  return group_->memory()->scratch(group_->members().local_rank_of(rank),
-                                   static_cast<int>(chunk % 2));
+  return context_->memory()->scratch(context_->members().local_rank_of(rank),
+                                     static_cast<int>(chunk % 2));
 }
 
 int64_t SpanningAggregation::ChunkEnd(int64_t chunk) const {
@@ -59,14 +59,14 @@ int64_t SpanningAggregation::ChunkEnd(int64_t chunk) const {
 
 void SpanningAggregation::Stage(int64_t chunk) {
   // The leader reads its own array.
-  if (chunk >= chunks_ || group_->members().rank() == leader_) return;
+  if (chunk >= chunks_ || context_->members().rank() == leader_) return;
   const int64_t begin = chunk * in_chunk_;
-  std::memcpy(scratch(group_->members().rank(), chunk), data_ + Bytes(begin),
+  std::memcpy(scratch(context_->members().rank(), chunk), data_ + Bytes(begin),
               static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
 }
 
 void SpanningAggregation::CopyTotal(int64_t chunk) {
-  if (chunk < 0 || group_->members().rank() == leader_) return;
+  if (chunk < 0 || context_->members().rank() == leader_) return;
   const int64_t begin = chunk * in_chunk_;
   std::memcpy(data_ + Bytes(begin), scratch(leader_, chunk),
               static_cast<size_t>(Bytes(ChunkEnd(chunk) - begin)));
@@ -74,21 +74,21 @@ void SpanningAggregation::CopyTotal(int64_t chunk) {
 
 Status SpanningAggregation::Run(const WaitLimit& limit) {
   Stage(0);
-  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(group_->workers());
+  AggregateCall{count_, static_cast<int32_t>(dtype_), 0, 0}.Announce(context_->workers());
   for (;; ++chunk_) {
     MV_RETURN_IF_NOT_OK(Meet(limit));
-    if (chunk_ == 0) MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*group_->workers()));
+    if (chunk_ == 0) MV_RETURN_IF_NOT_OK(AggregateCall::CheckSame(*context_->workers()));
     CopyTotal(chunk_ - 1);
     if (chunk_ == chunks_) return Status::Ok();
     Stage(chunk_ + 1);
     backoff_.emplace(kLongestNap);
-    if (group_->members().rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
-    group_->node_workers()->BeginAllgather(CollectiveKind::kAggregate);
+    if (context_->members().rank() == leader_) MV_RETURN_IF_NOT_OK(Sum(limit));
+    context_->node_workers()->BeginAllgather(CollectiveKind::kAggregate);
   }
 }
 
 Status SpanningAggregation::Meet(const WaitLimit& limit) {
-  Group* const circle = chunk_ == 0 ? group_->workers() : group_->node_workers();
+  Group* const circle = chunk_ == 0 ? context_->workers() : context_->node_workers();
   for (;;) {
     const Status met =
         circle->Wait(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
@@ -99,12 +99,12 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
 }
 
 Status SpanningAggregation::LookAfterOthers() const {
-  for (const int rank : group_->workers()->members()) {
-    const std::string gone = group_->peers()->ExitReason(rank);
+  for (const int rank : context_->workers()->members()) {
+    const std::string gone = context_->peers()->ExitReason(rank);
     if (gone.empty()) continue;
-    return group_->state()->ReportLost(
-        rank, StrCat(group_->members().NameRank(rank), " ", gone, " while rank ",
-                     group_->members().rank(), " waited for it in aggregate"));
+    return context_->state()->ReportLost(
+        rank, StrCat(context_->members().NameRank(rank), " ", gone, " while rank ",
+                     context_->members().rank(), " waited for it in aggregate"));
   }
   return Status::Ok();
 }
@@ -126,7 +126,7 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
     const Instant now = Clock::now();
     if (now >= look) {
       look = now + kLook;
-      MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
+      MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
       MV_RETURN_IF_NOT_OK(LookAfterOthers());
     }
     if (any) {
@@ -137,11 +137,11 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
       const std::vector<int> awaited = Awaited();
       Status timeout(
           Code::kTimeout,
-          StrCat("rank ", group_->members().rank(), " waited ", SecondsBetween(began_, now),
+          StrCat("rank ", context_->members().rank(), " waited ", SecondsBetween(began_, now),
                  " s in aggregate for the sums of ", NameRanks(awaited),
-                 awaited.empty() ? "" : group_->peers()->Trace(awaited[0])));
-      if (!awaited.empty()) timeout = group_->peers()->About(awaited[0], timeout);
-      group_->state()->Abort(timeout);
+                 awaited.empty() ? "" : context_->peers()->Trace(awaited[0])));
+      if (!awaited.empty()) timeout = context_->peers()->About(awaited[0], timeout);
+      context_->state()->Abort(timeout);
       return timeout;
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
@@ -156,8 +156,8 @@ Status SpanningAggregation::Sum(const WaitLimit& limit) {
 }
 
 std::vector<int> SpanningAggregation::Awaited() const {
-  const std::vector<int> chain = group_->members().worker_leaders();
-  const auto me = std::find(chain.begin(), chain.end(), group_->members().rank());
+  const std::vector<int> chain = context_->members().worker_leaders();
+  const auto me = std::find(chain.begin(), chain.end(), context_->members().rank());
   const bool from_before = link_->has(ChainLink::kPrevious) && sent_ < ChunkEnd(chunk_);
   return from_before ? std::vector<int>(chain.begin(), me) : std::vector<int>(me + 1, chain.end());
 }

@@ -26,10 +26,11 @@ class SpanningAggregation {
  public:
   // Makes the link with which a leader sends and receives. The session owns it, so its posted
   // receives persist.
-  static std::unique_ptr<ChainLink> MakeLink(RankContext* group);
+  static std::unique_ptr<ChainLink> MakeLink(RankContext* context);
 
   // `link` and `data` must outlive the aggregation. Only leaders use `link`.
-  SpanningAggregation(RankContext* group, ChainLink* link, DType dtype, void* data, int64_t count);
+  SpanningAggregation(RankContext* context, ChainLink* link, DType dtype, void* data,
+                      int64_t count);
 
   // Call this once.
   Status Run(const WaitLimit& limit);
@@ -56,7 +57,7 @@ class SpanningAggregation {
   Status LookAfterOthers() const;
   char* scratch(int rank, int64_t chunk) const;
 
-  RankContext* group_;
+  RankContext* context_;
   ChainLink* link_;
   DeferredFailure failure_;
   DType dtype_;

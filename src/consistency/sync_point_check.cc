@@ -61,11 +61,11 @@ bool SyncPointCheck::FindDifference(const Group& meeting, int64_t offset, int* o
 Status SyncPointCheck::Check(const Group& meeting, int64_t offset, const WaitLimit& limit) {
   int one = 0;
   int other = 0;
-  if (group_ == nullptr || !FindDifference(meeting, offset, &one, &other)) return Status::Ok();
+  if (context_ == nullptr || !FindDifference(meeting, offset, &one, &other)) return Status::Ok();
   const Instant until = Clock::now() + kOnItsWay;
   for (;;) {
     // Another rank, or the clocks on arrival, may have revealed it first.
-    MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/true));
+    MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
     const Status where = compare_();
     if (!where.ok() && !where.pending()) return where;
     const Instant now = Clock::now();

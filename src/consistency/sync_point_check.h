@@ -36,8 +36,8 @@ class SyncPointCheck {
   using Compare = std::function<Status()>;
 
   SyncPointCheck() = default;
-  SyncPointCheck(RankContext* group, const SyncPointArrival& mine, bool is_last, Compare compare)
-      : group_(group), mine_(mine), is_last_(is_last), compare_(std::move(compare)) {}
+  SyncPointCheck(RankContext* context, const SyncPointArrival& mine, bool is_last, Compare compare)
+      : context_(context), mine_(mine), is_last_(is_last), compare_(std::move(compare)) {}
 
   const SyncPointArrival& mine() const { return mine_; }
   // Call this after an allgather of all ranks whose payloads hold a SyncPointArrival at `offset`.
@@ -48,7 +48,7 @@ class SyncPointCheck {
   // Finds the first two workers that disagree.
   bool FindDifference(const Group& meeting, int64_t offset, int* one, int* other) const;
 
-  RankContext* group_ = nullptr;  // null if nothing is to be checked
+  RankContext* context_ = nullptr;  // null if nothing is to be checked
   SyncPointArrival mine_;
   bool is_last_ = false;
   Compare compare_;

@@ -18,21 +18,23 @@ int64_t WorkerClocks::BytesFor(int workers) {
   return static_cast<int64_t>(sizeof(Words)) + workers * static_cast<int64_t>(sizeof(Slot));
 }
 
-WorkerClocks::WorkerClocks(char* base, RankContext* group, std::string name)
-    : group_(group),
+WorkerClocks::WorkerClocks(char* base, RankContext* context, std::string name)
+    : context_(context),
       name_(std::move(name)),
-      members_(group->workers()->members()),
+      members_(context->workers()->members()),
       words_(reinterpret_cast<Words*>(base)),
       slots_(reinterpret_cast<Slot*>(base + sizeof(Words))) {
   for (int i = 0; i < workers(); ++i) {
-    if (rank_of(i) == group_->members().rank()) me_ = i;
-    if (group_->members().is_local(rank_of(i))) here_.push_back(i);
+    if (rank_of(i) == context_->members().rank()) me_ = i;
+    if (context_->members().is_local(rank_of(i))) here_.push_back(i);
   }
 }
 
 int WorkerClocks::rank_of(int worker) const { return members_[static_cast<size_t>(worker)]; }
 
-bool WorkerClocks::is_here(int worker) const { return group_->members().is_local(rank_of(worker)); }
+bool WorkerClocks::is_here(int worker) const {
+  return context_->members().is_local(rank_of(worker));
+}
 
 std::string WorkerClocks::RoundName(uint64_t round) const {
   return StrCat("round ", rounds_before_ + round, " of table '", name_, "'");
@@ -73,7 +75,7 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   if (i_have_finished()) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
-  MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(/*was_waiting=*/false));
+  MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/false));
   const uint64_t number = my_turns();
   const auto lags = [&](int worker) {
     // One turn less than are kept, because the other worker may still be comparing its last turn.
@@ -207,7 +209,7 @@ void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
   for (const int mine : here_) {
     const Status compared = CompareTurns(mine, worker, first);
     if (compared.ok()) continue;
-    group_->state()->AbortInBackground(compared);
+    context_->state()->AbortInBackground(compared);
     return;
   }
   // A reader that sees the worker at the sync point knows that its turns have been compared.
@@ -258,7 +260,7 @@ Status WorkerClocks::Mismatch(uint64_t number, uint64_t round, int one, const ch
 Status WorkerClocks::AbortWithMismatch(uint64_t number, uint64_t round, int one, const char* call,
                                        int other, const char* others_call) {
   const Status mismatch = Mismatch(number, round, one, call, other, others_call);
-  group_->state()->Abort(mismatch);
+  context_->state()->Abort(mismatch);
   return mismatch;
 }
 
@@ -289,7 +291,7 @@ void WorkerClocks::Wake() { WakeSleepers(&words_->moves, words_->sleepers); }
 
 bool WorkerClocks::MayStillArrive() {
   constexpr auto kOnItsWay = std::chrono::milliseconds(100);
-  if (!group_->members().spans_nodes()) return false;
+  if (!context_->members().spans_nodes()) return false;
   const Instant now = Clock::now();
   if (!given_up_at_.has_value()) given_up_at_ = now;
   return now < *given_up_at_ + kOnItsWay;
@@ -304,15 +306,15 @@ bool WorkerClocks::MessagesHaveArrived(bool of_this_node) {
 }
 
 std::string WorkerClocks::NameLost(int worker, const std::string& gone, bool follows) const {
-  return StrCat(follows ? ", " : "", group_->members().NameRank(rank_of(worker)), " ", gone);
+  return StrCat(follows ? ", " : "", context_->members().NameRank(rank_of(worker)), " ", gone);
 }
 
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& waits_for) {
-  if (group_->state()->IsAborted() && !aborted_before_ && MayStillArrive()) {
+  if (context_->state()->IsAborted() && !aborted_before_ && MayStillArrive()) {
     return limit.Check(Clock::now());
   }
-  MV_RETURN_IF_NOT_OK(group_->state()->CheckRunning(!aborted_before_));
+  MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(!aborted_before_));
   std::vector<int> late;
   std::vector<int> carrying;  // ranks that carry sums for others; late only if no worker is
   // The round of the late workers, which is not always the round of this worker.
@@ -328,8 +330,8 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     if (i == me_) continue;
     // Read before checking whether the worker is late, because it made its adds before it entered
     // another call.
-    const char* const meeting = group_->peers()->CollectiveAwaitedBy(rank_of(i));
-    const std::string gone = group_->peers()->ExitReason(rank_of(i));
+    const char* const meeting = context_->peers()->CollectiveAwaitedBy(rank_of(i));
+    const std::string gone = context_->peers()->ExitReason(rank_of(i));
     const Need need = waits_for(i);
     if (need == Need::kNothing) {
       if (!gone.empty() && !has_finished(i)) {
@@ -346,24 +348,24 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
       is_lost = MessagesHaveArrived(is_here(i)) || is_lost;
       lost += NameLost(i, gone, !lost.empty());
       lost_rank = rank_of(i);
-    } else if (is_here(i) && group_->failure_detector()->IsSilent(rank_of(i))) {
-      return group_->state()->ExcludeSilentRank(rank_of(i), StrCat(call, ", ", RoundName(round)));
+    } else if (is_here(i) && context_->failure_detector()->IsSilent(rank_of(i))) {
+      return context_->state()->ExcludeSilentRank(rank_of(i), StrCat(call, ", ", RoundName(round)));
     } else if (need == Need::kCall && meeting != nullptr) {
       elsewhere = i;
       call_there = meeting;
     }
   }
   if (is_lost) {
-    group_->peers()->LogLastCalls(lost_rank);
-    return group_->state()->ReportLost(
-        lost_rank, StrCat(lost, " while rank ", group_->members().rank(), " waited for it in ",
-                          call, ", ", RoundName(round), group_->peers()->Trace(lost_rank)));
+    context_->peers()->LogLastCalls(lost_rank);
+    return context_->state()->ReportLost(
+        lost_rank, StrCat(lost, " while rank ", context_->members().rank(), " waited for it in ",
+                          call, ", ", RoundName(round), context_->peers()->Trace(lost_rank)));
   }
   // A worker that does not arrive may have been told of the loss and ended for that reason.
   if (!lost_later.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
-    return group_->state()->ReportLost(
+    return context_->state()->ReportLost(
         lost_later_rank,
-        StrCat(lost_later, " while rank ", group_->members().rank(), " waited in ", call, ", ",
+        StrCat(lost_later, " while rank ", context_->members().rank(), " waited in ", call, ", ",
                RoundName(round), ", for ", NameRanks(late.empty() ? carrying : late)));
   }
   if (call_there != nullptr) {
@@ -374,11 +376,11 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     if (late.empty()) late = carrying;
     Status timeout(
         Code::kTimeout,
-        StrCat("rank ", group_->members().rank(), " waited ", SecondsBetween(waiting_since_, now),
+        StrCat("rank ", context_->members().rank(), " waited ", SecondsBetween(waiting_since_, now),
                " s in ", call, ", ", RoundName(round), ", for ", NameRanks(late),
-               ", which did not join it", late.empty() ? "" : group_->peers()->Trace(late[0])));
-    if (!late.empty()) timeout = group_->peers()->About(late[0], timeout);
-    group_->state()->Abort(timeout);
+               ", which did not join it", late.empty() ? "" : context_->peers()->Trace(late[0])));
+    if (!late.empty()) timeout = context_->peers()->About(late[0], timeout);
+    context_->state()->Abort(timeout);
     return timeout;
   }
   return limit.Check(now);

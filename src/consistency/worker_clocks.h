@@ -61,7 +61,7 @@ class WorkerClocks {
   static int64_t BytesFor(int workers);
 
   // Uses BytesFor(number of the group's workers) of shared memory. `name` is the table's name.
-  WorkerClocks(char* base, RankContext* group, std::string name);
+  WorkerClocks(char* base, RankContext* context, std::string name);
 
   // A slot as it travels between nodes.
   struct Snapshot {
@@ -112,7 +112,7 @@ class WorkerClocks {
   Status MayTakeTurns(const char* call, const WaitLimit& limit);
   Status Advance(TurnKind turn);
   // Returns the error if the session has been aborted.
-  Status CheckAborted() { return group_->state()->CheckRunning(/*was_waiting=*/false); }
+  Status CheckAborted() { return context_->state()->CheckRunning(/*was_waiting=*/false); }
   // Publishes this worker's add of its current round.
   void CountAdd();
   // Announces that this worker takes no further turns.
@@ -137,7 +137,7 @@ class WorkerClocks {
   // Wakes the sleepers after another condition that they wait for has changed.
   void Wake();
   // Makes the leader of this node check these clocks at once.
-  void CallLeader() const { group_->memory()->WakeLeader(); }
+  void CallLeader() const { context_->memory()->WakeLeader(); }
   bool HasSleepers() const { return words_->sleepers.load(std::memory_order_relaxed) != 0; }
 
   // ---- For the leader of a node.
@@ -187,7 +187,7 @@ class WorkerClocks {
   // have arrived.
   bool MessagesHaveArrived(bool of_this_node);
 
-  RankContext* group_;
+  RankContext* context_;
   std::string name_;
   std::vector<int> members_;  // ranks of the workers, in worker order
   std::vector<int> here_;
@@ -210,11 +210,11 @@ template <class Done, class WaitsFor>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
                            WaitsFor waits_for) {
   constexpr auto kCheckInterval = std::chrono::milliseconds(20);
-  if (SpinUntil(done, group_->memory()->spin_policy())) return Status::Ok();
+  if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
   if (!waiting_) {
     waiting_ = true;
     waiting_since_ = Clock::now();
-    aborted_before_ = group_->state()->IsAborted();
+    aborted_before_ = context_->state()->IsAborted();
     lost_at_.reset();
     given_up_at_.reset();
     CallLeader();

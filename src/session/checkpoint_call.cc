@@ -5,10 +5,10 @@ namespace multiverso {
 Status CheckpointCall::Begin(Tables tables, int64_t num_created, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(EndSave(state_, limit));
   Result<Tables> covered =
-      Negotiate(group(), kind_, request_, std::move(tables), num_created, limit);
+      Negotiate(context(), kind_, request_, std::move(tables), num_created, limit);
   if (!covered.ok()) return covered.status();
   tables_ = std::move(covered.value());
-  master_ = group()->peers()->MasterOf(world()->participants());
+  master_ = context()->peers()->MasterOf(world()->participants());
   for (const auto& table : tables_) MV_RETURN_IF_NOT_OK(table->consistency()->Settle(limit));
   return Status::Ok();
 }
@@ -21,7 +21,7 @@ Status CheckpointCall::Vote(const Status& mine, const WaitLimit& limit,
 
 Status CheckpointCall::CheckVotes(const std::vector<int>& ranks, const std::string& task) const {
   MV_RETURN_IF_NOT_OK(FirstFailure(*world(), request_.folder));
-  return CheckAllCame(*group(), *world(), ranks, task);
+  return CheckAllCame(*context(), *world(), ranks, task);
 }
 
 }  // namespace multiverso

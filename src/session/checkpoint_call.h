@@ -26,9 +26,9 @@ class CheckpointCall {
   Status Begin(Tables tables, int64_t num_created, const WaitLimit& limit);
 
   Checkpointing* state() const { return state_; }
-  RankContext* group() const { return state_->group; }
-  Group* world() const { return group()->world(); }
-  const Membership& members() const { return group()->members(); }
+  RankContext* context() const { return state_->context; }
+  Group* world() const { return context()->world(); }
+  const Membership& members() const { return context()->members(); }
   const CheckpointRequest& request() const { return request_; }
   // After Begin: the tables that the call covers, and the master among the ranks that take part.
   const Tables& tables() const { return tables_; }

@@ -14,18 +14,18 @@ constexpr int64_t kSlowestDisk = 20'000;  // bytes per millisecond
 
 // The result of a vote about the save.
 Status ResultOf(const Checkpointing& state) {
-  const Group& world = *state.group->world();
-  MV_RETURN_IF_NOT_OK(CheckAllCame(*state.group, world, {state.committer},
+  const Group& world = *state.context->world();
+  MV_RETURN_IF_NOT_OK(CheckAllCame(*state.context, world, {state.committer},
                                    StrCat("said that it had completed ", state.job->saving())));
   return FirstFailure(world, state.job->folder());
 }
 
 // Whether this rank is the first of its node among those that came to the last meeting.
-bool IsFirstHere(RankContext* group) {
-  const std::vector<int> present = group->world()->participants();
+bool IsFirstHere(RankContext* context) {
+  const std::vector<int> present = context->world()->participants();
   return *std::find_if(present.begin(), present.end(), [&](int rank) {
-    return group->members().is_local(rank);
-  }) == group->members().rank();
+    return context->members().is_local(rank);
+  }) == context->members().rank();
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ std::chrono::milliseconds TimeForDisk(int64_t bytes) {
 Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   SaveJob* const job = state->job.get();
   if (job == nullptr) return Status::Ok();
-  Group* const world = state->group->world();
+  Group* const world = state->context->world();
   CastVote(world, CollectiveKind::kSaveWait, job->AwaitWritten(limit), job->folder());
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   Status status = ResultOf(*state);
@@ -51,8 +51,8 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   const std::string saving = job->saving();
   const std::string folder = job->folder();
   const bool cleans = job->commits() && !status.ok();
-  if (status.ok() && IsFirstHere(state->group))
-    state->group->memory()->RecordCheckpoint(job->path());
+  if (status.ok() && IsFirstHere(state->context))
+    state->context->memory()->RecordCheckpoint(job->path());
   state->job.reset();  // waits for its thread
   if (cleans) CheckpointFolder(state->files, folder).Abandon(saving);
   return status;

@@ -20,7 +20,7 @@ namespace multiverso {
 // Used by the thread that makes the session's collective calls.
 struct Checkpointing {
   FileSystem* files = nullptr;
-  RankContext* group = nullptr;
+  RankContext* context = nullptr;
   // Copies of this rank's rows. Kept for the next save, since copying to memory that has been used
   // before is twice as fast. Outlives the job.
   Segment copy;

@@ -7,10 +7,10 @@
 
 namespace multiverso {
 
-Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(RankContext* group) {
-  std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(group));
+Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(RankContext* context) {
+  std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(context));
   // The first heartbeat, before any rank expects one.
-  group->failure_detector()->Beat();
+  context->failure_detector()->Beat();
   const WithoutSignals without_signals;
   try {
     heartbeat->thread_ = std::thread(&Heartbeat::Run, heartbeat.get());
@@ -26,27 +26,27 @@ Heartbeat::~Heartbeat() {
     stop_ = true;
   }
   changed_.notify_all();
-  if (group_->connections() != nullptr) group_->connections()->Wake();
+  if (context_->connections() != nullptr) context_->connections()->Wake();
   if (thread_.joinable()) thread_.join();
 }
 
 void Heartbeat::Run() {
-  const auto interval = group_->failure_detector()->interval();
+  const auto interval = context_->failure_detector()->interval();
   for (Instant next = Clock::now() + interval; !SleepUntil(next); next = Clock::now() + interval) {
-    group_->failure_detector()->Beat();
-    group_->failure_detector()->Warn();
-    if (group_->control_channel() != nullptr) group_->control_channel()->WarnIfStuck();
+    context_->failure_detector()->Beat();
+    context_->failure_detector()->Warn();
+    if (context_->control_channel() != nullptr) context_->control_channel()->WarnIfStuck();
   }
 }
 
 bool Heartbeat::SleepUntil(Instant next) {
   std::unique_lock<std::mutex> guard(mutex_);
-  PeerConnections* const connections = group_->connections();
+  PeerConnections* const connections = context_->connections();
   if (connections == nullptr) return changed_.wait_until(guard, next, [&] { return stop_; });
   while (!stop_ && Clock::now() < next) {
     guard.unlock();
     connections->Attend(next, [&](int rank, const std::string& how, int after) {
-      group_->state()->RecordDeath(rank, how, after);
+      context_->state()->RecordDeath(rank, how, after);
     });
     guard.lock();
   }

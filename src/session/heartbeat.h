@@ -18,17 +18,17 @@ namespace multiverso {
 class Heartbeat {
  public:
   // `group` outlives it. MemoryError if the thread cannot be started.
-  static Result<std::unique_ptr<Heartbeat>> Start(RankContext* group);
+  static Result<std::unique_ptr<Heartbeat>> Start(RankContext* context);
   ~Heartbeat();
 
  private:
-  explicit Heartbeat(RankContext* group) : group_(group) {}
+  explicit Heartbeat(RankContext* context) : context_(context) {}
 
   void Run();
   // Returns true if the thread has to stop.
   bool SleepUntil(Instant next);
 
-  RankContext* group_;
+  RankContext* context_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;

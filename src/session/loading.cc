@@ -124,7 +124,7 @@ RowRange Loading::MyRows(const Table& table) const {
   const RowRange rows = table.partition().node_rows();
   std::vector<int> loaders_here;
   for (const int rank : loaders_) {
-    if (group()->members().is_local(rank)) loaders_here.push_back(rank);
+    if (context()->members().is_local(rank)) loaders_here.push_back(rank);
   }
   const auto here = static_cast<int64_t>(loaders_here.size());
   const int64_t place = PlaceAmong(loaders_here);

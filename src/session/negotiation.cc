@@ -77,9 +77,10 @@ void RemoveIf(Tables* tables, Predicate predicate) {
 
 }  // namespace
 
-Result<Tables> Negotiate(RankContext* group, CollectiveKind kind, const CheckpointRequest& request,
-                         Tables tables, int64_t num_created, const WaitLimit& limit) {
-  Group* const world = group->world();
+Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
+                         const CheckpointRequest& request, Tables tables, int64_t num_created,
+                         const WaitLimit& limit) {
+  Group* const world = context->world();
   Proposal proposal = ProposalOf(request);
   int64_t base = 0;  // number of the first table in this proposal
   do {

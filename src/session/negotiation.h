@@ -29,8 +29,9 @@ using Tables = std::vector<std::shared_ptr<Table>>;
 
 // `tables` are those of this rank, out of `num_created` in the session so far. Returns the tables
 // that the call covers, in the order of their creation. MismatchError if the requests differ.
-Result<Tables> Negotiate(RankContext* group, CollectiveKind kind, const CheckpointRequest& request,
-                         Tables tables, int64_t num_created, const WaitLimit& limit);
+Result<Tables> Negotiate(RankContext* context, CollectiveKind kind,
+                         const CheckpointRequest& request, Tables tables, int64_t num_created,
+                         const WaitLimit& limit);
 
 }  // namespace multiverso
 

@@ -20,7 +20,7 @@ constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 
 }  // namespace
 
-Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* group) {
+Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* context) {
   long longest = kMaxSleepMs;  // NOLINT
   if (const char* setting = std::getenv("MULTIVERSO_SERVICE_MAX_SLEEP_MS")) {
     char* end = nullptr;
@@ -32,11 +32,11 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* group) {
                                          setting, "'"));
     }
   }
-  std::unique_ptr<NodeService> service(new NodeService(group));
-  const Membership& members = group->members();
+  std::unique_ptr<NodeService> service(new NodeService(context));
+  const Membership& members = context->members();
   const std::vector<int> serving = members.service_ranks(members.node());
   const bool serves = std::find(serving.begin(), serving.end(), members.rank()) != serving.end();
-  if (!serves && !group->members().is_leader()) return service;
+  if (!serves && !context->members().is_leader()) return service;
   const WithoutSignals without_signals;
   try {
     service->thread_ =
@@ -47,11 +47,15 @@ Result<std::unique_ptr<NodeService>> NodeService::Start(RankContext* group) {
   return service;
 }
 
-NodeService::NodeService(RankContext* group)
-    : group_(group), shards_(group), rounds_(group), bell_(&own_bell_), sleepers_(&own_sleepers_) {
-  if (!group->members().is_leader()) return;
-  bell_ = &group->memory()->control()->bell;
-  sleepers_ = &group->memory()->control()->bell_sleepers;
+NodeService::NodeService(RankContext* context)
+    : context_(context),
+      shards_(context),
+      rounds_(context),
+      bell_(&own_bell_),
+      sleepers_(&own_sleepers_) {
+  if (!context->members().is_leader()) return;
+  bell_ = &context->memory()->control()->bell;
+  sleepers_ = &context->memory()->control()->bell_sleepers;
 }
 
 NodeService::~NodeService() {
@@ -61,7 +65,7 @@ NodeService::~NodeService() {
   if (thread_.joinable()) thread_.join();
   // Messages that other ranks sent just before the last barrier may not have been received yet.
   for (int i = 0; i < kLastLooks; ++i) {
-    (void)group_->control_channel()->Poll();
+    (void)context_->control_channel()->Poll();
     (void)rounds_.Poll();
     (void)shards_.Poll();
   }
@@ -71,7 +75,7 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
   Backoff backoff(longest_sleep);
   while (!stop_.load()) {
     const uint32_t calls = bell_->load();
-    const bool news = group_->control_channel()->Poll();
+    const bool news = context_->control_channel()->Poll();
     const bool rounds = rounds_.Poll();
     if (shards_.Poll() || rounds || news) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.Awaits();

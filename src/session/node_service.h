@@ -23,7 +23,7 @@ namespace multiverso {
 class NodeService {
  public:
   // `group` outlives it. ValueError if the variable is not a number > 0.
-  static Result<std::unique_ptr<NodeService>> Start(RankContext* group);
+  static Result<std::unique_ptr<NodeService>> Start(RankContext* context);
   // Stops the thread and its work in flight.
   ~NodeService();
 
@@ -31,11 +31,11 @@ class NodeService {
   RoundService* rounds() { return &rounds_; }
 
  private:
-  explicit NodeService(RankContext* group);
+  explicit NodeService(RankContext* context);
 
   void Serve(std::chrono::microseconds longest_sleep);
 
-  RankContext* group_;
+  RankContext* context_;
   ShardService shards_;
   RoundService rounds_;
   // The thread sleeps on it: the node's, if this rank leads the node.

@@ -137,7 +137,7 @@ Status Saving::MakeRoomForCopy() {
 Status Saving::Copy(const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(MakeRoomForCopy());
   return TableSnapshot(tables(), sections_, state()->copy.data())
-      .Copy(TableSnapshot::ThreadsFor(group()->members().num_ranks_here()), limit);
+      .Copy(TableSnapshot::ThreadsFor(context()->members().num_ranks_here()), limit);
 }
 
 Status Saving::StartJob(Instant deadline) {
@@ -161,13 +161,14 @@ Status Saving::StartJob(Instant deadline) {
   const auto mine = std::find(writers.begin(), writers.end(), members().rank());
   if (mine != writers.end()) plan.file_index = static_cast<int32_t>(mine - writers.begin());
   plan.num_files = static_cast<uint32_t>(writers.size());
-  RankContext* const group = this->group();
-  plan.why_never = [group, writers](uint32_t file) {
-    const std::string gone = group->peers()->ExitReason(writers[file]);
+  RankContext* const context = this->context();
+  plan.why_never = [context, writers](uint32_t file) {
+    const std::string gone = context->peers()->ExitReason(writers[file]);
     if (gone.empty()) return Status::Ok();
-    return group->peers()->About(
-        writers[file], Status(Code::kPeerLost, StrCat(group->members().NameRank(writers[file]), " ",
-                                                      gone, " before it had written its rows")));
+    return context->peers()->About(
+        writers[file],
+        Status(Code::kPeerLost, StrCat(context->members().NameRank(writers[file]), " ", gone,
+                                       " before it had written its rows")));
   };
   std::unique_ptr<BlockSource> source;
   if (request().flag) {

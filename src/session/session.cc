@@ -19,33 +19,33 @@ constexpr auto kLinger = std::chrono::seconds(1);
 }  // namespace
 
 Session::Session(const SessionOptions& options, std::unique_ptr<Transport> transport,
-                 Membership members, std::unique_ptr<RankContext> group,
+                 Membership members, std::unique_ptr<RankContext> context,
                  std::unique_ptr<NodeService> service, std::unique_ptr<Heartbeat> heartbeat)
     : options_(options),
       transport_(std::move(transport)),
       members_(std::move(members)),
-      group_(std::move(group)),
+      context_(std::move(context)),
       service_(std::move(service)),
       heartbeat_(std::move(heartbeat)) {
   checkpointing_.files = options.files;
-  checkpointing_.group = group_.get();
+  checkpointing_.context = context_.get();
 }
 
 Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
   if (interrupt != nullptr) {
-    interrupt->OnGivingUp([this](const Status& reason) { group_->state()->Abort(reason); });
+    interrupt->OnGivingUp([this](const Status& reason) { context_->state()->Abort(reason); });
   }
   return WaitLimit::Until(deadline, interrupt);
 }
 
 Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
   SyncPointCheck fence = ComeToFence(call);
-  Group* const world = group_->world();
+  Group* const world = context_->world();
   world->BeginAllgather(call, &fence.mine(), sizeof(SyncPointArrival));
-  const bool closes = call == CollectiveKind::kClose && group_->control_channel() != nullptr;
-  if (closes) group_->control_channel()->AnnounceClose();
+  const bool closes = call == CollectiveKind::kClose && context_->control_channel() != nullptr;
+  if (closes) context_->control_channel()->AnnounceClose();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return fence.Check(*world, 0, limit);
 }
@@ -89,14 +89,14 @@ Instant Session::NextDiskDeadline() {
 }
 
 Status Session::Close(Interrupt* interrupt) {
-  const bool was_over = group_->state()->IsAbortKnown();
+  const bool was_over = context_->state()->IsAbortKnown();
   const WaitLimit limit = LimitOf(IsSaving() ? NextDiskDeadline() : NextDeadline(), interrupt);
   bool save_failed = false;
   const Status status = SettleAll(&save_failed, limit);
   if (status.ok() || save_failed) {
-    group_->state()->Close();
+    context_->state()->Close();
   } else {
-    group_->state()->Leave("shut down after an error");
+    context_->state()->Leave("shut down after an error");
   }
   // A rank that knows that the session was aborted has no other ranks to wait for.
   return was_over && !save_failed ? Status::Ok() : status;
@@ -118,9 +118,9 @@ void Session::Linger(const WaitLimit& limit) {
   // If no rank was lost, processes end when MPI does, on all nodes. Otherwise each ends by itself,
   // and messages that another node still needs for the last allgather could be lost with it. So a
   // rank stays until all nodes have confirmed that one, or for a moment.
-  Group* const world = group_->world();
+  Group* const world = context_->world();
   const bool some_lost = world->participants().size() < world->members().size();
-  if (!some_lost || !group_->members().spans_nodes()) return;
+  if (!some_lost || !context_->members().spans_nodes()) return;
   world->BeginAllgather(CollectiveKind::kClose);
   // A rank that no longer answers has finished, too.
   (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kLinger, limit.interrupt});
@@ -147,7 +147,7 @@ SyncPointCheck Session::ComeToFence(CollectiveKind call) {
     mine.Count(table->id(), table->consistency()->CallsBefore(fence));
   mine.is_worker = members_.is_worker() ? 1 : 0;
   mine.has_finished = has_finished_ ? 1 : 0;
-  return SyncPointCheck(group_.get(), mine, fence.is_last, [this, fence] {
+  return SyncPointCheck(context_.get(), mine, fence.is_last, [this, fence] {
     const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
     Status all;
     for (const auto& table : tables_) {
@@ -162,13 +162,13 @@ SyncPointCheck Session::ComeToFence(CollectiveKind call) {
 Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   if (!members_.spans_nodes()) {
-    return Aggregation(group_.get(), &next_aggregation_, dtype, data, count).Run(limit);
+    return Aggregation(context_.get(), &next_aggregation_, dtype, data, count).Run(limit);
   }
   if (members_.survives_losses()) {
-    return RelayAggregation(group_.get(), dtype, data, count).Run(limit);
+    return RelayAggregation(context_.get(), dtype, data, count).Run(limit);
   }
-  if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(group_.get());
-  return SpanningAggregation(group_.get(), aggregate_link_.get(), dtype, data, count).Run(limit);
+  if (aggregate_link_ == nullptr) aggregate_link_ = SpanningAggregation::MakeLink(context_.get());
+  return SpanningAggregation(context_.get(), aggregate_link_.get(), dtype, data, count).Run(limit);
 }
 
 void Session::Finish() {

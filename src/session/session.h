@@ -38,14 +38,14 @@ class Session {
  public:
   // `service` is null unless the session spans nodes, `heartbeat` if it has one rank.
   Session(const SessionOptions& options, std::unique_ptr<Transport> transport, Membership members,
-          std::unique_ptr<RankContext> group, std::unique_ptr<NodeService> service,
+          std::unique_ptr<RankContext> context, std::unique_ptr<NodeService> service,
           std::unique_ptr<Heartbeat> heartbeat = nullptr);
   ~Session();
 
   const Membership& members() const { return members_; }
-  RankContext* group() const { return group_.get(); }
+  RankContext* context() const { return context_.get(); }
   TableContext table_context() const {
-    return TableContext{&members_, group_.get(), options_.mode,
+    return TableContext{&members_, context_.get(), options_.mode,
                         service_ == nullptr ? nullptr : service_->shards(),
                         service_ == nullptr ? nullptr : service_->rounds()};
   }
@@ -76,10 +76,10 @@ class Session {
   void Finish();
   // For a forked child, which shares the parent's descriptors. Async-signal-safe.
   void CloseInForkedChild() const {
-    if (group_->connections() != nullptr) group_->connections()->CloseInForkedChild();
+    if (context_->connections() != nullptr) context_->connections()->CloseInForkedChild();
   }
   // Leaves without waiting for other ranks.
-  void Leave(const std::string& reason) { group_->state()->Leave(reason); }
+  void Leave(const std::string& reason) { context_->state()->Leave(reason); }
 
   // Keeps the table until ReleaseTable or the end of the session.
   Table* KeepTable(std::shared_ptr<Table> table);
@@ -104,7 +104,7 @@ class Session {
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
   Membership members_;
-  std::unique_ptr<RankContext> group_;
+  std::unique_ptr<RankContext> context_;
   std::unique_ptr<NodeService> service_;  // destroyed before the group
   std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;

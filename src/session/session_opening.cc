@@ -54,7 +54,7 @@ class Opening {
   Membership members_;
   Segment control_;
   std::unique_ptr<ConnectionPort> port_;
-  std::unique_ptr<RankContext> group_;
+  std::unique_ptr<RankContext> context_;
   std::unique_ptr<NodeService> service_;
   std::unique_ptr<Heartbeat> heartbeat_;
 };
@@ -64,16 +64,16 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
   if (interrupt != nullptr) {
     // The ranks that have joined would wait for this one.
-    interrupt->OnGivingUp([this](const Status& reason) { group_->state()->Abort(reason); });
+    interrupt->OnGivingUp([this](const Status& reason) { context_->state()->Abort(reason); });
   }
-  if (group_->connections() != nullptr) {
-    MV_RETURN_IF_NOT_OK(group_->connections()->AwaitSettled(limit));
+  if (context_->connections() != nullptr) {
+    MV_RETURN_IF_NOT_OK(context_->connections()->AwaitSettled(limit));
   }
-  group_->world()->BeginAllgather(CollectiveKind::kJoin);
-  MV_RETURN_IF_NOT_OK(group_->world()->Wait(limit).In("init"));
+  context_->world()->BeginAllgather(CollectiveKind::kJoin);
+  MV_RETURN_IF_NOT_OK(context_->world()->Wait(limit).In("init"));
   if (interrupt != nullptr) interrupt->OnGivingUp(nullptr);
   return std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
-                                   std::move(group_), std::move(service_), std::move(heartbeat_));
+                                   std::move(context_), std::move(service_), std::move(heartbeat_));
 }
 
 Status Opening::JoinGroup(const WaitLimit& limit) {
@@ -183,17 +183,17 @@ Status Opening::MakeGroup(const std::vector<Message>& messages,
     if (!opened.ok()) return opened.status();
     connections = std::move(opened.value());
   }
-  auto group = RankContext::Join(std::move(control_), members_, std::move(messenger),
-                                 std::move(connections));
-  if (!group.ok()) return group.status();
-  group_ = std::move(group.value());
+  auto context = RankContext::Join(std::move(control_), members_, std::move(messenger),
+                                   std::move(connections));
+  if (!context.ok()) return context.status();
+  context_ = std::move(context.value());
   if (members_.spans_nodes()) {
-    Result<std::unique_ptr<NodeService>> service = NodeService::Start(group_.get());
+    Result<std::unique_ptr<NodeService>> service = NodeService::Start(context_.get());
     if (!service.ok()) return service.status();
     service_ = std::move(service.value());
   }
   if (members_.size() > 1) {
-    Result<std::unique_ptr<Heartbeat>> heartbeat = Heartbeat::Start(group_.get());
+    Result<std::unique_ptr<Heartbeat>> heartbeat = Heartbeat::Start(context_.get());
     if (!heartbeat.ok()) return heartbeat.status();
     heartbeat_ = std::move(heartbeat.value());
   }

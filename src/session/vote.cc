@@ -60,15 +60,15 @@ Status FirstFailure(const Group& circle, const std::string& folder) {
   return Status::Ok();
 }
 
-Status CheckAllCame(const RankContext& group, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& context, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task) {
   const std::vector<int> present = circle.participants();
   for (const int rank : ranks) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
-    return group.peers()->About(
-        rank,
-        Status(Code::kPeerLost, StrCat(group.members().NameRank(rank), " ",
-                                       group.peers()->ExitReason(rank), " before it had ", task)));
+    return context.peers()->About(
+        rank, Status(Code::kPeerLost,
+                     StrCat(context.members().NameRank(rank), " ",
+                            context.peers()->ExitReason(rank), " before it had ", task)));
   }
   return Status::Ok();
 }

@@ -27,7 +27,7 @@ void CastVote(Group* circle, CollectiveKind kind, const Status& status, const st
 Status FirstFailure(const Group& circle, const std::string& folder);
 // Returns PeerLost, equally on all ranks, if one of `ranks` did not vote. `task` says what that
 // rank had not completed.
-Status CheckAllCame(const RankContext& group, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& context, const Group& circle, const std::vector<int>& ranks,
                     const std::string& task);
 LeaderMessage LeaderMessageOf(const Group& circle, int rank);
 

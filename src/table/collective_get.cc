@@ -8,21 +8,21 @@ namespace {
 // Sends the table's number: a get on another table is not the same call.
 Status AwaitWorkers(Table* table, const WaitLimit& limit) {
   const int64_t id = table->id();
-  Group* const workers = table->group()->workers();
+  Group* const workers = table->context()->workers();
   workers->BeginAllgather(CollectiveKind::kCollectiveGet, &id, sizeof(id));
   return workers->Wait(limit);
 }
 
 Status CheckSameTable(Table* table) {
-  const RankContext* const group = table->group();
-  const Group* const workers = table->group()->workers();
+  const RankContext* const rank_context = table->context();
+  const Group* const workers = table->context()->workers();
   for (const int member : workers->participants()) {
     const auto id = workers->payload(member).Read<int64_t>();
     if (id == table->id()) continue;
     return Status(Code::kMismatch,
-                  StrCat("the ranks did not make the same call: rank ", group->members().rank(),
-                         " called get(sync=True) of table number ", table->id(), ", rank ", member,
-                         " of table number ", id));
+                  StrCat("the ranks did not make the same call: rank ",
+                         rank_context->members().rank(), " called get(sync=True) of table number ",
+                         table->id(), ", rank ", member, " of table number ", id));
   }
   return Status::Ok();
 }

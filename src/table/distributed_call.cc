@@ -26,14 +26,14 @@ constexpr auto kKnownWithin = std::chrono::seconds(2);
 
 }  // namespace
 
-DistributedCall::DistributedCall(TableShard* here, ShardService* service, RankContext* group,
+DistributedCall::DistributedCall(TableShard* here, ShardService* service, RankContext* rank_context,
                                  const Request& request)
     : here_(here),
       service_(service),
-      group_(group),
+      rank_context_(rank_context),
       request_(request),
-      messenger_(group->control_channel()->messenger()),
-      tag_(group->control_channel()->tags()->Take()),
+      messenger_(rank_context->control_channel()->messenger()),
+      tag_(rank_context->control_channel()->tags()->Take()),
       began_(Clock::now()),
       backoff_(kLongestNap),
       checked_(began_) {
@@ -44,7 +44,7 @@ DistributedCall::~DistributedCall() {
   const bool over = std::all_of(pipelines_.begin(), pipelines_.end(),
                                 [](ServerPipeline& pipeline) { return pipeline.WindDown(); });
   if (!over) return;
-  ControlChannel* const control_channel = group_->control_channel();
+  ControlChannel* const control_channel = rank_context_->control_channel();
   if (tag_ >= 0) control_channel->tags()->GiveBack(tag_);
   for (const ServerPipeline& pipeline : pipelines_) {
     if (pipeline.tag() != tag_) control_channel->tags()->GiveBack(pipeline.tag());
@@ -57,9 +57,9 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
   Failover failover;
   int tag = tag_;
   if (survives_losses()) {
-    ControlChannel* const control_channel = group_->control_channel();
-    failover.node = group_->members().node_of(server);
-    if (!group_->peers()->ExitReason(server).empty()) {
+    ControlChannel* const control_channel = rank_context_->control_channel();
+    failover.node = rank_context_->members().node_of(server);
+    if (!rank_context_->peers()->ExitReason(server).empty()) {
       // Another pipeline may go to the same rank.
       server = control_channel->ServiceRankOf(failover.node);
       const int other = control_channel->tags()->Take();
@@ -76,14 +76,14 @@ void DistributedCall::OpenPipelines() {
   const TableSpec& spec = here_->spec();
   const Partition& partition = here_->partition();
   if (request_.kind == RequestKind::kSetHyper) {
-    for (int node = 0; node < group_->members().num_nodes(); ++node) {
-      if (node == group_->members().node()) continue;
-      const int leader = group_->members().leader_of(node);
+    for (int node = 0; node < rank_context_->members().num_nodes(); ++node) {
+      if (node == rank_context_->members().node()) continue;
+      const int leader = rank_context_->members().leader_of(node);
       // A node without workers has no replica.
-      if (partition.is_replicated() && !group_->members().is_worker(leader)) continue;
-      AddPipeline(
-          partition.is_replicated() ? leader : group_->control_channel()->ServiceRankOf(node),
-          ChunkSource::OfOne(spec, request_), {});
+      if (partition.is_replicated() && !rank_context_->members().is_worker(leader)) continue;
+      AddPipeline(partition.is_replicated() ? leader
+                                            : rank_context_->control_channel()->ServiceRankOf(node),
+                  ChunkSource::OfOne(spec, request_), {});
     }
     return;
   }
@@ -93,7 +93,7 @@ void DistributedCall::OpenPipelines() {
   for (size_t place = 0; place < partition.servers().size(); ++place) {
     const int server = partition.servers()[place];
     const RowRange rows = of_rows ? partition.RowsOf(place) : RowsAskedOf(place);
-    if (group_->members().is_local(server)) continue;
+    if (rank_context_->members().is_local(server)) continue;
     if (of_rows && !by_owner[place].empty()) {
       AddPipeline(server, ChunkSource(spec, request_, std::move(by_owner[place])), rows);
     } else if (!of_rows && rows.count() > 0) {
@@ -123,7 +123,7 @@ RowRange DistributedCall::RowsAskedOf(size_t place) const {
   const bool is_array = here_->spec().kind == static_cast<int32_t>(TableKind::kArray);
   if (!is_array || !here_->shard()->updater().counts_steps()) return rows;
   // Whole stripes, since a stripe of an array is updated in one piece.
-  const Membership& members = group_->members();
+  const Membership& members = rank_context_->members();
   const std::vector<int>& servers = partition.servers();
   const int node = members.node_of(servers[place]);
   size_t first_place = place;
@@ -161,7 +161,7 @@ Status DistributedCall::StepPipelines(bool* progressed) {
     if (!survives_losses()) {
       status = failure_.Filter(status);
     } else if (status.code() == Code::kPeerLost && pipelines_[i].replaced() >= 0) {
-      status = group_->peers()->About(pipelines_[i].replaced(), status);
+      status = rank_context_->peers()->About(pipelines_[i].replaced(), status);
     }
     if (!status.ok() && !status.pending()) return status;
     answered_[i] = status.ok();
@@ -171,10 +171,10 @@ Status DistributedCall::StepPipelines(bool* progressed) {
 }
 
 Status DistributedCall::Replace(ServerPipeline* pipeline) {
-  ControlChannel* const control_channel = group_->control_channel();
-  const int node = group_->members().node_of(pipeline->server());
+  ControlChannel* const control_channel = rank_context_->control_channel();
+  const int node = rank_context_->members().node_of(pipeline->server());
   const int next = control_channel->ServiceRankOf(node);
-  if (!group_->peers()->ExitReason(next).empty()) return Status::Pending();
+  if (!rank_context_->peers()->ExitReason(next).empty()) return Status::Pending();
   const int tag = control_channel->tags()->Take();
   if (tag < 0) return Status(Code::kState, "too many calls at once");
   if (pipeline->tag() != tag_) control_channel->tags()->GiveBack(pipeline->tag());
@@ -225,7 +225,7 @@ Status DistributedCall::CheckServers() {
     if (answered_[i]) continue;
     ServerPipeline* const pipeline = &pipelines_[i];
     const int server = pipeline->server();
-    const std::string reason = group_->peers()->ExitReason(server);
+    const std::string reason = rank_context_->peers()->ExitReason(server);
     if (reason.empty()) {
       if (pipeline->stall().ok()) continue;
       if (!stalled_at_.has_value()) stalled_at_ = Clock::now();
@@ -239,9 +239,9 @@ Status DistributedCall::CheckServers() {
       if (!replaced.pending()) return replaced;
     }
     const RowRange rows = pipeline->rows();
-    return group_->state()->ReportLost(
-        server, StrCat(group_->members().NameRank(server), " ", reason, " with rows ", rows.first,
-                       " to ", rows.end - 1, group_->peers()->Trace(server)));
+    return rank_context_->state()->ReportLost(
+        server, StrCat(rank_context_->members().NameRank(server), " ", reason, " with rows ",
+                       rows.first, " to ", rows.end - 1, rank_context_->peers()->Trace(server)));
   }
   return Status::Ok();
 }
@@ -254,8 +254,8 @@ Status DistributedCall::Timeout() const {
   const Status timeout(
       Code::kTimeout,
       StrCat("waited ", SecondsBetween(began_, Clock::now()), " s for ", NameRanks(silent),
-             " to answer", silent.empty() ? "" : group_->peers()->Trace(silent[0])));
-  return silent.empty() ? timeout : group_->peers()->About(silent[0], timeout);
+             " to answer", silent.empty() ? "" : rank_context_->peers()->Trace(silent[0])));
+  return silent.empty() ? timeout : rank_context_->peers()->About(silent[0], timeout);
 }
 
 void DistributedCall::WindDown(const Status& failure) {

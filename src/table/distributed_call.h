@@ -25,7 +25,7 @@ namespace multiverso {
 class DistributedCall {
  public:
   // The arguments have been checked and outlive the call.
-  DistributedCall(TableShard* here, ShardService* service, RankContext* group,
+  DistributedCall(TableShard* here, ShardService* service, RankContext* rank_context,
                   const Request& request);
   ~DistributedCall();
   DistributedCall(const DistributedCall&) = delete;
@@ -51,14 +51,14 @@ class DistributedCall {
   // Lets another rank of the server's node take over, in a session that continues without lost
   // ranks.
   Status Replace(ServerPipeline* pipeline);
-  bool survives_losses() const { return group_->members().survives_losses(); }
+  bool survives_losses() const { return rank_context_->members().survives_losses(); }
   Status Timeout() const;
   // Completes the messages in flight, so that the caller gets the memory back.
   void WindDown(const Status& failure);
 
   TableShard* here_;
   ShardService* service_;
-  RankContext* group_;
+  RankContext* rank_context_;
   Request request_;
   Messenger* messenger_;
   int tag_;

@@ -17,8 +17,8 @@ constexpr auto kCleanUp = std::chrono::milliseconds(200);
 
 }  // namespace
 
-ShardService::ShardService(RankContext* group)
-    : group_(group), messenger_(group->control_channel()->messenger()) {}
+ShardService::ShardService(RankContext* rank_context)
+    : rank_context_(rank_context), messenger_(rank_context->control_channel()->messenger()) {}
 
 ShardService::~ShardService() {
   // Gives answers in flight the time to arrive.
@@ -48,15 +48,15 @@ void ShardService::Forget(int64_t table) {
 void ShardService::Release(const TableShard& table) {
   if (table.shard()->holders()->ranks.fetch_sub(1) != 1) return;
   // At the end of the session, no rank listens any more.
-  if (group_->memory()->own_slot().state.load() != RankSlot::kAlive) return;
+  if (rank_context_->memory()->own_slot().state.load() != RankSlot::kAlive) return;
   // The last rank of this node to release the table tells the other nodes.
   RequestHeader header;
   header.kind = RequestKind::kReleased;
-  header.sender = group_->members().rank();
+  header.sender = rank_context_->members().rank();
   header.table = table.id();
-  for (int node = 0; node < group_->members().num_nodes(); ++node) {
-    if (node == group_->members().node()) continue;
-    (void)messenger_->Post(group_->control_channel()->ServiceRankOf(node), kRequestTag,
+  for (int node = 0; node < rank_context_->members().num_nodes(); ++node) {
+    if (node == rank_context_->members().node()) continue;
+    (void)messenger_->Post(rank_context_->control_channel()->ServiceRankOf(node), kRequestTag,
                            EncodeRequest(header));
   }
 }
@@ -93,8 +93,9 @@ bool ShardService::Poll() {
     }
   }
   // Without its transport this rank can serve no one, so it aborts the session.
-  const bool is_loss = group_->members().survives_losses() && MayMeanLoss(status);
-  if (!status.ok() && !is_loss && !group_->state()->IsAborted()) group_->state()->Abort(status);
+  const bool is_loss = rank_context_->members().survives_losses() && MayMeanLoss(status);
+  if (!status.ok() && !is_loss && !rank_context_->state()->IsAborted())
+    rank_context_->state()->Abort(status);
   CleanUp();
   busy_.store(!jobs_.empty(), std::memory_order_relaxed);
   return any;
@@ -110,8 +111,8 @@ Status ShardService::TakeRequests(bool* any) {
     *any = true;
     RequestHeader header;
     if (!DecodeRequest(bytes, messenger_->size(), &header) ||
-        group_->members().is_local(header.sender)) {
-      group_->control_channel()->ReportInvalid("request", -1);
+        rank_context_->members().is_local(header.sender)) {
+      rank_context_->control_channel()->ReportInvalid("request", -1);
       continue;
     }
     MV_RETURN_IF_NOT_OK(Begin(header));
@@ -129,7 +130,7 @@ Status ShardService::Begin(const RequestHeader& header) {
   job.header = header;
   job.table = std::move(table);
   if (job.table == nullptr) {
-    job.failure = Status(Code::kTransport, StrCat("rank ", group_->members().rank(),
+    job.failure = Status(Code::kTransport, StrCat("rank ", rank_context_->members().rank(),
                                                   " has no table number ", header.table));
   } else {
     job.failure = job.table->CheckRequest(header);
@@ -155,7 +156,7 @@ Status ShardService::ReceiveValues(Job* job) {
   char* const values = ids + id_bytes;
   Request* const request = &job->request;
   request->kind = header.kind;
-  request->worker = group_->members().worker_id(header.sender);
+  request->worker = rank_context_->members().worker_id(header.sender);
   request->first = header.first;
   request->count = header.count;
   request->row_ids = reinterpret_cast<const int64_t*>(ids);
@@ -241,17 +242,19 @@ void ShardService::CheckValues(Job* job) {
 Status ShardService::Claim(Job* job, bool* done) {
   const RequestHeader& header = job->header;
   *done = false;
-  const bool is_numbered = header.slot >= 0 && group_->members().survives_losses();
+  const bool is_numbered = header.slot >= 0 && rank_context_->members().survives_losses();
   if (!is_numbered || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
   // After the exclusion of this rank, others serve in its place.
-  MV_RETURN_IF_NOT_OK(group_->state()->CheckNotExcluded());
+  MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
-    return group_->peers()->IsAlive(local_rank) &&
-           group_->memory()->slot(group_->members().rank_of(local_rank)).was_excluded.load() == 0;
+    return rank_context_->peers()->IsAlive(local_rank) &&
+           rank_context_->memory()
+                   ->slot(rank_context_->members().rank_of(local_rank))
+                   .was_excluded.load() == 0;
   };
-  const auto claim = group_->memory()
+  const auto claim = rank_context_->memory()
                          ->request_record(header.sender, header.slot)
-                         ->Take(header.number, group_->members().local_rank(),
+                         ->Take(header.number, rank_context_->members().local_rank(),
                                 IsIdempotent(header.kind), is_alive);
   switch (claim) {
     case RequestRecord::Claim::kMine:
@@ -265,13 +268,13 @@ Status ShardService::Claim(Job* job, bool* done) {
     case RequestRecord::Claim::kBroken:
       break;
   }
-  const int owner = group_->members().rank_of(
-      group_->memory()->request_record(header.sender, header.slot)->owner());
-  const Status broken(
-      Code::kPeerLost,
-      StrCat(group_->members().NameRank(owner), " ", group_->peers()->ExitReason(owner),
-             " in the middle of an add of rank ", header.sender, " to table '",
-             job->table->spec().name, "': a part of it may be there, all else is exact"));
+  const int owner = rank_context_->members().rank_of(
+      rank_context_->memory()->request_record(header.sender, header.slot)->owner());
+  const Status broken(Code::kPeerLost, StrCat(rank_context_->members().NameRank(owner), " ",
+                                              rank_context_->peers()->ExitReason(owner),
+                                              " in the middle of an add of rank ", header.sender,
+                                              " to table '", job->table->spec().name,
+                                              "': a part of it may be there, all else is exact"));
   LogWarning(broken.text());
   return broken;
 }
@@ -287,7 +290,7 @@ Status ShardService::Work(Job* job) {
   }
   const Status status = Run(job);
   if (status.ok() && job->is_claimed) {
-    group_->memory()->request_record(header.sender, header.slot)->Finish(header.number);
+    rank_context_->memory()->request_record(header.sender, header.slot)->Finish(header.number);
   }
   return status;
 }
@@ -345,7 +348,7 @@ void ShardService::CleanUp() {
   if (now < cleaned_ + kCleanUp) return;
   cleaned_ = now;
   for (auto job = jobs_.begin(); job != jobs_.end();) {
-    if (group_->peers()->ExitReason(job->header.sender).empty()) {
+    if (rank_context_->peers()->ExitReason(job->header.sender).empty()) {
       ++job;
       continue;
     }
@@ -355,9 +358,9 @@ void ShardService::CleanUp() {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
   for (auto kept = tables_.begin(); kept != tables_.end();) {
     const Holders* const holders = kept->second->shard()->holders();
-    const bool unused =
-        holders->ranks.load() == 0 &&
-        holders->nodes_done.load() >= static_cast<uint32_t>(group_->members().num_nodes() - 1);
+    const bool unused = holders->ranks.load() == 0 &&
+                        holders->nodes_done.load() >=
+                            static_cast<uint32_t>(rank_context_->members().num_nodes() - 1);
     kept = unused ? tables_.erase(kept) : std::next(kept);
   }
 }

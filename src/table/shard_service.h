@@ -27,7 +27,7 @@ namespace multiverso {
 class ShardService {
  public:
   // The group outlives the service.
-  explicit ShardService(RankContext* group);
+  explicit ShardService(RankContext* rank_context);
   ~ShardService();
 
   // Serves the table until all ranks of all nodes have released it.
@@ -95,7 +95,7 @@ class ShardService {
   // Releases the buffer of a job that will not be answered.
   void Abandon(Job* job);
 
-  RankContext* group_;
+  RankContext* rank_context_;
   Messenger* messenger_;
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;

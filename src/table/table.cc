@@ -98,7 +98,7 @@ Status Table::RunPastMode(const Request& request, const WaitLimit& limit) {
     // Other nodes follow when they have applied as many rounds as this one.
     distributed.rounds = consistency()->rounds_applied();
   }
-  return DistributedCall(here(), context_.service, context_.group, distributed).Run(limit);
+  return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);
 }
 
 Result<std::shared_ptr<const MergedRows>> Table::MergeDuplicates(const Request& request) const {

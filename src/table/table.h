@@ -24,7 +24,7 @@ namespace multiverso {
 // The parts of a session that a table uses. They outlive the table.
 struct TableContext {
   const Membership* members = nullptr;
-  RankContext* group = nullptr;
+  RankContext* rank = nullptr;
   ModeOptions mode;
   ShardService* service = nullptr;  // if the session spans nodes
   RoundService* rounds = nullptr;   // likewise
@@ -41,7 +41,7 @@ class Table {
 
   const TableSpec& spec() const { return here_->spec(); }
   int64_t id() const { return here_->id(); }
-  RankContext* group() const { return context_.group; }
+  RankContext* context() const { return context_.rank; }
   const Membership& members() const { return *context_.members; }
   // This node's part of the table.
   TableShard* here() const { return here_.get(); }

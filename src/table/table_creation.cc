@@ -33,7 +33,7 @@ static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
 }  // namespace
 
 Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
-  Group* const meeting = context_.group->world();
+  Group* const meeting = context_.rank->world();
   ArriveWithSpec(fence.mine());
   MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
   MV_RETURN_IF_NOT_OK(fence.Check(*meeting, offsetof(Proposal, attendance), limit));
@@ -59,20 +59,19 @@ void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
   proposal.code = static_cast<int32_t>(failure_.code());
   proposal.has_init_value = init_value_ != nullptr ? 1 : 0;
   proposal.attendance = arrival;
-  context_.group->world()->BeginAllgather(CollectiveKind::kCreateTable, &proposal,
-                                          sizeof(proposal));
+  context_.rank->world()->BeginAllgather(CollectiveKind::kCreateTable, &proposal, sizeof(proposal));
 }
 
 Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
-  Group* const meeting = context_.group->world();
+  Group* const meeting = context_.rank->world();
   // Reports the first pair that differs, in rank order, so that all ranks report the same.
   const std::vector<int> present = meeting->participants();
-  master_ = context_.group->peers()->MasterOf(present);
+  master_ = context_.rank->peers()->MasterOf(present);
   const auto first = meeting->payload(present.front()).Read<Proposal>();
   for (const int i : present) {
     const auto other = meeting->payload(i).Read<Proposal>();
-    if (maker_ < 0 && context_.group->members().is_local(i)) maker_ = i;
+    if (maker_ < 0 && context_.rank->members().is_local(i)) maker_ = i;
     const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
     if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
     if (i == master_) master_fills_ = other.has_init_value != 0;
@@ -88,18 +87,18 @@ Status TableCreation::CompareSpecs() {
 }
 
 Status TableCreation::CheckCame(int rank, const char* task) const {
-  const std::vector<int> present = context_.group->world()->participants();
+  const std::vector<int> present = context_.rank->world()->participants();
   if (std::find(present.begin(), present.end(), rank) != present.end()) return Status::Ok();
-  return context_.group->peers()->About(
+  return context_.rank->peers()->About(
       rank, Status(Code::kPeerLost,
                    StrCat(context_.members->NameRank(rank), " ",
-                          context_.group->peers()->ExitReason(rank), " before it had ", task,
-                          " of ", spec_.Describe(), ": the table was not created")));
+                          context_.rank->peers()->ExitReason(rank), " before it had ", task, " of ",
+                          spec_.Describe(), ": the table was not created")));
 }
 
 void TableCreation::ArriveWithSegment() {
-  RankContext* const group = context_.group;
-  Group* const meeting = group->world();
+  RankContext* const rank_context = context_.rank;
+  Group* const meeting = rank_context->world();
   Message message;
   if (is_maker()) {
     const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
@@ -107,31 +106,31 @@ void TableCreation::ArriveWithSegment() {
       failure_ = bytes.status();
     } else {
       // A rank alone on its node does not share the memory, and private memory is faster to map.
-      const auto create =
-          group->members().num_ranks_here() == 1 ? Segment::CreatePrivate : Segment::CreateShared;
+      const auto create = rank_context->members().num_ranks_here() == 1 ? Segment::CreatePrivate
+                                                                        : Segment::CreateShared;
       Result<Segment> made = create(bytes.value().shard, bytes.value().consistency);
       failure_ = made.status();
       if (made.ok()) segment_ = std::move(made.value());
     }
     message.vote = Vote::Of(failure_);
-    group->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
+    rank_context->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
     if (failure_.ok()) message.locator = segment_.locator();
   }
   meeting->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
 Status TableCreation::MapAndArrive() {
-  RankContext* const group = context_.group;
-  Group* const meeting = group->world();
+  RankContext* const rank_context = context_.rank;
+  Group* const meeting = rank_context->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
   MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
     Result<Segment> mapped = Segment::OpenShared(meeting->payload(maker_).Read<Message>().locator);
     failure_ = mapped.status();
     // The segment can be opened only while its maker lives.
-    const std::string gone = failure_.ok() ? "" : group->peers()->ExitReason(maker_);
+    const std::string gone = failure_.ok() ? "" : rank_context->peers()->ExitReason(maker_);
     if (!gone.empty()) {
-      failure_ = group->peers()->About(
+      failure_ = rank_context->peers()->About(
           maker_,
           Status(Code::kPeerLost, StrCat(context_.members->NameRank(maker_), " ", gone,
                                          " before all had mapped the memory that it made")));
@@ -140,7 +139,7 @@ Status TableCreation::MapAndArrive() {
   }
   if (failure_.ok()) {
     Result<std::shared_ptr<TableShard>> here =
-        TableShard::Attach(spec_, id_, std::move(segment_), group, context_.mode);
+        TableShard::Attach(spec_, id_, std::move(segment_), rank_context, context_.mode);
     failure_ = here.status();
     if (here.ok()) here_ = std::move(here.value());
   }
@@ -156,7 +155,7 @@ Status TableCreation::MapAndArrive() {
 }
 
 Status TableCreation::FirstFailure() const {
-  const Group& meeting = *context_.group->world();
+  const Group& meeting = *context_.rank->world();
   for (const int i : meeting.participants()) {
     const Vote vote = meeting.payload(i).Read<Message>().vote;
     MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));

@@ -46,9 +46,9 @@ Result<TableBytes> TableShard::BytesOf(const TableSpec& spec, const Membership& 
 }
 
 Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, int64_t id,
-                                                       Segment segment, RankContext* group,
+                                                       Segment segment, RankContext* rank_context,
                                                        const ModeOptions& mode) {
-  const Membership& members = group->members();
+  const Membership& members = rank_context->members();
   const Partition partition = PartitionOf(spec, members, mode);
   const StagedShape shape = ShapeOf(spec, partition);
   Result<ShardStorage> storage = StorageOf(spec, shape.layout, members.num_workers());
@@ -59,12 +59,12 @@ Result<std::shared_ptr<TableShard>> TableShard::Attach(const TableSpec& spec, in
   storage->Attach(part->segment_.data());
   part->shard_ = std::make_unique<Shard>(
       shape.layout, spec.num_col, storage.value(), std::move(updater.value()),
-      ShardUser{group->members().local_rank(), group->peers(), members.worker_id()},
+      ShardUser{rank_context->members().local_rank(), rank_context->peers(), members.worker_id()},
       partition.node_rows().first);
   char* const beside = part->segment_.data() + RoundUp(storage->segment_bytes(), kPage);
   Shard* const shard = part->shard_.get();
-  part->consistency_ = MakeConsistency(mode, shape, beside, shard, group, spec.name);
-  part->node_rounds_ = NodeRounds::Make(mode, id, shape, beside, shard, group, spec.name);
+  part->consistency_ = MakeConsistency(mode, shape, beside, shard, rank_context, spec.name);
+  part->node_rounds_ = NodeRounds::Make(mode, id, shape, beside, shard, rank_context, spec.name);
   // Every rank writes the same values before any rank can use the table.
   for (int i = 0; i < kHyperCount; ++i) {
     shard->hyper()->value[i].store(spec.hyper[i], std::memory_order_relaxed);

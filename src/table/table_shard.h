@@ -34,7 +34,7 @@ class TableShard {
                                     const ModeOptions& mode);
   // Attaches to a segment of the size that BytesOf returns. The group outlives the table's shard.
   static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
-                                                    Segment segment, RankContext* group,
+                                                    Segment segment, RankContext* rank_context,
                                                     const ModeOptions& mode);
 
   const TableSpec& spec() const { return spec_; }

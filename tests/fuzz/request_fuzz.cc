@@ -80,8 +80,8 @@ class Job {
     } else if (header.kind != RequestKind::kReleased) {  // it may release the table
       Ask(header, bytes.substr(0, size), bytes.substr(size));
     }
-    Require(!sessions_[0]->group()->state()->IsAborted() &&
-                !sessions_[1]->group()->state()->IsAborted(),
+    Require(!sessions_[0]->context()->state()->IsAborted() &&
+                !sessions_[1]->context()->state()->IsAborted(),
             "the session to continue", "an abort");
     CheckModel(array_);
     CheckModel(matrix_);
@@ -96,7 +96,9 @@ class Job {
   }
 
   Messenger* messenger() { return control_channel(0)->messenger(); }
-  ControlChannel* control_channel(int rank) { return sessions_[rank]->group()->control_channel(); }
+  ControlChannel* control_channel(int rank) {
+    return sessions_[rank]->context()->control_channel();
+  }
 
   void Create(const TableSpec& spec, Table** tables) {
     OnBothRanks([&](int rank) {

@@ -31,8 +31,8 @@ TEST(SessionOpening, TellsEveryRankWhoItIs) {
     EXPECT_EQ(members.worker_id(), rank - 1);
     EXPECT_EQ(members.num_servers(), 2);
     EXPECT_EQ(members.num_nodes(), 1);
-    EXPECT_EQ(session->group()->members().local_rank(), rank);
-    EXPECT_EQ(session->group()->members().num_ranks_here(), 3);
+    EXPECT_EQ(session->context()->members().local_rank(), rank);
+    EXPECT_EQ(session->context()->members().num_ranks_here(), 3);
   });
 }
 

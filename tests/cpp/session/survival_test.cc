@@ -45,8 +45,8 @@ TEST_P(AnyRank, MayBeLostWithoutAnAdd) {
     if (rank == lost) return session->Leave("lost");
     for (int i = 0; i < 3; ++i) Add(table, std::vector<float>(kSize, 1));
     ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(session->group()->peers()->LostRanks(), std::vector<int>{lost});
-    EXPECT_EQ(session->group()->peers()->CurrentMaster(), lost == 0 ? 1 : 0);
+    EXPECT_EQ(session->context()->peers()->LostRanks(), std::vector<int>{lost});
+    EXPECT_EQ(session->context()->peers()->CurrentMaster(), lost == 0 ? 1 : 0);
     EXPECT_EQ(Values<float>(table), std::vector<float>(kSize, 21));
     Table* const late = CreateLarge(session);
     Add(late, std::vector<float>(kSize, 1));
@@ -98,10 +98,10 @@ TEST(Survival, LosingAWholeNodeEndsTheSession) {
 
 TEST(LeaderExchange, DropsMalformedMessages) {
   RunSurvivingJob(AllOf(4), 2, [&](Session* session, int rank) {
-    Messenger* const messenger = session->group()->control_channel()->messenger();
+    Messenger* const messenger = session->context()->control_channel()->messenger();
     std::string valid;
-    ASSERT_TRUE(PackContribution(*session->group()->memory(), session->members(),
-                                 *session->group()->peers(), 0, 1, &valid));
+    ASSERT_TRUE(PackContribution(*session->context()->memory(), session->members(),
+                                 *session->context()->peers(), 0, 1, &valid));
     if (rank == 3) {
       for (size_t length = 0; length < valid.size(); length += 7) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
@@ -112,7 +112,7 @@ TEST(LeaderExchange, DropsMalformedMessages) {
     }
     ASSERT_TRUE(Barrier(session).ok());
     ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(session->group()->control_channel()->invalid_messages() > 0, rank == 0);
+    EXPECT_EQ(session->context()->control_channel()->invalid_messages() > 0, rank == 0);
     EXPECT_TRUE(IsOk(session->Close()));
   });
 }

@@ -105,7 +105,7 @@ void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t 
 }
 
 inline void AwaitAbort(Session* session) {
-  EXPECT_TRUE(Eventually([&] { return session->group()->state()->IsAborted(); }));
+  EXPECT_TRUE(Eventually([&] { return session->context()->state()->IsAborted(); }));
 }
 
 inline Status Barrier(Session* session) { return session->Barrier(); }

@@ -39,7 +39,7 @@ TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
     // Rank 1 has elements 5 to 9.
     ASSERT_TRUE(IsOk(Create(session, ArrayOf(10))));
     if (rank == 0) {
-      Messenger* const messenger = session->group()->control_channel()->messenger();
+      Messenger* const messenger = session->context()->control_channel()->messenger();
       RequestHeader header;
       header.kind = RequestKind::kGet;
       header.tag = kLastCallTag;
@@ -68,7 +68,7 @@ TEST(ShardService, DropsGarbageAndContinues) {
   RunSpanningJob(AllOf(2), 1, 2, 2, [&](Session* session, int rank) {
     Table* const made = ValueOf(Create(session, ArrayOf(10, DType::kInt64)));
     setenv("MULTIVERSO_LOG", "off", 1);
-    ControlChannel* const control_channel = session->group()->control_channel();
+    ControlChannel* const control_channel = session->context()->control_channel();
     if (rank == 0) {
       std::mt19937_64 random(3);
       for (int i = 0; i < 200; ++i) {
