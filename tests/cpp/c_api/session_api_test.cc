@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <limits>
 #include <vector>
 
 #include "multiverso/c_api.h"

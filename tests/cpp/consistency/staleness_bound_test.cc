@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "support/rounds.h"
 
 namespace multiverso::testing {

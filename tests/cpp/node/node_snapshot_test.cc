@@ -96,19 +96,19 @@ TEST(NodeSnapshot, RejectsOtherBytesAndVersions) {
     EXPECT_EQ(NodeSnapshot::OfFile(Unnamed(bytes, size).path()).status().code(),
               Code::kUnsupported);
   }
-  const auto refuses = [&](auto change) {
+  const auto rejects = [&](auto change) {
     std::vector<NodeControl> copy(all / sizeof(NodeControl) + 1);
     std::memcpy(static_cast<void*>(copy.data()), bytes, all);
     change(copy.data());
     return NodeSnapshot::OfFile(Unnamed(copy.data(), all).path()).status().code() ==
            Code::kUnsupported;
   };
-  EXPECT_FALSE(refuses([](NodeControl*) {}));
-  EXPECT_TRUE(refuses([](NodeControl* control) { control->magic.store(1); }));
-  EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_slot += 64; }));
-  EXPECT_TRUE(refuses([](NodeControl* control) { control->bytes_of_recorder -= 64; }));
-  for (const int32_t ranks : {-1, 0, 3, 65536, 65537, INT32_MAX, INT32_MIN}) {
-    EXPECT_TRUE(refuses([ranks](NodeControl* control) { control->ranks = ranks; })) << ranks;
+  EXPECT_FALSE(rejects([](NodeControl*) {}));
+  EXPECT_TRUE(rejects([](NodeControl* control) { control->magic.store(1); }));
+  EXPECT_TRUE(rejects([](NodeControl* control) { control->bytes_of_slot += 64; }));
+  EXPECT_TRUE(rejects([](NodeControl* control) { control->bytes_of_recorder -= 64; }));
+  for (const int32_t count : {-1, 0, 3, 65536, 65537, INT32_MAX, INT32_MIN}) {
+    EXPECT_TRUE(rejects([count](NodeControl* control) { control->ranks = count; })) << count;
   }
   EXPECT_EQ(NodeSnapshot::OfFile("/proc/self/fd/99999").status().code(), Code::kUnsupported);
   EXPECT_EQ(NodeSnapshot::OfFile("/dev/zero").status().code(), Code::kUnsupported);

@@ -2,7 +2,6 @@
 // for a while, as a rank that dies may have a message in flight.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <vector>
 
 #include "group/node_contribution.h"

@@ -4,10 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <memory>
 #include <type_traits>
-#include <utility>
 
 #include "memory/segment.h"
 #include "shard/make_updater.h"
