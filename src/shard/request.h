@@ -2,7 +2,8 @@
 // the table and its consistency mode to the shard that executes it, in this process or, as messages
 // (table/request_message.h), on another node.
 //
-// A new operation is a new RequestKind here, a case in Shard::Run, and a function of the C API.
+// A new operation is a new RequestKind with its properties here, a case in Shard::Run, and a
+// function of the C API; CONTRIBUTING.md lists the steps.
 #ifndef MULTIVERSO_SHARD_REQUEST_H_
 #define MULTIVERSO_SHARD_REQUEST_H_
 
@@ -23,10 +24,20 @@ enum class RequestKind : uint32_t {
   kSetHyper = 7,
   kReleased = 8,  // a message only: the sender's node has released the table; no reply
   kExchange = 9,  // never a message: its tensors are in the caller's memory
+  kEnd            // no kind has this number or a larger one
 };
+
+constexpr bool IsMessage(RequestKind kind) {
+  return kind >= RequestKind::kGet && kind < RequestKind::kEnd && kind != RequestKind::kExchange;
+}
 
 constexpr bool IsOfRows(RequestKind kind) {
   return kind == RequestKind::kGetRows || kind == RequestKind::kAddRows;
+}
+// The kind that does to a range of elements what `kind` does to rows: for rows that exceed a
+// message.
+constexpr RequestKind OfRange(RequestKind kind) {
+  return kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
 }
 constexpr bool IsAdd(RequestKind kind) {
   return kind == RequestKind::kAdd || kind == RequestKind::kAddGet ||
@@ -63,6 +74,8 @@ constexpr const char* NameOf(RequestKind kind) {
       return "release";
     case RequestKind::kExchange:
       return "sync";
+    case RequestKind::kEnd:
+      break;
   }
   return "an unknown call";
 }

@@ -247,6 +247,7 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
       hyper()->value[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
     case RequestKind::kReleased:
+    case RequestKind::kEnd:
       break;
   }
   return Status(Code::kInternal, StrCat("a shard cannot run '", NameOf(request.kind), "'"));

@@ -22,7 +22,7 @@ bool DecodeRequest(const std::string& bytes, int ranks, RequestHeader* header) {
   if (bytes.size() != sizeof(*header)) return false;
   std::memcpy(header, bytes.data(), sizeof(*header));
   if (header->magic != kMagic || header->sender < 0 || header->sender >= ranks) return false;
-  if (header->kind < RequestKind::kGet || header->kind >= RequestKind::kExchange) return false;
+  if (!IsMessage(header->kind)) return false;
   if (header->kind == RequestKind::kReleased) return true;
   if (header->tag < kFirstCallTag || header->tag > kLastCallTag) return false;
   if (header->slot < -1 || header->slot >= RequestLog::kSlots) return false;
