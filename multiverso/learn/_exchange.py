@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 class ParameterExchange:
     """Exchanges the parameters of one replica with those of all workers, or of its group.
 
-    In lock-step each worker adds 1 to a counter before an exchange, or 0 if it has no batch left.
-    The counter then tells all of them how many workers the mean is over. If it has not changed, the
-    epoch is over for all.
+    In lock-step, each worker adds 1 to a shared counter before an exchange, or 0 if it has no batch
+    left. The increase of the counter is the number of workers over which the mean is taken. If the
+    counter has not increased, the epoch ends for all workers.
 
     Attributes
     ----------
     staleness : dict of int to int
-        By staleness, the number of this worker's updates: how many updates of others were applied
-        after the worker got the parameters that it computed its update with.
+        The number of this worker's updates with each staleness. The staleness of an update is the
+        number of updates that other workers made after this worker got the parameters from which
+        it computed the update.
 
     """
 
@@ -73,7 +74,7 @@ class ParameterExchange:
         self.tables.optimised.set_option(learning_rate=rate)
 
     def fetch_count(self) -> None:
-        """Start to count the staleness of the next update."""
+        """Read the update counter, from which the staleness of the next update is counted."""
         self._shared.count(self._count)
 
     def exchange(self, batches: int, gradient: Array | None) -> bool:
@@ -90,7 +91,8 @@ class ParameterExchange:
         Returns
         -------
         bool
-            False if no worker had a batch, which in lock-step ends the epoch.
+            False if there was nothing to exchange. In lock-step, no worker had a batch, which ends
+            the epoch; otherwise this worker had none.
 
         """
         active = self._count_update(batches)
@@ -198,8 +200,9 @@ class GroupExchange:
     def pass_on(self) -> None:
         """Send the changes of the group since the last call, and receive those of other groups.
 
-        A worker counts an update before it applies it, so an update that is no longer pending may
-        not have been passed on. Call this after the last update in any case.
+        A worker counts an update before it applies it, so this call may count an update whose
+        change it has not seen yet; the next call sends that change. So call this once more after
+        the last update, even if `pending` returns 0.
         """
         with self._timer.measure("communicating"):
             self._passed_on += self.pending()

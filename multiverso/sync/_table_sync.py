@@ -1,4 +1,4 @@
-"""The tensors of one dtype and the table that they are kept equal to."""
+"""The synchronization of the tensors of one dtype with a table."""
 
 import threading
 import weakref
@@ -53,7 +53,8 @@ class TableSync:
             if tensor.is_fixed:
                 self._addresses[index] = tensor.address()
         self._movable = _movable_by_group(tensors)
-        # For each group in `_movable`: the addresses that `_addresses` has for it.
+        # For each entry of `_movable`, the addresses that `_addresses` holds for its tensors.
+        # `_locate` writes `_addresses` only if they have changed.
         self._located: list[list[int]] = [[] for _ in self._movable]
 
     def _create(self, values: NDArray[Any]) -> None:
@@ -89,7 +90,8 @@ class TableSync:
         self._locate()
         try:
             call(_run, self._handle, self._addresses, self._count)
-        finally:  # an interrupted pass leaves complete values in the elements it has reached
+        finally:
+            # An interrupted pass leaves complete values in the elements that it has reached.
             self._settle()
 
     def _locate(self) -> None:
@@ -111,7 +113,7 @@ class TableSync:
                     tensor.settle()
 
     def begin(self) -> None:
-        """Let the next `exchange` start with the values that the last `apply` has sent."""
+        """Make the next `exchange` a new one, which sends the values of the last `apply`."""
         self._resumes = False
 
     def exchange(self, stop: threading.Event) -> None:
@@ -127,7 +129,10 @@ class TableSync:
         call_until(stop, _run, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
-        """Set the tensors to the result of the last exchange plus their delta since it began."""
+        """Set the tensors to the result of the last exchange plus their delta since it began.
+
+        If `is_sent`, the next exchange sends these values (see `Snapshot.apply`).
+        """
         assert self._snapshot is not None
         self._locate()
         addresses = [int(address or 0) for address in self._addresses]

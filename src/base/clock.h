@@ -18,7 +18,7 @@ namespace multiverso {
 using Clock = std::chrono::steady_clock;
 using Instant = Clock::time_point;
 
-// Interrupt: lets the caller of a waiting call give it up. Used by the thread that waits.
+// Interrupt: lets the caller abort a waiting call. Used by the thread that waits.
 class Interrupt {
  public:
   // Returns the reason for aborting the call, or nothing to continue waiting.
@@ -29,9 +29,9 @@ class Interrupt {
   explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
 
   // `first` is called with the reason as soon as the call is aborted.
-  void OnGivingUp(std::function<void(const Status&)> first) { first_ = std::move(first); }
+  void OnAbort(std::function<void(const Status&)> first) { first_ = std::move(first); }
 
-  // Aborted, with the reason, once the caller has given the call up.
+  // Aborted, with the reason, once the caller has aborted the call.
   const Status& Check(Instant now) {
     if (!status_.ok() || now < next_) return status_;
     next_ = now + kEvery;

@@ -10,7 +10,7 @@
 namespace multiverso::c_api {
 namespace {
 
-// A call that a helper thread makes for the thread that owns this.
+// A call that a helper thread makes on behalf of the thread that owns this object.
 class PendingCall {
  public:
   PendingCall(std::chrono::milliseconds slice, Body body) : slice_(slice) {
@@ -25,7 +25,7 @@ class PendingCall {
     const WithoutSignals without_signals;
     helper_ = std::thread(std::move(task));
   }
-  // A thread that ends takes its call with it.
+  // A thread that ends cancels its pending call and waits for the helper thread to finish.
   ~PendingCall() { Cancel("the thread that made the call has ended"); }
   PendingCall(const PendingCall&) = delete;
   PendingCall& operator=(const PendingCall&) = delete;
@@ -55,7 +55,7 @@ class PendingCall {
   std::thread helper_;
 };
 
-struct ThisThread {
+struct ThreadState {
   MV_InterruptCheck check = nullptr;
   void* argument = nullptr;
   bool is_asking = false;  // `check` is running
@@ -70,12 +70,12 @@ struct ThisThread {
   }
 };
 
-ThisThread& Mine() {
-  thread_local ThisThread mine;
+ThreadState& StateOfThisThread() {
+  thread_local ThreadState mine;
   return mine;
 }
 
-Status CheckNotAsking(const ThisThread& mine) {
+Status CheckNotAsking(const ThreadState& mine) {
   if (!mine.is_asking) return Status::Ok();
   return Status(Code::kState,
                 "this thread waits in a call, which runs its MV_SetInterrupt function: return from "
@@ -85,7 +85,7 @@ Status CheckNotAsking(const ThisThread& mine) {
 }  // namespace
 
 Status RunCall(std::chrono::milliseconds slice, Body body) {
-  ThisThread& mine = Mine();
+  ThreadState& mine = StateOfThisThread();
   if (mine.check != nullptr) {
     Interrupt interrupt([&mine] { return mine.Ask(); });
     const Status status = body(&interrupt);
@@ -97,7 +97,7 @@ Status RunCall(std::chrono::milliseconds slice, Body body) {
 }
 
 Status WaitForPending() {
-  ThisThread& mine = Mine();
+  ThreadState& mine = StateOfThisThread();
   if (mine.pending == nullptr) {
     return Status(Code::kState, "MV_Wait: this thread has no pending call");
   }
@@ -114,7 +114,7 @@ Status WaitForPending() {
 }
 
 Status CancelPending(const std::string& reason) {
-  ThisThread& mine = Mine();
+  ThreadState& mine = StateOfThisThread();
   MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
   if (mine.pending == nullptr) return Status::Ok();
   mine.pending->Cancel(reason);
@@ -122,10 +122,10 @@ Status CancelPending(const std::string& reason) {
   return Status::Ok();
 }
 
-bool ForgetPending() { return Mine().pending.release() != nullptr; }
+bool ForgetPending() { return StateOfThisThread().pending.release() != nullptr; }
 
 Status CheckNothingPending() {
-  const ThisThread& mine = Mine();
+  const ThreadState& mine = StateOfThisThread();
   MV_RETURN_IF_NOT_OK(CheckNotAsking(mine));
   if (mine.pending == nullptr) return Status::Ok();
   return Status(Code::kState,
@@ -133,7 +133,7 @@ Status CheckNothingPending() {
 }
 
 void SetInterrupt(MV_InterruptCheck check, void* argument) {
-  ThisThread& mine = Mine();
+  ThreadState& mine = StateOfThisThread();
   mine.check = check;
   mine.argument = argument;
 }

@@ -1,7 +1,7 @@
 // Waiting calls: how a caller keeps control while a call waits for other ranks.
 //
-// Below the C API a call blocks until it is done, and asks its Interrupt now and then whether to
-// give up. A thread that has set MV_SetInterrupt makes the call itself and is asked by its own
+// Below the C API a call blocks until it is done, and asks its Interrupt periodically whether
+// to abort. A thread that has set MV_SetInterrupt makes the call itself and is asked by its own
 // function. A thread without one, in a session with a slice, leaves the call to a helper thread: it
 // waits for the helper for a slice at a time and returns pending in between.
 #ifndef MULTIVERSO_C_API_PENDING_H_
@@ -33,7 +33,7 @@ bool ForgetPending();
 // StateError if this thread is in the middle of a call: a pending one, or one that runs the
 // function of MV_SetInterrupt.
 Status CheckNothingPending();
-// Returns null if no function is set.
+// Sets the function that this thread's waiting calls ask whether to abort; null removes it.
 void SetInterrupt(MV_InterruptCheck check, void* argument);
 
 }  // namespace multiverso::c_api

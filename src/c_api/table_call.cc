@@ -15,7 +15,7 @@ Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body
       session->slice, [held, deadline, body = std::move(body)](Interrupt* interrupt) -> Status {
         const Table& table = *held->use->table;
         if (interrupt != nullptr && held->is_collective) {
-          interrupt->OnGivingUp(
+          interrupt->OnAbort(
               [&table](const Status& reason) { table.context()->state()->Abort(reason); });
         }
         const Status status = body(WaitLimit::Until(deadline, interrupt));

@@ -110,7 +110,7 @@ void SaveJob::Run() {
 
 Status SaveJob::CheckGoesOn() const {
   if (stop_.load(std::memory_order_relaxed)) {
-    return Status(Code::kAborted, StrCat(plan_.saving, ": the save was given up"));
+    return Status(Code::kAborted, StrCat(plan_.saving, ": the save was aborted"));
   }
   if (Clock::now() < plan_.deadline) return Status::Ok();
   return Status(Code::kTimeout, StrCat(plan_.saving, ": writing the checkpoint took too long"));

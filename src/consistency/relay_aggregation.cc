@@ -24,7 +24,7 @@ constexpr std::chrono::microseconds kEager{1000};
 struct Header {
   uint32_t magic;
   uint32_t unused;
-  uint64_t meeting;
+  uint64_t sequence;
   int64_t chunk;
 };
 
@@ -74,7 +74,7 @@ Status RelayAggregation::SumChunk(const WaitLimit& limit) {
 void RelayAggregation::TakePart() {
   const Membership& members = context_->members();
   there_ = context_->workers()->participants();
-  meeting_ = context_->workers()->sequence();
+  sequence_ = context_->workers()->sequence();
   std::vector<bool> is_led(static_cast<size_t>(members.num_nodes()), false);
   for (const int rank : there_) {
     const int node = members.node_of(rank);
@@ -99,11 +99,11 @@ Status RelayAggregation::Vote() const {
     const int lost = context_->workers()->payload(rank).Read<int>();
     if (lost < 0) continue;
     // The control message about the loss may still be in flight.
-    const std::string gone = context_->peers()->ExitReason(lost);
+    const std::string reason = context_->peers()->ExitReason(lost);
     return context_->peers()->About(
         lost,
         Status(Code::kPeerLost,
-               StrCat(context_->members().NameRank(lost), " ", gone.empty() ? "was lost" : gone,
+               StrCat(context_->members().NameRank(lost), " ", reason.empty() ? "was lost" : reason,
                       " in the middle of aggregate: a part of the array has been summed")));
   }
   return Status::Ok();
@@ -199,7 +199,7 @@ void RelayAggregation::AddOwn(std::string* values) const {
 }
 
 Status RelayAggregation::SendTo(int leader, const std::string& values) const {
-  const Header header{kMagic, 0, meeting_, chunk_};
+  const Header header{kMagic, 0, sequence_, chunk_};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
   bytes += values;
   return messenger()->Post(leader, kAggregateTag, std::move(bytes));
@@ -215,8 +215,8 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     Header header{};
     if (bytes.size() >= sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
     // An aborted aggregate left messages that were sent for it.
-    if (header.magic == kMagic && header.meeting < meeting_) continue;
-    if (header.magic != kMagic || header.meeting != meeting_ || header.chunk != chunk_ ||
+    if (header.magic == kMagic && header.sequence < sequence_) continue;
+    if (header.magic != kMagic || header.sequence != sequence_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {
       context_->control_channel()->ReportInvalid("aggregate", leader);
       continue;

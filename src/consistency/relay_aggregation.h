@@ -64,7 +64,7 @@ class RelayAggregation {
   int64_t in_chunk_;  // largest number of elements of a chunk
   int64_t chunks_;
   int64_t chunk_ = 0;
-  uint64_t meeting_ = 0;  // number of the workers' first collective, which identifies the messages
+  uint64_t sequence_ = 0;     // of the workers' first collective; identifies this sum's messages
   std::vector<int> there_;    // the workers that take part
   std::vector<int> here_;     // those of this node
   std::vector<int> leaders_;  // in the order of the sum

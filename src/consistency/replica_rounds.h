@@ -48,8 +48,8 @@ class ReplicaRounds final : public Consistency {
   void Describe(bool is_rows, int buffer, int64_t count);
   void AnnounceAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
-  // Waits until the rounds have been applied that were complete at the last sync point, and those
-  // known since.
+  // Waits until all rounds are applied that were complete at the last sync point of this worker, or
+  // that are known to be complete since then.
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);
   // For a worker that has finished: the state after the last complete round.
   Status Snapshot(const Request& request, const WaitLimit& limit);

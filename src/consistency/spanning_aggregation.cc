@@ -100,10 +100,10 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
 
 Status SpanningAggregation::LookAfterOthers() const {
   for (const int rank : context_->workers()->members()) {
-    const std::string gone = context_->peers()->ExitReason(rank);
-    if (gone.empty()) continue;
+    const std::string reason = context_->peers()->ExitReason(rank);
+    if (reason.empty()) continue;
     return context_->state()->ReportLost(
-        rank, StrCat(context_->members().NameRank(rank), " ", gone, " while rank ",
+        rank, StrCat(context_->members().NameRank(rank), " ", reason, " while rank ",
                      context_->members().rank(), " waited for it in aggregate"));
   }
   return Status::Ok();

@@ -20,8 +20,8 @@ uint64_t Mix(uint64_t key) {
   return key ^ key >> 33;
 }
 
-SyncPointArrival Read(const Group& meeting, int64_t offset, int rank) {
-  return meeting.payload(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
+SyncPointArrival Read(const Group& world, int64_t offset, int rank) {
+  return world.payload(rank).Read<SyncPointArrival>(static_cast<size_t>(offset));
 }
 
 }  // namespace
@@ -34,34 +34,34 @@ void SyncPointArrival::Count(int64_t table, const CallDigest& calls_on_it) {
   calls += calls_on_it.number;
 }
 
-bool SyncPointCheck::FindDifference(const Group& meeting, int64_t offset, int* one,
+bool SyncPointCheck::FindDifference(const Group& world, int64_t offset, int* one,
                                     int* other) const {
   *one = -1;
-  for (const int rank : meeting.participants()) {
-    const SyncPointArrival theirs = Read(meeting, offset, rank);
+  for (const int rank : world.participants()) {
+    const SyncPointArrival theirs = Read(world, offset, rank);
     if (theirs.is_worker == 0 || theirs.has_finished != 0) continue;
     if (*one < 0) {
       *one = rank;
-    } else if (theirs.digest != Read(meeting, offset, *one).digest) {
+    } else if (theirs.digest != Read(world, offset, *one).digest) {
       *other = rank;
       return true;
     }
   }
   // An add of a finished worker that the others did not make would be lost.
-  for (const int rank : meeting.participants()) {
-    const SyncPointArrival theirs = Read(meeting, offset, rank);
+  for (const int rank : world.participants()) {
+    const SyncPointArrival theirs = Read(world, offset, rank);
     if (!is_last_ || *one < 0 || theirs.has_finished == 0) continue;
-    if (theirs.calls <= Read(meeting, offset, *one).calls) continue;
+    if (theirs.calls <= Read(world, offset, *one).calls) continue;
     *other = rank;
     return true;
   }
   return false;
 }
 
-Status SyncPointCheck::Check(const Group& meeting, int64_t offset, const WaitLimit& limit) {
+Status SyncPointCheck::Check(const Group& world, int64_t offset, const WaitLimit& limit) {
   int one = 0;
   int other = 0;
-  if (context_ == nullptr || !FindDifference(meeting, offset, &one, &other)) return Status::Ok();
+  if (context_ == nullptr || !FindDifference(world, offset, &one, &other)) return Status::Ok();
   const Instant until = Clock::now() + kOnItsWay;
   for (;;) {
     // Another rank, or the clocks on arrival, may have revealed it first.

@@ -2,8 +2,9 @@
 // the same calls on all tables.
 //
 // On one node the workers compare their clocks before the call. Workers of different nodes do not
-// see each other's clocks, so each contributes a digest of its counts to the collective. If the
-// digests differ, the clocks, which are in flight, show where.
+// see each other's clocks, so each contributes a digest of its calls to the collective. If the
+// digests differ, the check waits briefly for the clocks that are in flight, which show where the
+// calls differ.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
 #define MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
 
@@ -42,11 +43,11 @@ class SyncPointCheck {
   const SyncPointArrival& mine() const { return mine_; }
   // Call this after an allgather of all ranks whose payloads hold a SyncPointArrival at `offset`.
   // Returns a mismatch on all ranks if the workers disagree.
-  Status Check(const Group& meeting, int64_t offset, const WaitLimit& limit);
+  Status Check(const Group& world, int64_t offset, const WaitLimit& limit);
 
  private:
   // Finds the first two workers that disagree.
-  bool FindDifference(const Group& meeting, int64_t offset, int* one, int* other) const;
+  bool FindDifference(const Group& world, int64_t offset, int* one, int* other) const;
 
   RankContext* context_ = nullptr;  // null if nothing is to be checked
   SyncPointArrival mine_;

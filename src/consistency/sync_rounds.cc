@@ -11,22 +11,23 @@ namespace {
 
 constexpr int64_t kPage = 4096;
 
-// Values of Progress::phase, for calls that add and for calls that get.
+// Values of Progress::phase. Add passes from kEnter to kStage, Get from kEnter to kSum, and AddGet
+// through all three.
 constexpr int32_t kEnter = 0;
 constexpr int32_t kStage = 1;
 constexpr int32_t kSum = 2;
 
-// Divides a small table into stripes so small that every worker has some to sum: with a single
-// stripe, all workers would wait for one worker's sum. Stripes below the least size cost more than
-// they gain. Not for updaters that count updates per stripe of the shard, where two workers would
-// count in the same stripe.
+// Divides a small table into smaller stripes, so that every worker has some to sum: with a single
+// stripe, all workers would wait while one worker sums. Stripes of less than kMinStripeBytes bytes
+// cost more than they gain. This must not be used if the updater counts updates per stripe of the
+// shard: two workers would then update the same count.
 StagedShape InStripesForAll(StagedShape shape, int workers) {
-  constexpr int64_t kLeast = int64_t{4} << 10;
-  constexpr int64_t kPerWorker = 4;  // so that the workers' shares differ little
+  constexpr int64_t kMinStripeBytes = int64_t{4} << 10;
+  constexpr int64_t kStripesPerWorker = 4;  // so that the workers' shares differ little
   const StripeLayout& layout = shape.layout;
-  shape.layout = StripeLayout(
-      layout.rows(), layout.row_bytes(),
-      std::clamp(layout.bytes() / (kPerWorker * workers), kLeast, StripeLayout::kStripeBytes));
+  shape.layout = StripeLayout(layout.rows(), layout.row_bytes(),
+                              std::clamp(layout.bytes() / (kStripesPerWorker * workers),
+                                         kMinStripeBytes, StripeLayout::kStripeBytes));
   return shape;
 }
 
@@ -66,7 +67,7 @@ Status SyncRounds::Run(const Request& request, Progress* progress, const WaitLim
 
 // ---- Summing ------------------------------------------------------------------------------------
 
-uint64_t SyncRounds::RoundInWork(const Block& block) const {
+uint64_t SyncRounds::CurrentRound(const Block& block) const {
   return block.words->done.load(std::memory_order_acquire) / static_cast<uint64_t>(block.stripes);
 }
 
@@ -80,17 +81,17 @@ bool SyncRounds::AllApplied(uint64_t round) const {
                      [&](const Block& block) { return IsApplied(block, round); });
 }
 
-bool SyncRounds::CanHelp(int block, uint64_t round) const {
+bool SyncRounds::CanSumBlock(int block, uint64_t round) const {
   const Block& at = blocks_[static_cast<size_t>(block)];
   const uint64_t end = (round + 1) * static_cast<uint64_t>(at.stripes);
   if (at.words->claimed.load(std::memory_order_relaxed) >= end) return false;
   if (!clocks_.AllHavePassed(round)) return false;
-  // A block whose owner did not stage its part of it is the owner's alone.
+  // In add_get the owner of a block does not stage its delta for it, so only the owner can sum it.
   return block == clocks_.me() || clocks_.adds(block) <= round ||
          staging_.add_of(block, round)->keeps_own.load(std::memory_order_relaxed) == 0;
 }
 
-void SyncRounds::CollectContributions(uint64_t round, const Own& own) {
+void SyncRounds::CollectContributions(uint64_t round, const OwnBlock& own) {
   contributions_.clear();
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
     if (clocks_.adds(worker) <= round) continue;  // it had finished
@@ -105,7 +106,7 @@ void SyncRounds::CollectContributions(uint64_t round, const Own& own) {
   }
 }
 
-void SyncRounds::Help(int block, uint64_t round, const Own& own) {
+void SyncRounds::SumBlock(int block, uint64_t round, const OwnBlock& own) {
   const Block& at = blocks_[static_cast<size_t>(block)];
   const uint64_t first = round * static_cast<uint64_t>(at.stripes);
   const uint64_t end = first + static_cast<uint64_t>(at.stripes);
@@ -116,7 +117,8 @@ void SyncRounds::Help(int block, uint64_t round, const Own& own) {
     if (!at.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    // A reader that takes no part (Snapshot) must not see a write before the claim.
+    // Snapshot reads the parameters while they may change. If it sees a write of this stripe, it
+    // must also see this claim, so that it discards the copy.
     std::atomic_thread_fence(std::memory_order_release);
     // The staged deltas do not change from here until the stripe is done.
     if (!collected) {
@@ -124,7 +126,7 @@ void SyncRounds::Help(int block, uint64_t round, const Own& own) {
       const bool whole = std::none_of(contributions_.begin(), contributions_.end(),
                                       [](const Contribution& one) { return one.is_rows; });
       out = whole ? own.out : nullptr;
-      if (own.out != nullptr) own_is_out_ = whole;
+      if (own.out != nullptr) own_block_is_out_ = whole;
       collected = true;
     }
     const auto stripe = static_cast<int64_t>(claim - first) + at.first_stripe;
@@ -134,32 +136,33 @@ void SyncRounds::Help(int block, uint64_t round, const Own& own) {
   }
 }
 
-Status SyncRounds::Reach(int block, uint64_t round, const Own& own, const char* call,
-                         const WaitLimit& limit) {
+Status SyncRounds::WaitForBlock(int block, uint64_t round, const OwnBlock& own, const char* call,
+                                const WaitLimit& limit) {
   const Block& at = blocks_[static_cast<size_t>(block)];
   while (!IsApplied(at, round)) {
-    const uint64_t in_work = RoundInWork(at);
+    const uint64_t in_work = CurrentRound(at);
     // Another worker completed the round in between; this one must not wait for the next round.
     if (in_work > round) break;
-    if (CanHelp(block, in_work)) {
-      Help(block, in_work, in_work == round ? own : Own{});
+    if (CanSumBlock(block, in_work)) {
+      SumBlock(block, in_work, in_work == round ? own : OwnBlock{});
       continue;
     }
     MV_RETURN_IF_NOT_OK(clocks_.Await(
-        call, limit, [&] { return RoundInWork(at) != in_work || CanHelp(block, in_work); },
+        call, limit, [&] { return CurrentRound(at) != in_work || CanSumBlock(block, in_work); },
         [&](int worker) {
           if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
-          // All workers have added, so one is working on a stripe of the block, possibly a reader
-          // that has finished.
+          // All workers have passed the round, so some worker is summing the last stripes of the
+          // block. It may even be a worker that has finished and only reads, so all must be alive.
           return clocks_.AllHavePassed(in_work) ? Need::kWork : Need::kNothing;
         }));
   }
   return Status::Ok();
 }
 
-Status SyncRounds::ReachAll(uint64_t round, const char* call, const WaitLimit& limit) {
+Status SyncRounds::WaitForRound(uint64_t round, const char* call, const WaitLimit& limit) {
   for (int i = 0; i < clocks_.workers(); ++i) {
-    MV_RETURN_IF_NOT_OK(Reach((clocks_.me() + i) % clocks_.workers(), round, Own{}, call, limit));
+    MV_RETURN_IF_NOT_OK(
+        WaitForBlock((clocks_.me() + i) % clocks_.workers(), round, OwnBlock{}, call, limit));
   }
   return Status::Ok();
 }
@@ -176,7 +179,7 @@ Status SyncRounds::WaitForBuffer(const char* call, const WaitLimit& limit, int* 
       }
       oldest = i == 0 ? used_in_[i] : std::min(oldest, used_in_[i]);
     }
-    MV_RETURN_IF_NOT_OK(ReachAll(oldest - 1, call, limit));
+    MV_RETURN_IF_NOT_OK(WaitForRound(oldest - 1, call, limit));
   }
 }
 
@@ -236,13 +239,13 @@ void SyncRounds::CopyBlock(const Block& block, char* out) const {
 
 Status SyncRounds::Settle(const WaitLimit& limit) {
   const uint64_t rounds = clocks_.CompleteRounds();
-  return rounds == 0 ? Status::Ok() : ReachAll(rounds - 1, "save", limit);
+  return rounds == 0 ? Status::Ok() : WaitForRound(rounds - 1, "save", limit);
 }
 
 Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
   for (;;) {
     const uint64_t rounds = clocks_.CompleteRounds();
-    if (rounds > 0) MV_RETURN_IF_NOT_OK(ReachAll(rounds - 1, "get", limit));
+    if (rounds > 0) MV_RETURN_IF_NOT_OK(WaitForRound(rounds - 1, "get", limit));
     shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
     // If no worker has begun another round meanwhile, the copy is one consistent state.
@@ -267,7 +270,7 @@ Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLim
     progress->phase = kSum;
   }
   if (clocks_.my_adds() > 0) {
-    MV_RETURN_IF_NOT_OK(ReachAll(clocks_.my_adds() - 1, "get", limit));
+    MV_RETURN_IF_NOT_OK(WaitForRound(clocks_.my_adds() - 1, "get", limit));
   }
   shard_->CopyUnlocked(request);
   return Status::Ok();
@@ -283,7 +286,8 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
     case kStage: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      // Publishes everything at once, so that other workers read this worker's words once.
+      // Stages first and then takes both turns together, so that other workers need to fetch this
+      // worker's clock only once.
       StageWhole(buffer, request.delta, /*keep_own=*/true);
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       clocks_.CountAdd();
@@ -296,14 +300,15 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
   }
   const uint64_t round = clocks_.my_adds() - 1;
   auto* const out = static_cast<char*>(request.out);
-  const Own own{static_cast<const char*>(request.delta), out};
+  const OwnBlock own{static_cast<const char*>(request.delta), out};
   // progress->done counts the blocks that are in `out`.
   for (; progress->done < clocks_.workers(); ++progress->done) {
     const int block = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
     const bool is_own = block == clocks_.me();
-    MV_RETURN_IF_NOT_OK(Reach(block, round, is_own ? own : Own{}, kCall, limit));
-    // This worker's own block went straight into `out`, unless others named rows in the round.
-    if (!is_own || !own_is_out_) {
+    MV_RETURN_IF_NOT_OK(WaitForBlock(block, round, is_own ? own : OwnBlock{}, kCall, limit));
+    // The new values of this worker's own block are in `out` already, unless another worker added
+    // rows, rather than the whole table, in this round.
+    if (!is_own || !own_block_is_out_) {
       CopyBlock(blocks_[static_cast<size_t>(block)], out);
     }
   }

@@ -51,7 +51,7 @@ class SyncRounds final : public Consistency {
     BlockWords* words;
   };
   // The delta and result of an add_get, for this worker's own block, which is not staged.
-  struct Own {
+  struct OwnBlock {
     const char* delta = nullptr;
     char* out = nullptr;
   };
@@ -66,14 +66,15 @@ class SyncRounds final : public Consistency {
   // ---- Summing
   bool IsApplied(const Block& block, uint64_t round) const;
   bool AllApplied(uint64_t round) const;
-  uint64_t RoundInWork(const Block& block) const;
+  uint64_t CurrentRound(const Block& block) const;
   // Whether work on the block in that round is left, and this worker may do it.
-  bool CanHelp(int block, uint64_t round) const;
-  void Help(int block, uint64_t round, const Own& own);
+  bool CanSumBlock(int block, uint64_t round) const;
+  void SumBlock(int block, uint64_t round, const OwnBlock& own);
   // Waits until `round` has been applied to that block, and helps where possible.
-  Status Reach(int block, uint64_t round, const Own& own, const char* call, const WaitLimit& limit);
-  Status ReachAll(uint64_t round, const char* call, const WaitLimit& limit);
-  void CollectContributions(uint64_t round, const Own& own);
+  Status WaitForBlock(int block, uint64_t round, const OwnBlock& own, const char* call,
+                      const WaitLimit& limit);
+  Status WaitForRound(uint64_t round, const char* call, const WaitLimit& limit);
+  void CollectContributions(uint64_t round, const OwnBlock& own);
 
   // ---- Getting
   void CopyBlock(const Block& block, char* out) const;
@@ -90,7 +91,7 @@ class SyncRounds final : public Consistency {
   RoundSum sum_;
   std::vector<Block> blocks_;                // one per worker, in worker order
   std::vector<Contribution> contributions_;  // to the round that this worker helps with
-  bool own_is_out_ = false;  // the last add_get's own block has been written to its result
+  bool own_block_is_out_ = false;  // the last add_get's own block has been written to its result
   // The round that last used each of this worker's buffers, plus 1.
   uint64_t used_in_[Staging::kBuffers] = {};
 };

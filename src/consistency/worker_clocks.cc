@@ -293,20 +293,20 @@ bool WorkerClocks::MayStillArrive() {
   constexpr auto kOnItsWay = std::chrono::milliseconds(100);
   if (!context_->members().spans_nodes()) return false;
   const Instant now = Clock::now();
-  if (!given_up_at_.has_value()) given_up_at_ = now;
-  return now < *given_up_at_ + kOnItsWay;
+  if (!abort_noticed_.has_value()) abort_noticed_ = now;
+  return now < *abort_noticed_ + kOnItsWay;
 }
 
 bool WorkerClocks::MessagesHaveArrived(bool of_this_node) {
   constexpr auto kOnItsWay = std::chrono::milliseconds(500);
   if (of_this_node) return true;
   const Instant now = Clock::now();
-  if (!lost_at_.has_value()) lost_at_ = now;
-  return now >= *lost_at_ + kOnItsWay;
+  if (!loss_noticed_.has_value()) loss_noticed_ = now;
+  return now >= *loss_noticed_ + kOnItsWay;
 }
 
-std::string WorkerClocks::NameLost(int worker, const std::string& gone, bool follows) const {
-  return StrCat(follows ? ", " : "", context_->members().NameRank(rank_of(worker)), " ", gone);
+std::string WorkerClocks::NameLost(int worker, const std::string& reason, bool follows) const {
+  return StrCat(follows ? ", " : "", context_->members().NameRank(rank_of(worker)), " ", reason);
 }
 
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
@@ -330,12 +330,12 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     if (i == me_) continue;
     // Read before checking whether the worker is late, because it made its adds before it entered
     // another call.
-    const char* const meeting = context_->peers()->CollectiveAwaitedBy(rank_of(i));
-    const std::string gone = context_->peers()->ExitReason(rank_of(i));
+    const char* const awaited_call = context_->peers()->CollectiveAwaitedBy(rank_of(i));
+    const std::string reason = context_->peers()->ExitReason(rank_of(i));
     const Need need = waits_for(i);
     if (need == Need::kNothing) {
-      if (!gone.empty() && !has_finished(i)) {
-        lost_later += NameLost(i, gone, !lost_later.empty());
+      if (!reason.empty() && !has_finished(i)) {
+        lost_later += NameLost(i, reason, !lost_later.empty());
         lost_later_rank = rank_of(i);
       }
       continue;
@@ -344,15 +344,15 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     round = std::min(round, adds(i));
     // All lost workers are named, because a worker that was told of a loss before this one may have
     // ended for that reason.
-    if (!gone.empty()) {
+    if (!reason.empty()) {
       is_lost = MessagesHaveArrived(is_here(i)) || is_lost;
-      lost += NameLost(i, gone, !lost.empty());
+      lost += NameLost(i, reason, !lost.empty());
       lost_rank = rank_of(i);
     } else if (is_here(i) && context_->failure_detector()->IsSilent(rank_of(i))) {
       return context_->state()->ExcludeSilentRank(rank_of(i), StrCat(call, ", ", RoundName(round)));
-    } else if (need == Need::kCall && meeting != nullptr) {
+    } else if (need == Need::kCall && awaited_call != nullptr) {
       elsewhere = i;
-      call_there = meeting;
+      call_there = awaited_call;
     }
   }
   if (is_lost) {

@@ -179,7 +179,7 @@ class WorkerClocks {
   // Returns the round of a worker's turn.
   uint64_t RoundOf(int worker, uint64_t turn) const;
   // "rank 1 on host (process 12) died", with a separator if another rank precedes it.
-  std::string NameLost(int worker, const std::string& gone, bool follows) const;
+  std::string NameLost(int worker, const std::string& reason, bool follows) const;
   // Whether actions that preceded the abort may still be arriving; the abort itself can arrive
   // before them.
   bool MayStillArrive();
@@ -198,8 +198,8 @@ class WorkerClocks {
   Instant waiting_since_{};
   bool waiting_ = false;
   bool aborted_before_ = false;
-  std::optional<Instant> lost_at_;
-  std::optional<Instant> given_up_at_;
+  std::optional<Instant> loss_noticed_;
+  std::optional<Instant> abort_noticed_;
   // Digests of all turns of this worker and of its turns up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
@@ -215,8 +215,8 @@ Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done,
     waiting_ = true;
     waiting_since_ = Clock::now();
     aborted_before_ = context_->state()->IsAborted();
-    lost_at_.reset();
-    given_up_at_.reset();
+    loss_noticed_.reset();
+    abort_noticed_.reset();
     CallLeader();
   }
   for (;;) {

@@ -61,9 +61,9 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
   const uint64_t total = words_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
-  // The sum is never too small when all have begun. But it also counts ranks that gave up a
-  // collective that a lost rank never begins, and began the next one.
-  if (total < sequence_ * ranks_here_ && !peers_->AnyExcluded()) return;
+  // The sum is never too small when all have begun. But it also counts ranks that failed in a
+  // collective that a lost rank never begins, and then began the next one.
+  if (total < sequence_ * ranks_here_ && !peers_->HasRecordedLoss()) return;
   if (!LateMembers(/*only_here=*/true).empty()) return;
   if (!spans_nodes()) {
     Announce(&words_->completed, &words_->sleepers);

@@ -1,17 +1,18 @@
-// Group: a set of ranks of the session with a split-phase allgather, of which every collective call
-// is made.
+// Group: a set of ranks of the session, with an allgather in two phases (begin and wait). Every
+// collective call is built from such allgathers.
 //
-// Each rank writes its payload into its own slot, counts itself in, and sleeps on a word that the
-// last rank changes; then each reads the payloads of the others. No server and no message is
-// involved. A waiting rank checks now and then whether the ranks it waits for are still alive, so a
-// rank that died, left or aborted ends the wait with its name.
+// Each rank writes its payload into its own slot in shared memory, increments a common count, and
+// sleeps on a word. The last rank to begin changes the word, which wakes the others; then each rank
+// reads the payloads of the others. On one node this needs neither a server nor messages. While it
+// waits, a rank checks periodically whether the ranks that it waits for are still alive. If one of
+// them has died, left or aborted the session, the wait ends with an error that names it.
 //
-// In a session that survives losses, a lost rank is no longer waited for. It has either begun a
-// collective before, or never will, so all others agree on the participants.
+// In a session that survives losses, the other members stop waiting for a lost rank. A lost rank
+// cannot begin a collective that it had not begun before, so all others agree on the participants.
 //
-// If the group spans nodes, the last rank of a node wakes the leader of the node, which exchanges
-// the payloads with the other nodes (LeaderExchange) and then wakes its node. So all other ranks
-// wait in memory there too.
+// If the group spans nodes, the last rank of each node to begin wakes the leader of the node. The
+// leader exchanges the payloads with the other nodes (LeaderExchange) and then wakes the ranks of
+// its node. So all ranks other than the leaders sleep on shared memory, as on a single node.
 #ifndef MULTIVERSO_GROUP_GROUP_H_
 #define MULTIVERSO_GROUP_GROUP_H_
 
@@ -43,16 +44,17 @@ class Group {
 
   // Begins the next collective with a payload of up to ExchangeSlot::kMaxBytes; does not wait.
   void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
-  // Waits for the other members. Mismatch if their kinds differ; the collective is complete then as
-  // well. At the deadline the rank aborts the session, since it will not be there when the late
-  // ranks begin.
+  // Waits for the other members. Returns a mismatch if the members began this collective with
+  // different kinds; it is complete even then. At the deadline this rank aborts the session, since
+  // the late ranks would wait for it in vain if they began the collective later.
   Status Wait(const WaitLimit& limit);
   // The ranks that took part in the last collective: all members that were not lost before. The
   // same on all of them.
   std::vector<int> participants() const;
   // The number of that collective, the same on all of them.
   uint64_t sequence() const { return sequence_; }
-  // The payload of a participant: valid until this rank begins the next collective but one.
+  // The payload of a participant in the last collective. Read it before this rank begins its next
+  // collective, since the participant may overwrite the slot after that.
   const ExchangeSlot& payload(int rank) const;
 
  private:
@@ -61,23 +63,27 @@ class Group {
   void Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const;
   CollectiveKind OwnKind() const;
   Status CheckKinds() const;
-  // Mismatch, on every rank, if one of these waits for this one in a collective of another group.
+  // Returns a mismatch, and aborts the session with it, if one of the `late` ranks waits for this
+  // rank in a collective of another group.
   Status CheckElsewhere(const std::vector<int>& late) const;
   // The members that have not begun this collective and are not excluded.
   std::vector<int> LateMembers(bool only_here) const;
-  // PeerLost if one of these will never begin it; pending if the session continues without it.
+  // Returns PeerLost if one of the `late` ranks will never begin this collective, or pending if the
+  // session continues without that rank.
   Status CheckPeers(const std::vector<int>& late);
-  // PeerLost if a node whose contribution is missing cannot send it any more.
+  // Returns PeerLost if a node whose contribution is missing can no longer send it.
   Status CheckNodes();
   Status CheckOwnLeader();
   bool spans_nodes() const { return exchange_ != nullptr; }
   bool IsLeader() const;
-  // The leader's part: pending at that instant, ok when the collective is complete.
+  // Does the leader's part of the collective. Returns ok when the collective is complete, and
+  // pending if it is not complete at `until`.
   Status ExchangeAsLeader(Instant until);
-  // Names the late ranks and the nodes that do not answer. False while other nodes are asked.
-  // `first` is the first late rank, or -1.
+  // Sets *names to the late ranks and the nodes that do not answer, and *first to the first late
+  // rank if there is one. Returns false while answers from other nodes are outstanding.
   bool FindLate(std::string* names, int* first);
-  // A loss is reported only after messages of the lost rank have had time to arrive.
+  // Returns ok until the last messages of the lost rank have had time to arrive, since they may
+  // complete the collective. After that it reports the loss.
   Status ReportLostLater(int rank, const std::string& text);
   std::string WhileWaiting() const;
 

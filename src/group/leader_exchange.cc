@@ -6,7 +6,8 @@
 namespace multiverso {
 namespace {
 
-// How often a leader asks again for what may have been lost with its predecessor.
+// The time between two requests of a leader for contributions that are missing, and that may have
+// been lost with its predecessor.
 constexpr auto kAskInterval = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -63,8 +64,9 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
 }
 
 Status LeaderExchange::Exchange(uint64_t sequence) {
-  // In a session that fails with a loss, the first node sends last: as long as its leader waits, it
-  // can give up the collective for all ranks, and no other rank completes it.
+  // In a session that fails with a loss, the first node sends its contribution last, and no other
+  // node completes the collective without it. So if the first node's leader fails while it waits,
+  // the collective fails on all ranks.
   const auto first_node =
       std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
   const bool sends_last =
@@ -86,7 +88,7 @@ Status LeaderExchange::Exchange(uint64_t sequence) {
   const std::vector<int> missing = MissingNodes(sequence);
   if (missing.empty()) return sent_ == sequence ? Status::Ok() : SendContribution(sequence);
   const Instant now = Clock::now();
-  if (members_->survives_losses() && peers_->AnyExcluded() && now >= asked_ + kAskInterval) {
+  if (members_->survives_losses() && peers_->HasRecordedLoss() && now >= asked_ + kAskInterval) {
     asked_ = now;
     for (const int node : missing) channel_->RequestContribution(node, group_, sequence);
   }
@@ -100,7 +102,8 @@ bool LeaderExchange::Accept(const std::string& bytes, uint64_t sequence) {
     return false;
   }
   std::atomic<uint64_t>& last = received(theirs.node);
-  // It may have been sent twice. The slots of an older collective may already hold a newer one.
+  // Ignores a contribution that has arrived before, since a new leader sends it again, and one to
+  // an older collective, since its slots may already hold payloads of a newer one.
   if (theirs.sequence < sequence || theirs.sequence <= last.load()) return true;
   if (theirs.sequence > last.load() + 1) {
     early_[static_cast<size_t>(theirs.node)] = bytes;

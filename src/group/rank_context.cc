@@ -63,7 +63,7 @@ RankContext::~RankContext() {
   const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
   const bool closed = memory_.own_slot().state.load(std::memory_order_relaxed) == RankSlot::kClosed;
   // After a rank has died, MPI cannot be shut down cleanly.
-  const bool some_lost = members_.survives_losses() && peers_.AnyExcluded();
+  const bool some_lost = members_.survives_losses() && peers_.HasRecordedLoss();
   if (all_sent && closed && !some_lost) messenger->Close();
 }
 

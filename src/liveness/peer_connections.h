@@ -52,8 +52,9 @@ struct ConnectionLimits {
 // Thread-safe; Attend is called by one thread.
 class PeerConnections {
  public:
-  // The rank that died, and how that is known, as a predicate. `after`: the rank whose loss its
-  // caller had been told before, or -1.
+  // Called for a rank that died. `how` says how its death is known, as a predicate such as
+  // "(process 12) died". `after` is the rank whose loss had been reported to the dead rank's caller
+  // before, or -1.
   using Lost = std::function<void(int rank, const std::string& how, int after)>;
 
   static Result<std::unique_ptr<ConnectionPort>> OpenPort();

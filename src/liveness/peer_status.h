@@ -3,8 +3,9 @@
 // peer_timeout, or removed because the session continues without it). A lost rank has left, died or
 // been excluded.
 //
-// For a rank of this node, the kernel tells whether the process exists, and the rank's slot in the
-// control segment the rest. The slot of a rank of another node holds what that node has reported.
+// For a rank of this node, the kernel reports whether the process exists, and the rank's slot in
+// the control segment holds everything else. For a rank of another node, the slot holds the reports
+// of that node.
 #ifndef MULTIVERSO_LIVENESS_PEER_STATUS_H_
 #define MULTIVERSO_LIVENESS_PEER_STATUS_H_
 
@@ -35,17 +36,19 @@ class PeerStatus final : public OwnerProbe {
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }
   // How a lost rank ended, as a predicate such as "(process 12) died"; empty if it is not lost.
   std::string ExitReason(int rank) const;
-  // Whether any other rank has left or died, on any node.
+  // Whether any other rank of the session is lost, that is, has an ExitReason.
   bool AnyLost() const;
   // The first rank of another node all of whose ranks are lost; -1 if some are not.
   int FirstRankOfLostNode(int node) const;
 
-  // Whether a session that survives losses continues without that rank. An excluded rank begins no
-  // further collective.
+  // Whether the other ranks continue without that rank, which then begins no further collective.
+  // Always false in a session that does not survive losses.
   bool IsExcluded(int rank) const;
-  // Whether any rank has been excluded or has left.
-  bool AnyExcluded() const { return memory_->control()->some_lost.load() != 0; }
-  // Continues without that rank, which ended in this way.
+  // Whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks every
+  // rank.
+  bool HasRecordedLoss() const { return memory_->control()->some_lost.load() != 0; }
+  // Records that the session continues without that rank. `reason` says how the rank ended, in the
+  // form of ExitReason.
   void Exclude(int rank, const std::string& reason) const;
   // Excludes the ranks that have ended, and returns all excluded ones, in order. Empty in a session
   // that does not survive losses.
@@ -54,17 +57,17 @@ class PeerStatus final : public OwnerProbe {
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;
 
-  // Another node reported that one of its ranks left or died, and the latest collective of each
-  // group that the rank had begun.
+  // Records that a rank of another node left or died. `sequences` holds, for each group, the number
+  // of the latest collective that the rank had begun, or 0 if it is unknown.
   void RecordExit(int rank, RankSlot::State state, const std::string& reason,
                   const uint64_t (&sequences)[kGroups]) const;
-  // Another node reported that one of its ranks is waiting in a collective of that kind: number
-  // sequences[group] of that group.
+  // Records that a rank of another node waits in collective number sequences[group] of that group,
+  // which is of that kind. `sequences` is as in RecordExit.
   void RecordWaiting(int rank, int group, CollectiveKind kind,
                      const uint64_t (&sequences)[kGroups]) const;
-  // The name of the collective in which that rank waits for this one, or null: a collective of the
-  // world or of the workers that this rank has not begun. For ranks of other nodes it becomes known
-  // through RecordWaiting.
+  // Returns the name of a collective of the world or of the workers that `rank` has begun and this
+  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. For a
+  // rank of another node it is known only after RecordWaiting.
   const char* CollectiveAwaitedBy(int rank) const;
 
   // Returns the error together with the known facts about its rank.

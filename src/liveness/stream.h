@@ -93,7 +93,8 @@ class StreamBell {
   int descriptor_ = -1;
 };
 
-// Sleeps until one of them is ready, that instant, or the bell is rung: true then.
+// Sleeps until a stream is ready, the bell rings, or `until` has passed. Returns whether the bell
+// has rung.
 bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<Awaited>* all);
 
 }  // namespace multiverso

@@ -49,7 +49,7 @@ struct alignas(64) RankSlot {
     // slots of all members on that node are filled in (LeaderExchange).
     std::atomic<uint64_t> received;
     // The payload of collective n is in slots[n % 2]. A rank can be one collective ahead of a slow
-    // reader, but not two: the one between needs the reader.
+    // reader, but not two, since the collective in between is not complete without the reader.
     ExchangeSlot slots[2];
 
     ExchangeSlot& SlotFor(uint64_t number) { return slots[number % 2]; }

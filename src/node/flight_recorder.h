@@ -43,7 +43,7 @@ struct alignas(64) FlightRecorder {
   struct alignas(64) Entry {
     std::atomic<uint64_t> number;  // of the rank's calls, from 1; 0 if there is none
     std::atomic<int64_t> began;    // in nanoseconds of Clock
-    std::atomic<int64_t> ended;    // 0 if it was not looked
+    std::atomic<int64_t> ended;    // 0 if the time was not read
     std::atomic<int64_t> bytes;    // that it moves
     std::atomic<int32_t> call;     // a CallKind
     std::atomic<int32_t> table;    // its number, or -1

@@ -32,10 +32,10 @@ struct Hello {
   char memory[128] = {};  // ranks with the same text can map each other's memory
 };
 
-// Fills in where this process runs: host name, and the identity of the kernel and process-id
-// namespace within which /proc/<pid>/fd leads to another rank's memory. With
-// MULTIVERSO_RANKS_PER_NODE=k every k ranks form a node, so that one machine can simulate several;
-// ValueError unless that is a number above 0.
+// Fills in `host` and `memory` for this process. On Linux, `memory` identifies the kernel, the
+// process-id namespace and the user, since /proc/<pid>/fd leads to another rank's memory only if
+// these are the same. With MULTIVERSO_RANKS_PER_NODE=k, every k consecutive ranks form a node, so
+// that one machine can simulate several nodes. Returns ValueError unless k is a number above 0.
 Status DescribeThisPlace(Hello* hello, int rank);
 
 class Membership {
@@ -62,7 +62,7 @@ class Membership {
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
   int mode() const { return mode_; }
-  // How long a rank may send no heartbeat.
+  // How long a rank may go without a heartbeat before the others treat it as lost.
   std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
   // Whether the session continues without lost ranks.
   bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
@@ -78,7 +78,8 @@ class Membership {
   // has none; all its ranks in a session that survives losses. In rank order, never empty.
   std::vector<int> service_ranks(int node) const;
   // The rank that acts for that node in rounds and clocks: its first worker, or its first rank if
-  // it has none.
+  // it has none. It may differ from the leader of the node in a group's collectives
+  // (LeaderExchange).
   int leader_of(int node) const;
   bool is_leader() const { return leader_of(node()) == rank_; }
   // The leaders of the nodes that have workers, in the order of the workers.

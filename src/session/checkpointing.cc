@@ -20,7 +20,7 @@ Status ResultOf(const Checkpointing& state) {
   return FirstFailure(world, state.job->folder());
 }
 
-// Whether this rank is the first of its node among those that came to the last meeting.
+// Whether this rank is the first of its node among the participants of the last collective.
 bool IsFirstHere(RankContext* context) {
   const std::vector<int> present = context->world()->participants();
   return *std::find_if(present.begin(), present.end(), [&](int rank) {

@@ -24,7 +24,7 @@ struct Proposal {
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
 
-Proposal Read(const Group& circle, int rank) { return circle.payload(rank).Read<Proposal>(); }
+Proposal Read(const Group& world, int rank) { return world.payload(rank).Read<Proposal>(); }
 
 bool Has(const Proposal& proposal, int64_t place) {
   return (proposal.has[place / 8] >> (place % 8) & 1) != 0;

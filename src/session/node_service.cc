@@ -75,9 +75,9 @@ void NodeService::Serve(std::chrono::microseconds longest_sleep) {
   Backoff backoff(longest_sleep);
   while (!stop_.load()) {
     const uint32_t calls = bell_->load();
-    const bool news = context_->control_channel()->Poll();
+    const bool received = context_->control_channel()->Poll();
     const bool rounds = rounds_.Poll();
-    if (shards_.Poll() || rounds || news) backoff.Reset();
+    if (shards_.Poll() || rounds || received) backoff.Reset();
     const bool is_busy = shards_.IsBusy() || rounds_.Awaits();
     const Instant now = Clock::now();
     auto nap = backoff.Next(now, is_busy ? ShardService::kEagerWhenBusy : Backoff::kEager);

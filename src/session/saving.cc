@@ -163,11 +163,11 @@ Status Saving::StartJob(Instant deadline) {
   plan.num_files = static_cast<uint32_t>(writers.size());
   RankContext* const context = this->context();
   plan.why_never = [context, writers](uint32_t file) {
-    const std::string gone = context->peers()->ExitReason(writers[file]);
-    if (gone.empty()) return Status::Ok();
+    const std::string reason = context->peers()->ExitReason(writers[file]);
+    if (reason.empty()) return Status::Ok();
     return context->peers()->About(
         writers[file],
-        Status(Code::kPeerLost, StrCat(context->members().NameRank(writers[file]), " ", gone,
+        Status(Code::kPeerLost, StrCat(context->members().NameRank(writers[file]), " ", reason,
                                        " before it had written its rows")));
   };
   std::unique_ptr<BlockSource> source;

@@ -1,10 +1,10 @@
 // Saving: the call that writes a checkpoint.
 //
-// After CheckpointCall::Begin the master creates a folder to write in and announces it; from then
-// on no rank changes the tables. Then each rank's SaveJob writes the rows that the rank saves,
-// straight from the tables, and the call ends when the checkpoint is complete. In the background,
-// each rank copies its rows to memory instead; the call ends when all ranks have done so, while the
-// jobs write from the copies.
+// After CheckpointCall::Begin, the master creates the folder in which the ranks write and announces
+// it; from then until the call ends, no rank changes the tables. Each rank's SaveJob writes the
+// rows that the rank saves directly from the tables, and the call ends when the checkpoint is
+// complete. In a background save, each rank first copies its rows to memory. The call ends when all
+// ranks have done so, and the jobs write from the copies after that.
 #ifndef MULTIVERSO_SESSION_SAVING_H_
 #define MULTIVERSO_SESSION_SAVING_H_
 
@@ -30,7 +30,7 @@ class Saving : private CheckpointCall {
  private:
   // The master creates the folder; the others learn its name.
   Status Prepare(const WaitLimit& limit);
-  // Which rows this rank saves, and how often they have been updated.
+  // Lists the rows that this rank saves, with the number of their updates, in sections_.
   Status ListSections(const WaitLimit& limit);
   Status MakeRoomForCopy();
   Status Copy(const WaitLimit& limit);

@@ -35,13 +35,13 @@ Session::~Session() = default;
 
 WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
   if (interrupt != nullptr) {
-    interrupt->OnGivingUp([this](const Status& reason) { context_->state()->Abort(reason); });
+    interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
   }
   return WaitLimit::Until(deadline, interrupt);
 }
 
 Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
-  SyncPointCheck fence = ComeToFence(call);
+  SyncPointCheck fence = ReachSyncPoint(call);
   Group* const world = context_->world();
   world->BeginAllgather(call, &fence.mine(), sizeof(SyncPointArrival));
   const bool closes = call == CollectiveKind::kClose && context_->control_channel() != nullptr;
@@ -108,7 +108,8 @@ Status Session::SettleAll(bool* save_failed, const WaitLimit& limit) {
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
   const Status saved = EndSave(&checkpointing_, limit);
-  // All ranks know of a failure once the job is gone: it does not keep the session open.
+  // All ranks know of a failure once the job has been removed, so the failure does not keep the
+  // session open.
   *save_failed = !saved.ok() && checkpointing_.job == nullptr;
   if (saved.ok()) Linger(limit);
   return saved;
@@ -128,7 +129,7 @@ void Session::Linger(const WaitLimit& limit) {
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
-  SyncPointCheck fence = ComeToFence(CollectiveKind::kCreateTable);
+  SyncPointCheck fence = ReachSyncPoint(CollectiveKind::kCreateTable);
   // KeepTable increments it after success, which all ranks share.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
@@ -137,9 +138,9 @@ Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* 
   return creation.TakeTable();
 }
 
-SyncPointCheck Session::ComeToFence(CollectiveKind call) {
+SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
-  const SyncPoint fence{++fences_, NameOf(call), call == CollectiveKind::kClose};
+  const SyncPoint fence{++sync_points_, NameOf(call), call == CollectiveKind::kClose};
   for (const auto& table : tables_) table->consistency()->ReachSyncPoint(fence);
   if (!members_.spans_nodes()) return SyncPointCheck();
   SyncPointArrival mine = fence.is_last ? released_adds_ : released_;

@@ -88,7 +88,7 @@ class Session {
  private:
   // To be called before this rank enters a collective call of all ranks: each table compares the
   // rounds of the workers, and so does the returned check when all ranks have entered the call.
-  SyncPointCheck ComeToFence(CollectiveKind call);
+  SyncPointCheck ReachSyncPoint(CollectiveKind call);
   // The barrier that a collective call of that kind begins with.
   Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
   // What Close does before it leaves the group.
@@ -108,7 +108,7 @@ class Session {
   std::unique_ptr<NodeService> service_;  // destroyed before the group
   std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;
-  uint64_t fences_ = 0;
+  uint64_t sync_points_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_

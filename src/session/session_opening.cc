@@ -64,14 +64,14 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
   if (interrupt != nullptr) {
     // The ranks that have joined would wait for this one.
-    interrupt->OnGivingUp([this](const Status& reason) { context_->state()->Abort(reason); });
+    interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
   }
   if (context_->connections() != nullptr) {
     MV_RETURN_IF_NOT_OK(context_->connections()->AwaitSettled(limit));
   }
   context_->world()->BeginAllgather(CollectiveKind::kJoin);
   MV_RETURN_IF_NOT_OK(context_->world()->Wait(limit).In("init"));
-  if (interrupt != nullptr) interrupt->OnGivingUp(nullptr);
+  if (interrupt != nullptr) interrupt->OnAbort(nullptr);
   return std::make_unique<Session>(options_, std::move(transport_), std::move(members_),
                                    std::move(context_), std::move(service_), std::move(heartbeat_));
 }

@@ -31,11 +31,11 @@ std::string WithFolder(const std::string& text, const std::string& folder) {
   return !text.empty() && text[0] == kHere ? folder + text.substr(1) : text;
 }
 
-Message Read(const Group& circle, int rank) { return circle.payload(rank).Read<Message>(); }
+Message Read(const Group& world, int rank) { return world.payload(rank).Read<Message>(); }
 
 }  // namespace
 
-void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
+void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
               const LeaderMessage& from_leader) {
   Message message;
   message.vote = Vote::Of(Status(status.code(), WithoutFolder(status.text(), folder)));
@@ -45,12 +45,12 @@ void CastVote(Group* circle, CollectiveKind kind, const Status& status, const st
     message.position = fault->position;
     CopyText(message.path, WithoutFolder(fault->path, folder));
   }
-  circle->BeginAllgather(kind, &message, sizeof(message));
+  world->BeginAllgather(kind, &message, sizeof(message));
 }
 
-Status FirstFailure(const Group& circle, const std::string& folder) {
-  for (const int rank : circle.participants()) {
-    const Message message = Read(circle, rank);
+Status FirstFailure(const Group& world, const std::string& folder) {
+  for (const int rank : world.participants()) {
+    const Message message = Read(world, rank);
     if (message.vote.code == 0) continue;
     return Status(
         static_cast<Code>(message.vote.code),
@@ -60,9 +60,9 @@ Status FirstFailure(const Group& circle, const std::string& folder) {
   return Status::Ok();
 }
 
-Status CheckAllCame(const RankContext& context, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& context, const Group& world, const std::vector<int>& ranks,
                     const std::string& task) {
-  const std::vector<int> present = circle.participants();
+  const std::vector<int> present = world.participants();
   for (const int rank : ranks) {
     if (std::find(present.begin(), present.end(), rank) != present.end()) continue;
     return context.peers()->About(
@@ -73,8 +73,8 @@ Status CheckAllCame(const RankContext& context, const Group& circle, const std::
   return Status::Ok();
 }
 
-LeaderMessage LeaderMessageOf(const Group& circle, int rank) {
-  return Read(circle, rank).from_leader;
+LeaderMessage LeaderMessageOf(const Group& world, int rank) {
+  return Read(world, rank).from_leader;
 }
 
 }  // namespace multiverso

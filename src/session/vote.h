@@ -20,16 +20,16 @@ struct LeaderMessage {
 
 // Begins the allgather of the votes. Paths in `folder`, which all ranks know, are sent without it:
 // long ones would not fit.
-void CastVote(Group* circle, CollectiveKind kind, const Status& status, const std::string& folder,
+void CastVote(Group* world, CollectiveKind kind, const Status& status, const std::string& folder,
               const LeaderMessage& from_leader = LeaderMessage());
 
 // The first failure among the votes, in rank order; the same on all ranks.
-Status FirstFailure(const Group& circle, const std::string& folder);
+Status FirstFailure(const Group& world, const std::string& folder);
 // Returns PeerLost, equally on all ranks, if one of `ranks` did not vote. `task` says what that
 // rank had not completed.
-Status CheckAllCame(const RankContext& context, const Group& circle, const std::vector<int>& ranks,
+Status CheckAllCame(const RankContext& context, const Group& world, const std::vector<int>& ranks,
                     const std::string& task);
-LeaderMessage LeaderMessageOf(const Group& circle, int rank);
+LeaderMessage LeaderMessageOf(const Group& world, int rank);
 
 }  // namespace multiverso
 

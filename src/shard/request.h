@@ -120,7 +120,7 @@ struct Request {
     return OfRows(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr);
   }
   // Adds the difference between `tensors` and `last`, which covers the whole table, and writes the
-  // new parameters to both, stripe by stripe. If it is given up between two stripes, it has
+  // new parameters to both, stripe by stripe. If it is aborted between two stripes, it has
   // completed the earlier ones and not touched the others, so it can be repeated at any time.
   static Request Exchange(const TensorList& tensors, void* last) {
     Request request = Of(RequestKind::kExchange, last, last);

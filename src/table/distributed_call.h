@@ -1,8 +1,9 @@
 // DistributedCall: a call on a table whose rows lie on several nodes.
 //
-// This thread operates on the rows of this node, in memory, as on those of any table; the service
-// threads of the ranks that own the other rows do so there (ShardService). Both work at once. The
-// call ends when every server has answered, so every later get sees its adds.
+// The calling thread operates directly on the rows of its own node, which lie in shared memory. At
+// the same time, it sends requests for the other rows to the ranks that own them, whose service
+// threads execute them (ShardService). The call returns after every server has answered, so every
+// later get sees its adds.
 #ifndef MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 #define MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 
@@ -38,8 +39,9 @@ class DistributedCall {
  private:
   void OpenPipelines();
   void SplitRows(std::vector<std::vector<int64_t>>* by_owner) const;
-  // The rows to ask of the server at that place among the servers: its own, unless the updater
-  // counts parts of several servers of a node as one.
+  // Returns the rows to request from the server at index `place` of Partition::servers(). These are
+  // its own rows, except for an array whose updater counts steps: then the boundaries between the
+  // servers of a node move to whole stripes, since a stripe is updated in one piece.
   RowRange RowsAskedOf(size_t place) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
   Status RunToAnswers(const WaitLimit& limit);

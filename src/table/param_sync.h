@@ -30,7 +30,7 @@ class ParamSync {
 
   // Checks a sync of the tensors at `data`, which stay valid until its end.
   Status Begin(const Table& table, void* const* data, int64_t tensors);
-  // Runs it, as Table::Run does. Not called again after anything but pending.
+  // Runs the sync as Table::Run runs a request. Call it again only after it has returned pending.
   Status Run(Table* table, Progress* progress, const WaitLimit& limit);
 
  private:

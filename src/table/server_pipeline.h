@@ -54,8 +54,8 @@ class ServerPipeline {
   // tag. Returns PeerLost if a change might then be made twice.
   Status Redirect(int server, int tag);
 
-  // The call has failed or is aborted: sends no more and lets messages in flight complete; true
-  // when none is.
+  // Ends a call that failed or was aborted: sends nothing more and lets the messages in flight
+  // complete. Returns true when no message is in flight.
   bool WindDown();
   // Messages in flight will not complete: takes the caller's memory back where possible.
   void Abandon();

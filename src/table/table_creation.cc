@@ -33,22 +33,22 @@ static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
 }  // namespace
 
 Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
-  Group* const meeting = context_.rank->world();
+  Group* const world = context_.rank->world();
   ArriveWithSpec(fence.mine());
-  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
-  MV_RETURN_IF_NOT_OK(fence.Check(*meeting, offsetof(Proposal, attendance), limit));
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
+  MV_RETURN_IF_NOT_OK(fence.Check(*world, offsetof(Proposal, attendance), limit));
   MV_RETURN_IF_NOT_OK(CompareSpecs());
   ArriveWithSegment();
-  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
   MV_RETURN_IF_NOT_OK(MapAndArrive());
-  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
   MV_RETURN_IF_NOT_OK(ConfirmAllMapped());
   if (!master_fills_) return Status::Ok();
   if (context_.members->rank() == master_) {
     MV_RETURN_IF_NOT_OK(table_->RunPastMode(Request::Store(init_value_), limit));
   }
-  meeting->BeginAllgather(CollectiveKind::kFillTable);
-  MV_RETURN_IF_NOT_OK(meeting->Wait(limit));
+  world->BeginAllgather(CollectiveKind::kFillTable);
+  MV_RETURN_IF_NOT_OK(world->Wait(limit));
   return CheckCame(master_, "stored the initial value");
 }
 
@@ -64,13 +64,13 @@ void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
 
 Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
-  Group* const meeting = context_.rank->world();
+  Group* const world = context_.rank->world();
   // Reports the first pair that differs, in rank order, so that all ranks report the same.
-  const std::vector<int> present = meeting->participants();
+  const std::vector<int> present = world->participants();
   master_ = context_.rank->peers()->MasterOf(present);
-  const auto first = meeting->payload(present.front()).Read<Proposal>();
+  const auto first = world->payload(present.front()).Read<Proposal>();
   for (const int i : present) {
-    const auto other = meeting->payload(i).Read<Proposal>();
+    const auto other = world->payload(i).Read<Proposal>();
     if (maker_ < 0 && context_.rank->members().is_local(i)) maker_ = i;
     const auto is_beside = [&](int maker) { return members.node_of(maker) == members.node_of(i); };
     if (std::none_of(makers_.begin(), makers_.end(), is_beside)) makers_.push_back(i);
@@ -98,7 +98,7 @@ Status TableCreation::CheckCame(int rank, const char* task) const {
 
 void TableCreation::ArriveWithSegment() {
   RankContext* const rank_context = context_.rank;
-  Group* const meeting = rank_context->world();
+  Group* const world = rank_context->world();
   Message message;
   if (is_maker()) {
     const Result<TableBytes> bytes = TableShard::BytesOf(spec_, *context_.members, context_.mode);
@@ -116,16 +116,16 @@ void TableCreation::ArriveWithSegment() {
     rank_context->memory()->RecordTable(id_, spec_.name, spec_.dtype, spec_.num_row, spec_.num_col);
     if (failure_.ok()) message.locator = segment_.locator();
   }
-  meeting->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
+  world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
 }
 
 Status TableCreation::MapAndArrive() {
   RankContext* const rank_context = context_.rank;
-  Group* const meeting = rank_context->world();
+  Group* const world = rank_context->world();
   for (const int maker : makers_) MV_RETURN_IF_NOT_OK(CheckCame(maker, "made the memory"));
   MV_RETURN_IF_NOT_OK(FirstFailure());
   if (!is_maker()) {
-    Result<Segment> mapped = Segment::OpenShared(meeting->payload(maker_).Read<Message>().locator);
+    Result<Segment> mapped = Segment::OpenShared(world->payload(maker_).Read<Message>().locator);
     failure_ = mapped.status();
     // The segment can be opened only while its maker lives.
     const std::string gone = failure_.ok() ? "" : rank_context->peers()->ExitReason(maker_);
@@ -150,14 +150,14 @@ Status TableCreation::MapAndArrive() {
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));
   }
   const Message message{Vote::Of(failure_), SegmentLocator()};
-  meeting->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
+  world->BeginAllgather(CollectiveKind::kMapTable, &message, sizeof(message));
   return Status::Ok();
 }
 
 Status TableCreation::FirstFailure() const {
-  const Group& meeting = *context_.rank->world();
-  for (const int i : meeting.participants()) {
-    const Vote vote = meeting.payload(i).Read<Message>().vote;
+  const Group& world = *context_.rank->world();
+  for (const int i : world.participants()) {
+    const Vote vote = world.payload(i).Read<Message>().vote;
     MV_RETURN_IF_NOT_OK(vote.ToStatus(StrCat("rank ", i, ", ", spec_.Describe())));
   }
   return Status::Ok();

@@ -26,7 +26,7 @@ struct TableSpec {
   double hyper[kHyperCount] = {};
   char name[64] = {};
 
-  // ValueError or TypeError if no table can be like that.
+  // Returns ValueError or TypeError if no table can have this spec.
   Status Check() const;
   bool operator==(const TableSpec& other) const;
 

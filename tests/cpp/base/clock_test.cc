@@ -22,7 +22,7 @@ TEST(Interrupt, AsksPeriodicallyUntilTheCallIsGivenUp) {
     if (++asked < 2) return std::nullopt;
     return "enough";
   });
-  interrupt.OnGivingUp([&](const Status& reason) {
+  interrupt.OnAbort([&](const Status& reason) {
     EXPECT_EQ(reason.text(), "enough");
     ++gave_up;
   });

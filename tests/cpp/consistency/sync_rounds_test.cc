@@ -10,7 +10,8 @@
 namespace multiverso::testing {
 namespace {
 
-// Sums of integers do not depend on their order, which round_sum_test covers.
+// These tests use integers, whose sum does not depend on the order of the terms. That order is
+// covered by round_sum_test.
 using Values = std::vector<int64_t>;
 
 // A worker's add in one round: the whole table, or rows in any order.
@@ -20,6 +21,7 @@ struct Part {
   Values delta;
 };
 
+// A random sequence of rounds: the adds of each worker, and the table after each round.
 class RandomProgram {
  public:
   RandomProgram(uint64_t seed, int workers) : seed_(seed), workers_(workers) {
@@ -248,7 +250,7 @@ TEST(SyncRounds, NameAWorkerThatLeavesDuringARound) {
 
 TEST(SyncRounds, AreReadAsAWholeByAFinishedWorker) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "reads during the others' writes and checks afterwards whether they wrote";
+  GTEST_SKIP() << "a finished worker reads while others write, and discards such a copy";
 #endif
   constexpr int64_t kSize = 50000;
   constexpr int kRounds = 300;

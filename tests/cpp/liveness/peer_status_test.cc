@@ -52,7 +52,7 @@ TEST(PeerStatus, KeepsTheFirstReportAboutARankOfAnotherNode) {
   peers.RecordExit(1, RankSlot::kLeft, "first", {3, 2, 0});
   peers.RecordExit(1, RankSlot::kDied, "second", {9, 9, 9});
   EXPECT_EQ(peers.ExitReason(1), "left (first)");
-  EXPECT_TRUE(peers.AnyExcluded());
+  EXPECT_TRUE(peers.HasRecordedLoss());
   EXPECT_EQ(ranks[0]->memory()->slot(1).group[0].sequence.load(), 3U);
   EXPECT_EQ(ranks[0]->memory()->slot(1).group[1].sequence.load(), 2U);
 }

@@ -1,4 +1,4 @@
-"""A session of one rank: ranks and roles, init, shutdown, blocks, exit."""
+"""Tests of a session of one rank: roles, init and shutdown, `with` blocks, and process exit."""
 
 import logging
 import unittest
@@ -80,8 +80,8 @@ class TestInitAndShutdown(ClosesSession):
         table = mv.ArrayTableHandler(2)
         matrix = mv.MatrixTableHandler(2, 2, updater="sgd")
         mv.shutdown()
-        for again in (False, True):
-            if again:
+        for is_reopened in (False, True):
+            if is_reopened:
                 mv.init()
                 mv.ArrayTableHandler(2)
                 mv.MatrixTableHandler(2, 2)
