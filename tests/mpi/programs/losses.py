@@ -1,8 +1,9 @@
-"""Ranks that continue after one is killed; ``losses.py NAME ...`` runs a function below."""
+"""Ranks that lose others; ``losses.py NAME ...`` runs one of the functions below."""
 
 import os
 import sys
 import time
+import zlib
 
 import numpy as np
 import worker
@@ -10,18 +11,18 @@ from survivors import Acknowledged, counts_of, meet
 
 import multiverso as mv
 
-#: Elements of the table: several stripes, each with its own lock.
+#: Elements of the table: several stripes, and several chunks for each server.
 SIZE = 40_000
 ROWS = 64
 #: Adds of each worker to each of the two tables, and the number between two collective calls.
-ADDS = 600
-BETWEEN = 50
+ADDS = 400
+BETWEEN = 40
 #: The number of bits that count one worker's adds.
-BITS = 15
+BITS = 60 // worker.SIZE
 
 
-def goes_on(folder):
-    """Add to two tables, with collective calls, and report them after a rank is killed."""
+def continues(folder, leaver="-1"):
+    """Add to tables, with collective calls, and report the tables after some ranks are killed."""
     mv.init(on_peer_lost="continue")
     whole = mv.ArrayTableHandler(SIZE, dtype="int64", name="whole")
     rows = mv.MatrixTableHandler(ROWS, 100, dtype="int64", name="rows")
@@ -29,28 +30,98 @@ def goes_on(folder):
     delta = np.full(SIZE, mine)
     row_delta = np.full((2, 100), mine)
     acknowledged = Acknowledged()
+    broken = [0, 0]
     worker.announce("busy")
     for number in range(ADDS):
-        whole.add(delta)
-        acknowledged.note(0)
-        rows.add(row_delta, [number % ROWS, (number + 7) % ROWS])
-        acknowledged.note(1)
+        if number == ADDS // 3 and worker.RANK == int(leaver):
+            sys.exit(3)  # without a message
+        if _add(lambda: whole.add(delta), broken, 0):
+            acknowledged.note(0)
+        ids = [number % ROWS, (number + ROWS // 2) % ROWS]
+        if _add(lambda ids=ids: rows.add(row_delta, ids), broken, 1):
+            acknowledged.note(1)
         if number % BETWEEN == 0:
-            meet(number // BETWEEN, least=3)
+            meet(number // BETWEEN, least=1, sync=True)
+            _check_own(whole, acknowledged.counts[0], broken[0])
     worker.announce("added")
     worker.wait_for("killed")
     mv.barrier()
-    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker())
-    values, sums = whole.get(), rows.get().sum(axis=0)
-    worker.report(least=counts_of(values.min(), BITS), most=counts_of(values.max(), BITS))
-    worker.report(rows=counts_of(sums[0], BITS))
+    worker.report(lost=mv.lost_ranks(), master=mv.is_master_worker(), broken=broken)
+    values = whole.get(sync=True)
+    sums = rows.get().sum(axis=0)
+    worker.report(
+        least=counts_of(values.min(), BITS),
+        most=counts_of(values.max(), BITS),
+        rows=counts_of(sums[0], BITS),
+    )
+    worker.report(digest=zlib.crc32(values.tobytes()))
     mv.save(folder)
+    mv.load(folder)
     late = mv.ArrayTableHandler(10, 5)
     late.add(np.ones(10))
     mv.barrier()
-    worker.report(late=late.get().tolist(), barrier=True)
+    worker.report(late=late.get().tolist(), again=counts_of(whole.get().min(), BITS))
     mv.shutdown()
     worker.report(ended=True)
+
+
+def saves(folder):
+    """Save and load repeatedly, and shut down, while a rank is killed."""
+    mv.init(on_peer_lost="continue")
+    table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
+    worker.announce("busy")
+    for number in range(8):
+        for call in (mv.save, mv.load):
+            _until_all_have(lambda call=call: call(folder))
+        if number % 2 == 0:
+            _until_all_have(lambda: mv.save(folder, background=True))
+            _until_all_have(mv.wait_for_save)
+    worker.report(values=[float(table.get().min()), float(table.get().max())])
+    mv.shutdown()
+    worker.report(ended=True)
+
+
+def _until_all_have(call):
+    """Repeat a collective call that failed on all ranks because one was lost during it."""
+    while True:
+        try:
+            call()
+        except mv.PeerLostError:
+            continue
+        return
+
+
+def loses_a_node(folder):
+    """Report the errors of calls after the only rank of node 1 has been killed."""
+    mv.init(on_peer_lost="continue")
+    table = mv.MatrixTableHandler(9, 4, name="spread")
+    table.add(np.ones((9, 4)))
+    mv.save(folder)
+    mv.barrier()
+    worker.announce("busy")
+    worker.wait_for("killed")
+    worker.report_call(table.add, np.ones((9, 4)), name="add")
+    worker.report_call(table.get, name="get")
+    worker.report_call(mv.barrier, name="barrier")
+
+
+def _add(call, broken, table):
+    """Make an add, which may stay partial if the server that handles it dies."""
+    try:
+        call()
+    except mv.PeerLostError as error:
+        if "may be there" not in str(error) or error.rank is None:
+            raise
+        broken[table] += 1
+        return False
+    return True
+
+
+def _check_own(table, count, broken):
+    """Every acknowledged add of this worker is readable exactly once."""
+    values = table.get()
+    for value in (values.min(), values.max()):
+        assert count <= counts_of(value, BITS)[worker.RANK] <= count + broken
 
 
 def names_the_dead():
