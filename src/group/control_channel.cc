@@ -19,14 +19,14 @@ enum MessageKind : uint32_t {
   kContributionRequest = 5,
 };
 
-// How often the ranks of this node are checked.
+// How often a node checks whether its ranks have died.
 constexpr auto kCheckInterval = std::chrono::milliseconds(200);
-// How long sending a message about a loss may take; its receivers are polling.
+// The limit for sending a message about a loss; 200 ms are enough since its receivers are polling.
 constexpr auto kSendWithin = std::chrono::milliseconds(200);
 // How long a node has to name its late ranks.
 constexpr auto kAnswerWithin = std::chrono::seconds(1);
 
-// The answer to kWhoIsLate. The ranks, of 4 bytes each, follow.
+// The header of an answer to kWhoIsLate. The late ranks, of 4 bytes each, follow the header.
 struct LateRanksHeader {
   int32_t node;
   int32_t group;
@@ -38,7 +38,7 @@ struct LateRanksHeader {
 struct ControlChannel::ControlMessage {
   uint32_t kind = 0;
   int32_t sender = 0;
-  int32_t rank = 0;   // the rank concerned; of kAborted: or -1
+  int32_t rank = 0;   // the rank concerned; kAborted: may be -1
   int32_t code = 0;   // kAborted: a Code; kExit: a RankSlot::State; kHeartbeat: 1 for the last one
   int32_t group = 0;  // kWhoIsLate, kContributionRequest
   uint64_t sequence = 0;
@@ -74,7 +74,7 @@ bool ControlChannel::ReceiveAndCheck() {
   bool any = false;
   messenger_->Advance();
   const Status received = failure_.is_set() ? failure_.Get() : failure_.Filter(ReceiveAll(&any));
-  // If a rank is lost, the waiting ranks name it themselves.
+  // A failure caused by a lost rank aborts nothing: the ranks that wait for it name it themselves.
   if (!received.ok() && !received.pending() && !(MayMeanLoss(received) && peers_->AnyLost())) {
     memory_->RecordAbort(members_->rank(), received);
     return any;
@@ -86,7 +86,7 @@ bool ControlChannel::ReceiveAndCheck() {
 
 void ControlChannel::WarnIfStuck() {
   const int64_t since = polling_since_.load(std::memory_order_relaxed);
-  // While this rank was suspended it did not wait for MPI.
+  // While this rank was suspended, the time passed without a wait for MPI.
   const int64_t waiting_since = std::max(since, failure_detector_->running_since());
   const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - waiting_since;
   if (stuck < failure_detector_->warns_after().count() || stuck_logged_.exchange(true)) return;
@@ -143,7 +143,7 @@ bool ControlChannel::Handle(const ControlMessage& message) {
     case kContributionRequest: {
       if (message.group >= kSpanningGroups) return false;
       std::string bytes;
-      // If not all members have begun, their leader sends the contribution when they have.
+      // If not all members have begun, their leader sends the contribution once they have.
       if (PackContribution(*memory_, *members_, *peers_, message.group, message.sequence, &bytes)) {
         (void)messenger_->Post(message.sender, kExchangeTag + message.group, std::move(bytes));
       }
@@ -172,7 +172,7 @@ void ControlChannel::SendToOtherNodes(const ControlMessage& message) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
     for (const int rank : service_ranks_[static_cast<size_t>(node)]) {
-      // A rank that cannot be told has a deadline of its own.
+      // A failed message is ignored: a rank that it does not reach stops at its own deadline.
       (void)messenger_->Post(rank, kControlTag, MakeFrame(FrameKind::kControl, message));
     }
   }
@@ -223,7 +223,7 @@ void ControlChannel::CheckNodePeers() {
   const Instant now = Clock::now();
   if (now < checked_ + kCheckInterval) return;
   checked_ = now;
-  // The first service rank that is not lost does it for its node.
+  // Only the first service rank that is not lost reports deaths, so each is reported once.
   if (ServiceRankOf(members_->node()) == members_->rank()) SendDeaths();
 }
 
@@ -245,7 +245,7 @@ void ControlChannel::SendDeaths() {
     const std::atomic<uint32_t>& state = memory_->slot(rank).state;
     if (state.load(std::memory_order_acquire) != RankSlot::kAlive) continue;
     const std::string reason = peers_->ExitReason(rank);
-    // A rank that left has told all nodes itself.
+    // A rank that left has informed all nodes itself.
     if (reason.empty() || state.load() != RankSlot::kAlive) continue;
     reported_[static_cast<size_t>(rank)] = true;
     SendExit(rank, RankSlot::kDied, reason);
@@ -258,7 +258,7 @@ void ControlChannel::SendIfLost(int rank) {
   peers_->Exclude(rank, reason);
   if (!peers_->IsExcluded(rank)) return;
   reported_[static_cast<size_t>(rank)] = true;
-  // A rank that left has told all nodes itself, but may have ended before that was sent.
+  // A rank that left has posted its own messages, but may have ended before MPI sent them.
   const RankSlot& peer = memory_->slot(rank);
   const bool has_left = peer.state.load() == RankSlot::kLeft;
   SendExit(rank, has_left ? RankSlot::kLeft : RankSlot::kDied, has_left ? peer.reason : reason);
@@ -328,7 +328,7 @@ bool ControlChannel::CollectAnswers(int group, uint64_t sequence, LateInquiry* i
     }
     LateRanksHeader answer{};
     FrameReader reader(bytes);
-    // Answers to an earlier question may still come.
+    // An answer to an earlier question may still arrive, and is ignored.
     if (!reader.ReadHeader(FrameKind::kLateRanks, &answer) || answer.group != group ||
         answer.sequence != sequence) {
       continue;

@@ -1,9 +1,9 @@
-// ControlChannel: messages between the nodes of a session outside of collectives and of calls on
-// tables: a rank aborted the session, a rank left or died, a node is alive, and questions of
-// leaders.
+// ControlChannel: messages between the nodes of a session, outside of collectives and of calls on
+// tables. They report that a rank aborted the session, left or died, or that a node is alive, and
+// carry the questions of leaders.
 //
-// Every node has at least one rank with a service thread (Membership::service_ranks), and control
-// messages go to all of them. They record them in their node's control segment, where waiting ranks
+// Every node has at least one rank with a service thread (Membership::service_ranks). Service
+// threads record the control messages in the control segment of their node, where waiting ranks
 // look.
 #ifndef MULTIVERSO_GROUP_CONTROL_CHANNEL_H_
 #define MULTIVERSO_GROUP_CONTROL_CHANNEL_H_
@@ -28,7 +28,7 @@
 
 namespace multiverso {
 
-// The ranks that have not begun a collective, as far as the other nodes have answered.
+// An inquiry for the ranks that have not begun a collective, with the answers received so far.
 struct LateInquiry {
   std::vector<int> silent_nodes;
   std::vector<int> late_ranks;
@@ -38,7 +38,7 @@ struct LateInquiry {
 // Thread-safe.
 class ControlChannel {
  public:
-  // All of them outlive it.
+  // The arguments outlive the channel.
   ControlChannel(std::unique_ptr<Messenger> messenger, const Membership* members,
                  const NodeMemory* memory, FailureDetector* failure_detector,
                  const PeerStatus* peers);
@@ -47,41 +47,40 @@ class ControlChannel {
   CallTags* tags() { return &tags_; }
   SequenceNumbers* numbers() { return &numbers_; }
 
-  // Handles the messages that have come, and checks now and then whether ranks of this node have
-  // died. One thread does it at a time; others return at once. True if a message came.
+  // Handles the messages that have arrived, and checks periodically whether ranks of this node have
+  // died. Returns whether a message arrived. Returns false at once if another thread is polling.
   bool Poll();
-  // Logs, once, that a Poll has lasted so long that a silent rank would be warned about: then a
-  // call of MPI hangs, and nothing can end it. The rank has sent a heartbeat just before.
+  // Logs, once, that a Poll has lasted so long that a silent rank would be warned about: a call of
+  // MPI then hangs, and nothing can end the call. Called just after a heartbeat of this rank.
   void WarnIfStuck();
 
-  // These wait a moment until the message is sent, since the process may be about to end.
-  // This rank aborts the session.
+  // SendAbort, SendDeath and SendLosses wait briefly until their messages are sent, since the
+  // process may be about to end. SendAbort reports that this rank aborts the session.
   void SendAbort(const Status& why);
-  // A rank of another node died. One rank of each further node is told, since every rank that sees
-  // the death tells it.
+  // Reports that a rank of another node died, to one rank of each further node. One receiver is
+  // enough, since every rank that sees the death reports it.
   void SendDeath(int rank, const std::string& how);
   // Reports the ranks of this node that have died.
   void SendLosses();
 
-  // A rank of this node left or died. Does not wait.
+  // Reports that a rank of this node left or died. Does not wait.
   void SendExit(int rank, RankSlot::State state, const std::string& reason);
-  // This rank is about to close: its silence means nothing from now on.
+  // Announces that this rank is about to close, so that its silence means nothing from now on.
   void AnnounceClose();
 
-  // Asks the other nodes which of their ranks have not begun a collective.
+  // Asks the other nodes which of their ranks have not begun that collective.
   LateInquiry RequestLateRanks(int group, uint64_t sequence);
-  // Receives the answers. True if all nodes have answered.
+  // Receives the answers that have arrived. Returns whether all nodes have answered.
   bool CollectAnswers(int group, uint64_t sequence, LateInquiry* inquiry);
 
-  // Asks that node for its contribution to a collective. The answer goes to this rank's
-  // LeaderExchange.
+  // Asks that node for its contribution to a collective. LeaderExchange receives the answer.
   void RequestContribution(int node, int group, uint64_t sequence);
 
-  // Counts an invalid message, and logs the first one. `from` is its sender, or -1 if unknown.
+  // Counts an invalid message, and logs the first one. `from` is the sender, or -1 if unknown.
   void ReportInvalid(const char* expected, int from);
   int64_t invalid_messages() const { return invalid_.load(std::memory_order_relaxed); }
 
-  // The first of a node's service ranks that is not lost; the first of all if all are.
+  // Returns the first service rank of the node that is not lost, or its first one if all are lost.
   int ServiceRankOf(int node) const;
 
  private:
@@ -97,7 +96,7 @@ class ControlChannel {
   void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
   void SendDeaths();
-  // Excludes the rank if it is lost, and reports it, in a session that survives losses.
+  // Excludes and reports the rank if it is lost. Used in sessions that survive losses.
   void SendIfLost(int rank);
   void SendHeartbeatIfDue();
   void SendHeartbeat(bool is_last);
@@ -111,7 +110,7 @@ class ControlChannel {
   SequenceNumbers numbers_;
   std::vector<std::vector<int>> service_ranks_;  // by node
   std::mutex polling_;
-  std::atomic<int64_t> polling_since_{0};  // 0: no thread polls
+  std::atomic<int64_t> polling_since_{0};  // 0 while no thread polls
   std::atomic<bool> stuck_logged_{false};
   DeferredFailure failure_;
   Instant checked_{};

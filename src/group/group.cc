@@ -12,14 +12,14 @@
 namespace multiverso {
 namespace {
 
-// How often a waiting rank checks the ranks it waits for.
+// How often a waiting rank checks whether the ranks that it waits for are alive.
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The longest sleep of a leader that waits for other nodes.
 constexpr auto kLongestNap = std::chrono::milliseconds(5);
-// How long messages of a lost rank may take to arrive.
+// The longest time that messages of a lost rank may need to arrive.
 constexpr auto kMessageDelay = std::chrono::milliseconds(500);
 
-// Whether `word`, the number of a collective modulo 2^32, has reached that collective.
+// Returns whether `word`, the number of a collective modulo 2^32, has reached `sequence`.
 bool HasReached(const std::atomic<uint32_t>& word, uint64_t sequence) {
   const uint32_t last = word.load(std::memory_order_acquire);
   return static_cast<int32_t>(last - static_cast<uint32_t>(sequence)) >= 0;
@@ -50,8 +50,8 @@ bool Group::IsCompleted() const { return HasReached(words_->completed, sequence_
 
 void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes) {
   began_ = Clock::now();
-  // In an aborted session no rank waits for this one, and ranks that still wait may be reading its
-  // slots.
+  // In an aborted session, no rank waits for this rank, and ranks that still wait may be reading
+  // its slots, so this rank must not write into them.
   was_aborted_ = state_->IsAborted() || !state_->CheckNotExcluded().ok();
   if (was_aborted_) return;
   ++sequence_;
@@ -61,8 +61,8 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
   const uint64_t total = words_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
-  // The sum is never too small when all have begun. But it also counts ranks that failed in a
-  // collective that a lost rank never begins, and then began the next one.
+  // The total is never too small when all members have begun. But it also counts a rank that failed
+  // in a collective that a lost rank never begins, and that then began the next one.
   if (total < sequence_ * ranks_here_ && !peers_->HasRecordedLoss()) return;
   if (!LateMembers(/*only_here=*/true).empty()) return;
   if (!spans_nodes()) {
@@ -74,7 +74,7 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
 
 void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const {
   word->store(static_cast<uint32_t>(sequence_), std::memory_order_seq_cst);
-  // The system call is made only if a rank sleeps.
+  // Without a sleeping rank, the system call to wake it is not needed.
   if (sleepers->load(std::memory_order_seq_cst) != 0) WakeWord(word, kWakeAll);
 }
 
@@ -91,11 +91,11 @@ Status Group::Wait(const WaitLimit& limit) {
                            memory_->spin_policy())) {
       break;
     }
-    // This comes before the check for lost ranks: ranks may have ended because of the abort.
+    // The abort is checked before lost ranks, because ranks may have ended due to the abort.
     MV_RETURN_IF_NOT_OK(state_->CheckRunning(/*was_waiting=*/true));
     const std::vector<int> late = LateMembers(/*only_here=*/false);
-    // The last rank to begin may have died before it could announce that. Payloads of other nodes
-    // are here only when their leader says so.
+    // The last rank to begin may have died before it announced that all have begun. In a group that
+    // spans nodes, only the leader knows when the payloads of other nodes are here.
     if (late.empty() && !spans_nodes()) {
       Announce(&words_->completed, &words_->sleepers);
       break;
@@ -112,7 +112,7 @@ Status Group::Wait(const WaitLimit& limit) {
                      StrCat("rank ", members_->rank(), " waited ", SecondsBetween(began_, now),
                             " s in ", NameOf(OwnKind()), " for ", names));
       if (first >= 0) timeout = peers_->About(first, timeout);
-      // A rank that begins later would wait for this one in vain.
+      // Without the abort, a rank that begins later would wait for this rank in vain.
       state_->Abort(timeout);
       return timeout;
     }
@@ -125,7 +125,7 @@ bool Group::IsLeader() const { return spans_nodes() && exchange_->leader() == me
 
 Status Group::ExchangeAsLeader(Instant until) {
   const auto gathered = [&] { return HasReached(words_->gathered, sequence_); };
-  // As in Wait, the last rank to begin may not have been able to announce it.
+  // As in Wait, the last rank to begin may have died before it announced that all have begun.
   if (!WaitForWord(&words_->gathered, &words_->sleeping_leaders, until, gathered,
                    memory_->spin_policy()) &&
       !LateMembers(/*only_here=*/true).empty()) {
@@ -171,7 +171,7 @@ bool Group::FindLate(std::string* names, int* first) {
     if (!inquiry_.has_value()) inquiry_ = channel_->RequestLateRanks(index_, sequence_);
     const bool all_answered = channel_->CollectAnswers(index_, sequence_, &*inquiry_);
     late.insert(late.end(), inquiry_->late_ranks.begin(), inquiry_->late_ranks.end());
-    // If no rank is late, the last one has just begun, and its node's contribution is in flight.
+    // If no rank is late, the last one has just begun and its node's contribution is in flight.
     if ((!all_answered || late.empty()) && Clock::now() < inquiry_->until) {
       std::this_thread::sleep_for(kLongestNap);
       return false;
@@ -195,7 +195,7 @@ bool Group::FindLate(std::string* names, int* first) {
 }
 
 Status Group::CheckKinds() const {
-  // Every rank names the same two ranks in the same order, so that all messages agree.
+  // Every rank names the same two ranks in the same order, so that all ranks report the same error.
   const std::vector<int> begun = participants();
   const int first = begun.front();
   for (const int other : begun) {
@@ -216,7 +216,7 @@ Status Group::CheckPeers(const std::vector<int>& late) {
       if (!peers_->IsExcluded(rank)) return timeout;
       any_excluded = true;
     }
-    // The rank may have begun and ended between the two looks.
+    // The rank may have begun after LateMembers looked, and then ended.
     if (reason.empty() || HasBegun(rank)) continue;
     if (members_->survives_losses()) {
       peers_->Exclude(rank, reason);
@@ -241,7 +241,7 @@ Status Group::CheckOwnLeader() {
     if (reason.empty()) return Status::Ok();
     return ReportLostLater(leader, StrCat(reason, WhileWaiting()));
   }
-  // The next member becomes the leader.
+  // Once a leader is excluded, the next member becomes the leader.
   if (!reason.empty()) {
     peers_->Exclude(leader, reason);
   } else if (peers_->IsSilent(leader)) {
@@ -277,7 +277,7 @@ Status Group::CheckElsewhere(const std::vector<int>& late) const {
   const int me = members_->rank();
   for (const int other : late) {
     const char* const call = peers_->CollectiveAwaitedBy(other);
-    // If the rank is still late now, it went there without beginning this collective.
+    // If `other` is still late now, it began the other call without beginning this collective.
     if (call == nullptr || HasBegun(other)) continue;
     const char* const mine = NameOf(OwnKind());
     const bool is_first = other < me;
@@ -285,7 +285,7 @@ Status Group::CheckElsewhere(const std::vector<int>& late) const {
                           StrCat("the ranks did not make the same call: rank ", std::min(me, other),
                                  " called ", is_first ? call : mine, ", rank ", std::max(me, other),
                                  " called ", is_first ? mine : call));
-    // The ranks that wait in the other group have to learn of it too.
+    // The abort also ends the wait of the ranks in the other group.
     state_->Abort(mismatch);
     return mismatch;
   }

@@ -3,9 +3,10 @@
 //
 // Each rank writes its payload into its own slot in shared memory, increments a common count, and
 // sleeps on a word. The last rank to begin changes the word, which wakes the others; then each rank
-// reads the payloads of the others. On one node this needs neither a server nor messages. While it
-// waits, a rank checks periodically whether the ranks that it waits for are still alive. If one of
-// them has died, left or aborted the session, the wait ends with an error that names it.
+// reads the payloads of the others. So on one node a collective needs neither a server nor
+// messages. A waiting rank checks periodically whether the others are alive. If a rank that it
+// waits for has died, left or aborted the session, the wait ends with an error that names that
+// rank.
 //
 // In a session that survives losses, the other members stop waiting for a lost rank. A lost rank
 // cannot begin a collective that it had not begun before, so all others agree on the participants.
@@ -35,8 +36,8 @@ namespace multiverso {
 // Used by one thread at a time, by members only.
 class Group {
  public:
-  // The group with this number, of these ranks of the session. The others outlive it; `channel` is
-  // null in a session of one node.
+  // Makes group number `index`, of these ranks of the session. The pointers outlive the group;
+  // `channel` is null in a session of one node.
   Group(int index, std::vector<int> ranks, const Membership* members, const NodeMemory* memory,
         const PeerStatus* peers, SessionState* state, ControlChannel* channel);
 
@@ -45,16 +46,16 @@ class Group {
   // Begins the next collective with a payload of up to ExchangeSlot::kMaxBytes; does not wait.
   void BeginAllgather(CollectiveKind kind, const void* data = nullptr, int64_t bytes = 0);
   // Waits for the other members. Returns a mismatch if the members began this collective with
-  // different kinds; it is complete even then. At the deadline this rank aborts the session, since
-  // the late ranks would wait for it in vain if they began the collective later.
+  // different kinds; the collective is complete even then. At the deadline this rank aborts the
+  // session, since ranks that begin the collective later would wait for this rank in vain.
   Status Wait(const WaitLimit& limit);
-  // The ranks that took part in the last collective: all members that were not lost before. The
-  // same on all of them.
+  // Returns the ranks that took part in the last collective: all members that were not lost before.
+  // Every participant gets the same ranks.
   std::vector<int> participants() const;
-  // The number of that collective, the same on all of them.
+  // Returns the number of the last collective, which is the same on all participants.
   uint64_t sequence() const { return sequence_; }
-  // The payload of a participant in the last collective. Read it before this rank begins its next
-  // collective, since the participant may overwrite the slot after that.
+  // Returns the payload of a participant in the last collective. The caller reads it before this
+  // rank begins its next collective, since the participant may then overwrite the slot.
   const ExchangeSlot& payload(int rank) const;
 
  private:
@@ -66,9 +67,9 @@ class Group {
   // Returns a mismatch, and aborts the session with it, if one of the `late` ranks waits for this
   // rank in a collective of another group.
   Status CheckElsewhere(const std::vector<int>& late) const;
-  // The members that have not begun this collective and are not excluded.
+  // Returns the members that have neither begun this collective nor been excluded.
   std::vector<int> LateMembers(bool only_here) const;
-  // Returns PeerLost if one of the `late` ranks will never begin this collective, or pending if the
+  // Returns an error if one of the `late` ranks will never begin this collective, or pending if the
   // session continues without that rank.
   Status CheckPeers(const std::vector<int>& late);
   // Returns PeerLost if a node whose contribution is missing can no longer send it.
@@ -76,14 +77,14 @@ class Group {
   Status CheckOwnLeader();
   bool spans_nodes() const { return exchange_ != nullptr; }
   bool IsLeader() const;
-  // Does the leader's part of the collective. Returns ok when the collective is complete, and
+  // Does the leader's part of the collective. Returns ok when the collective is complete, or
   // pending if it is not complete at `until`.
   Status ExchangeAsLeader(Instant until);
   // Sets *names to the late ranks and the nodes that do not answer, and *first to the first late
   // rank if there is one. Returns false while answers from other nodes are outstanding.
   bool FindLate(std::string* names, int* first);
-  // Returns ok until the last messages of the lost rank have had time to arrive, since they may
-  // complete the collective. After that it reports the loss.
+  // Returns ok while the last messages of the lost rank may still arrive, since they may complete
+  // the collective. Afterwards it reports the loss.
   Status ReportLostLater(int rank, const std::string& text);
   std::string WhileWaiting() const;
 
@@ -94,12 +95,12 @@ class Group {
   const PeerStatus* peers_;
   SessionState* state_;
   ControlChannel* channel_;
-  size_t ranks_here_ = 0;                     // on this node
-  std::unique_ptr<LeaderExchange> exchange_;  // unless all are
+  size_t ranks_here_ = 0;                     // the members on this node
+  std::unique_ptr<LeaderExchange> exchange_;  // null if all are
   NodeControl::GroupWords* words_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
   Instant began_{};
-  bool was_aborted_ = false;  // before this rank began
+  bool was_aborted_ = false;  // or excluded, before this rank began
   std::optional<LateInquiry> inquiry_;
   std::optional<Instant> loss_noticed_;
 };

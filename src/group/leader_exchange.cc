@@ -6,8 +6,8 @@
 namespace multiverso {
 namespace {
 
-// The time between two requests of a leader for contributions that are missing, and that may have
-// been lost with its predecessor.
+// The time between two requests of a leader for missing contributions, which may have been lost
+// with its predecessor.
 constexpr auto kAskInterval = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -57,7 +57,7 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
     const int leader = LeaderOf(node);
     if (leader < 0 || node == members_->node()) continue;
     const Status posted = channel_->messenger()->Post(leader, kExchangeTag + group_, mine);
-    // If that leader has died, the next one asks for it.
+    // If the other leader has died, its successor asks for the contribution.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }
   return Status::Ok();
@@ -65,8 +65,8 @@ Status LeaderExchange::SendContribution(uint64_t sequence) {
 
 Status LeaderExchange::Exchange(uint64_t sequence) {
   // In a session that fails with a loss, the first node sends its contribution last, and no other
-  // node completes the collective without it. So if the first node's leader fails while it waits,
-  // the collective fails on all ranks.
+  // node completes the collective without that contribution. So if the leader of the first node
+  // fails while it waits, the collective fails on all ranks.
   const auto first_node =
       std::find_if(ranks_.begin(), ranks_.end(), [](const auto& ranks) { return !ranks.empty(); });
   const bool sends_last =
@@ -102,8 +102,8 @@ bool LeaderExchange::Accept(const std::string& bytes, uint64_t sequence) {
     return false;
   }
   std::atomic<uint64_t>& last = received(theirs.node);
-  // Ignores a contribution that has arrived before, since a new leader sends it again, and one to
-  // an older collective, since its slots may already hold payloads of a newer one.
+  // A contribution that has arrived before is ignored, since a new leader sends it again. One to an
+  // older collective is ignored, since its slots may already hold payloads of a newer one.
   if (theirs.sequence < sequence || theirs.sequence <= last.load()) return true;
   if (theirs.sequence > last.load() + 1) {
     early_[static_cast<size_t>(theirs.node)] = bytes;

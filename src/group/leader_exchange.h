@@ -1,19 +1,19 @@
 // LeaderExchange: the part of a collective that goes from node to node.
 //
-// When every member on a node has begun a collective, or is excluded and never will, the slots of
-// the node's control segment hold the node's contribution (NodeContribution). It stays readable
-// until a member begins the next collective but one. At that time all nodes have begun the one
-// between, so they had this contribution: every rank that asks for it gets the same answer.
+// When every member on a node has begun a collective or is excluded, the slots of the node's
+// control segment hold its contribution (NodeContribution). The contribution stays readable until a
+// member begins the next collective but one. By then all nodes have begun the next collective, so
+// they had this contribution: every rank that asks for it gets the same answer.
 //
-// The leader of a node is its first member that is not excluded. It sends the contribution to the
-// leaders of all other nodes, and writes theirs into its control segment; when all are there, the
-// collective is complete on its node. If a leader dies the next member takes over: it sends the
-// contribution again, which is idempotent, and asks the other nodes for theirs, which may have been
-// lost with the old leader. A node that is asked too early answers when its members have begun. So
-// all ranks get the same result, and none waits for a rank that is lost.
+// The leader of a node is its first member that is not excluded. The leader sends the contribution
+// to the leaders of all other nodes, and writes theirs into its control segment. The collective is
+// complete on its node when it has all of them. If a leader dies, the next member takes over: it
+// sends the contribution again, which is idempotent, and asks the other nodes for theirs, which may
+// have been lost with the old leader. A node that is asked too early answers when its members have
+// begun. So all ranks get the same result, and none waits for a lost rank.
 //
-// Each leader sends to all others, so no node has to forward the contributions of all. In a session
-// that fails with a loss, the first node sends last: while its leader waits, no rank completes.
+// Each leader sends to all others, so no node has to forward contributions. In a session that fails
+// with a loss, the first node sends last: while its leader waits, no rank completes.
 #ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 #define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 
@@ -34,18 +34,18 @@ namespace multiverso {
 // Used by one thread at a time.
 class LeaderExchange {
  public:
-  // Exchanges payloads for that group, which consists of these ranks. The other arguments must
-  // outlive it.
+  // Exchanges payloads for that group, which consists of `ranks`. The pointers outlive the
+  // exchange.
   LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
                  const NodeMemory* memory, const PeerStatus* peers, ControlChannel* channel);
 
-  // The leader of that node; -1 if the group has no members there that are not excluded.
+  // Returns the leader of that node, or -1 if all members there are excluded.
   int LeaderOf(int node) const;
   int leader() const { return LeaderOf(members_->node()); }
-  // Called by the leader when all members on its node have begun that collective. Ok when the
-  // payloads of all nodes are in the control segment, pending before. Never waits.
+  // Called by the leader when all members on its node have begun that collective. Returns ok when
+  // the payloads of all nodes are in the control segment, and pending before. Never waits.
   Status Exchange(uint64_t sequence);
-  // The nodes whose contribution has not come.
+  // Returns the nodes whose contribution has not arrived.
   std::vector<int> MissingNodes(uint64_t sequence) const;
 
  private:
@@ -53,7 +53,7 @@ class LeaderExchange {
     return memory_->slot(first_ranks_[static_cast<size_t>(node)]).group[group_].received;
   }
   Status SendContribution(uint64_t sequence);
-  // Stores the contribution in `bytes`. False if it is invalid.
+  // Stores the contribution in `bytes`. Returns false if the contribution is invalid.
   bool Accept(const std::string& bytes, uint64_t sequence);
 
   const int group_;
@@ -63,8 +63,7 @@ class LeaderExchange {
   ControlChannel* channel_;
   std::vector<int> first_ranks_;         // by node: its first rank
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
-  // Holds, by node, a contribution that arrived before its predecessor, which a lost leader
-  // received.
+  // By node: a contribution that arrived before its predecessor, which a lost leader received.
   std::vector<std::string> early_;
   uint64_t sent_ = 0;  // the collective for which the contribution of this node has been sent
   Instant asked_{};

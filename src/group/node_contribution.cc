@@ -34,7 +34,7 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, const
   *bytes = MakeFrame(FrameKind::kContribution, Header{group, members.node(), sequence});
   for (const int rank : members.node_ranks()) {
     if (!IsMember(members, group, rank)) continue;
-    // This order matters: a rank begins nothing after it has been excluded.
+    // The exclusion is read before the sequence: an excluded rank begins nothing more.
     const bool is_excluded = peers.IsExcluded(rank);
     const RankSlot& slot = memory.slot(rank);
     const RankSlot::InGroup& in_group = slot.group[group];

@@ -1,5 +1,5 @@
 // NodeContribution: the payloads of the ranks of one node in one collective, as one message between
-// leaders. For a rank that will not take part it says how the rank ended.
+// leaders. For a rank that does not take part, the contribution says how the rank ended.
 #ifndef MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_
 #define MULTIVERSO_GROUP_NODE_CONTRIBUTION_H_
 
@@ -18,8 +18,8 @@ struct RankContribution {
   int rank = 0;
   bool takes_part = false;
   CollectiveKind kind{};                      // if it takes part
-  RankSlot::State state = RankSlot::kAbsent;  // how it ended, if not
-  std::string data;                           // the payload, or the reason why it ended
+  RankSlot::State state = RankSlot::kAbsent;  // how the rank ended, if not
+  std::string data;                           // the payload, or why the rank ended
 };
 
 struct NodeContribution {
@@ -29,16 +29,16 @@ struct NodeContribution {
   std::vector<RankContribution> ranks;  // the members of the group on that node, in order
 };
 
-// The largest contribution of a node of the session.
+// Returns the largest size of a contribution in this session.
 int64_t MaxContributionBytes(const Membership& members);
 
-// Packs this node's contribution. False before all members here have begun the collective or are
-// excluded, and again once a member writes the payload of the next but one: no rank can need the
-// older one then. Thread-safe: service threads are asked at any time.
+// Packs this node's contribution. Returns false before all members here have begun the collective
+// or are excluded, and again once a member writes the payload of the next collective but one: no
+// rank needs the older payload then. Thread-safe, since service threads call it at any time.
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
                       int group, uint64_t sequence, std::string* bytes);
 
-// Returns false unless it is a complete contribution of another node of the session.
+// Returns false unless `bytes` are a complete contribution of another node of the session.
 bool UnpackContribution(const std::string& bytes, const Membership& members,
                         NodeContribution* contribution);
 

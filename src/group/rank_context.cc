@@ -57,8 +57,8 @@ RankContext::RankContext(Segment control, const Membership& members,
 RankContext::~RankContext() {
   state_.Leave("left without calling shutdown");
   if (control_channel_ == nullptr) return;
-  // The receivers of the last messages are polling for them. After an orderly end nothing else is
-  // in flight, and the messenger can be closed.
+  // The receivers of the last messages are polling, so the wait is short. After an orderly end no
+  // other message is in flight, and the messenger can be closed.
   Messenger* const messenger = control_channel_->messenger();
   const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
   const bool closed = memory_.own_slot().state.load(std::memory_order_relaxed) == RankSlot::kClosed;
@@ -70,7 +70,7 @@ RankContext::~RankContext() {
 std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {
   if (messenger == nullptr) return nullptr;
   messenger->RefuseIf([this](int other) {
-    // In a session that survives losses, a rank that left gets no more messages either.
+    // In a session that survives losses, a rank that left also receives no further messages.
     const uint32_t state = memory_.slot(other).state.load(std::memory_order_relaxed);
     return state == RankSlot::kDied || (state == RankSlot::kLeft && members_.survives_losses()) ||
            (connections_ != nullptr && connections_->HasEnded(other));

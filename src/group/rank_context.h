@@ -1,5 +1,5 @@
-// RankContext: the parts with which one rank takes part in a session. It creates them in order,
-// connects them, and destroys them in reverse; it does nothing else.
+// RankContext: the parts with which one rank takes part in a session. Its only task is to create
+// the parts in order, connect them, and destroy them in reverse.
 #ifndef MULTIVERSO_GROUP_RANK_CONTEXT_H_
 #define MULTIVERSO_GROUP_RANK_CONTEXT_H_
 
@@ -24,11 +24,11 @@ namespace multiverso {
 class RankContext final {
  public:
   // Joins the other ranks of the node in their control segment. A session that spans nodes needs a
-  // messenger; connections are optional there, and null in other sessions.
+  // messenger, and may have connections; both are null in a session of one node.
   static Result<std::unique_ptr<RankContext>> Join(
       Segment control, const Membership& members, std::unique_ptr<Messenger> messenger = nullptr,
       std::unique_ptr<PeerConnections> connections = nullptr);
-  // Leaves the session, unless it was closed.
+  // Leaves the session, unless this rank has closed.
   ~RankContext();
 
   const Membership& members() const { return members_; }
@@ -38,12 +38,12 @@ class RankContext final {
   SessionState* state() { return &state_; }
   // Null in a session of one node.
   ControlChannel* control_channel() const { return control_channel_.get(); }
-  // Null in a session of one node, and where the machine does not support connections.
+  // Null in a session of one node, and where the machine supports no connections.
   PeerConnections* connections() const { return connections_.get(); }
 
-  // All ranks of the session.
+  // The group of all ranks of the session.
   Group* world() { return &world_; }
-  // All workers of the session, and those of this node. For workers only.
+  // The groups of all workers of the session and of those of this node; only workers use them.
   Group* workers() { return workers_.has_value() ? &*workers_ : &world_; }
   Group* node_workers() { return &*node_workers_; }
 
@@ -61,7 +61,7 @@ class RankContext final {
   const std::unique_ptr<ControlChannel> control_channel_;
   SessionState state_;
   Group world_;
-  std::optional<Group> workers_;  // unless every rank is a worker
+  std::optional<Group> workers_;  // not set if every rank is a worker
   std::optional<Group> node_workers_;
 };
 

@@ -81,7 +81,7 @@ void SessionState::RecordDeath(int rank, const std::string& how, int after) {
 void SessionState::Leave(const std::string& reason) {
   RankSlot& mine = memory_->own_slot();
   if (mine.state.load(std::memory_order_relaxed) != RankSlot::kAlive) return;
-  if (is_leaving_.exchange(true)) return;  // another thread writes the reason
+  if (is_leaving_.exchange(true)) return;  // another thread is leaving already
   memory_->control()->some_lost.store(1);
   CopyText(mine.reason, reason);
   if (members_->survives_losses() && members_->num_ranks_here() > 1) {
@@ -91,7 +91,8 @@ void SessionState::Leave(const std::string& reason) {
   mine.state.store(RankSlot::kLeft, std::memory_order_release);
   if (channel_ == nullptr) return;
   channel_->SendExit(members_->rank(), RankSlot::kLeft, reason);
-  // This is quick, since the receivers are polling. If they have ended too, nothing is lost.
+  // The receivers are polling, so the wait is short. If they have ended too, nobody needs the
+  // message.
   channel_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));
   AnnounceClose();
 }

@@ -19,8 +19,8 @@ namespace multiverso {
 // Thread-safe.
 class SessionState {
  public:
-  // All of them outlive it. `channel` is null in a session of one node; `connections` is null
-  // there, and where the machine offers none.
+  // The arguments outlive the state. `channel` is null in a session of one node; `connections` is
+  // null there too, and where the machine supports none.
   SessionState(const Membership* members, const NodeMemory* memory, const PeerStatus* peers,
                ControlChannel* channel, PeerConnections* connections)
       : members_(members),
@@ -29,32 +29,33 @@ class SessionState {
         channel_(channel),
         connections_(connections) {}
 
-  // Ends every wait of the session's ranks, now and later. They get AbortedError; but a mismatch is
-  // the same mismatch for all, and a timeout the same timeout for ranks that are waiting already.
+  // Ends every wait of the session's ranks, now and later. They get AbortedError, except that all
+  // ranks get the same mismatch, and ranks that are already waiting get the same timeout.
   void Abort(const Status& why);
-  // As Abort, for a thread of the library: the caller of this rank has yet to be told.
+  // Aborts from a thread of the library. Unlike Abort, the caller of this rank learns of it later.
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }
-  // The error if the session was aborted or this rank excluded. `was_waiting`: since before that.
+  // Returns the error if the session was aborted or this rank excluded. `was_waiting` says whether
+  // the caller has waited since before that, and then gets a timeout unchanged.
   Status CheckRunning(bool was_waiting);
-  // Whether the caller of this rank knows of the abort: it made it, or was told.
+  // Returns whether the caller of this rank made the abort or has received its error.
   bool IsAbortKnown() const { return abort_is_known_.load(std::memory_order_relaxed); }
-  // StateError if the other ranks have excluded this one.
+  // Returns StateError if the other ranks have excluded this rank.
   Status CheckNotExcluded() const;
 
-  // Returns PeerLostError about that rank with this text. The other nodes are told first which
+  // Returns PeerLostError about that rank with this text. First it tells the other nodes which
   // ranks of this node died, since the process may end as soon as its caller has the error.
   Status ReportLost(int rank, const std::string& text);
-  // Stops waiting for a silent rank: excludes it, or aborts the session if it does not survive
-  // losses. Returns the timeout. The rank learns of it when it resumes.
+  // Stops waiting for a silent rank: excludes the rank, or aborts the session if it does not
+  // survive losses. Returns the timeout. The silent rank learns of its exclusion when it resumes.
   Status ExcludeSilentRank(int rank, const std::string& waiting_in);
-  // A connection shows that a rank of another node has died. `after`: the rank whose loss its
-  // caller had been told before, or -1.
+  // Records and reports a death that a connection showed, of a rank of another node. `after` is the
+  // rank whose loss the dead rank's caller knew, or -1.
   void RecordDeath(int rank, const std::string& how, int after);
 
-  // This rank takes part in nothing any more.
+  // Records and reports that this rank left, unless it has closed or left already.
   void Leave(const std::string& reason);
-  // The orderly end, after all ranks have agreed on it.
+  // Closes this rank in order, after all ranks have agreed to shut down.
   void Close();
 
  private:

@@ -11,7 +11,7 @@
 namespace multiverso {
 namespace {
 
-// The largest job in which each rank holds a connection with all ranks of other nodes.
+// The largest job in which each rank holds a connection with every rank of the other nodes.
 constexpr int kFewRanks = 32;
 
 bool AreNear(int one, int other, int nodes) {

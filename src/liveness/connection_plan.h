@@ -2,11 +2,12 @@
 //
 // Only ranks of different nodes hold connections. In a small job every rank holds one with each
 // rank of the other nodes. In a larger job each node is connected with the next two nodes on both
-// sides and with the node half way around: with all others of up to seven nodes, and with at most
-// six of any number. So if any five nodes are lost at once, or any half of them in a row, such as a
-// rack, a remaining node sees each of them. Between two connected nodes, ranks with the same local
-// rank hold a connection, counted around on the smaller node: each rank is watched for itself. If
-// one rank spoke for its node, the loss of that rank could not be told from the loss of the node.
+// sides and with the node half way around: with all others if there are up to seven nodes, and with
+// at most six otherwise. So if any five nodes are lost at once, or half of all nodes in a row, such
+// as a rack, a remaining node sees each loss. Between two connected nodes, ranks with the same
+// local rank hold a connection; the ranks of the smaller node are used repeatedly. So each rank is
+// watched separately. If one rank were watched for its node, its loss could not be told from that
+// of the node.
 #ifndef MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 #define MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 
@@ -29,7 +30,7 @@ struct ConnectionToken {
   }
 };
 
-// Sent to all ranks when the session is opened.
+// The address of a rank. It is sent to all ranks when the session is opened.
 struct ConnectionAddress {
   static constexpr int kMaxAddresses = 12;
 
@@ -41,20 +42,20 @@ struct ConnectionAddress {
   NetworkAddress addresses[kMaxAddresses];
 };
 
-// This machine's addresses, with a new token. TransportError if the system has no random numbers.
+// Returns this machine's addresses with a new token, or TransportError without random numbers.
 Result<ConnectionAddress> DescribeAddress(uint16_t port);
 
-// The addresses at which `mine` can try to reach `other`, the best first.
+// Returns the addresses at which `mine` can try to reach `other`, the best first.
 std::vector<NetworkAddress> AddressesOf(const ConnectionAddress& mine,
                                         const ConnectionAddress& other);
 
-// A rank with which this one holds a connection.
+// A rank with which this rank holds a connection.
 struct ConnectionPeer {
   int rank = 0;
-  bool is_called = false;  // this rank calls it, not the other way round
+  bool is_called = false;  // this rank calls the peer, rather than being called
 };
 
-// The peers in rank order.
+// Returns the peers of this rank in rank order.
 std::vector<ConnectionPeer> PlanConnections(const Membership& members);
 
 }  // namespace multiverso

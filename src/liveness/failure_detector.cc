@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds kInterval = std::chrono::seconds(1);
 constexpr std::chrono::nanoseconds kShortest = std::chrono::milliseconds(5);
-// A rank that misses so many of its own heartbeats was suspended, or starved of CPU time.
+// A rank that misses this many of its own heartbeats was suspended, or starved of CPU time.
 constexpr int kMissed = 3;
 
 }  // namespace

@@ -1,9 +1,9 @@
-// FailureDetector: heartbeats, which find ranks that exist but do not run. A suspended process
-// looks alive to the kernel.
+// FailureDetector: heartbeats, which find ranks that exist but do not run. The kernel cannot show
+// these ranks, since it reports a suspended process as alive.
 //
 // Each rank writes the time into its slot about once a second. For other nodes, the service ranks
 // record when they last received a heartbeat (ControlChannel). A rank that was suspended restarts
-// its timers when it resumes, since it cannot tell which others were suspended too.
+// its timers when it resumes, since it cannot know which others were suspended too.
 #ifndef MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 #define MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 
@@ -22,21 +22,21 @@ class FailureDetector {
  public:
   FailureDetector(NodeControl* control, const Membership* members);
 
-  // How long a rank may be silent before a warning is logged.
+  // Returns how long a rank may be silent before a warning is logged.
   std::chrono::nanoseconds warns_after() const { return limit_ / 3; }
-  // When this rank started to run, in nanoseconds: its first heartbeat, or the first after it was
-  // suspended. 0 before that.
+  // Returns when this rank started to run, in nanoseconds: its first heartbeat, or the first after
+  // it was suspended. Returns 0 before the first heartbeat.
   int64_t running_since() const { return running_since_.load(std::memory_order_relaxed); }
-  // The time between two heartbeats of a rank.
+  // Returns the time between two heartbeats of a rank.
   std::chrono::nanoseconds interval() const { return interval_; }
   // Records a heartbeat of this rank.
   void Beat();
-  // Records a heartbeat of another node; after the last one its silence means nothing.
+  // Records a heartbeat of another node. After the last one, the silence of the node means nothing.
   void RecordHeartbeat(int node, bool is_last);
 
-  // Seconds since the rank's last heartbeat; 0 if this rank cannot tell.
+  // Returns the seconds since the rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const;
-  // Whether that is longer than peer_timeout.
+  // Returns whether the rank has been silent for longer than peer_timeout.
   bool IsSilent(int rank) const;
   // Logs each rank that has been silent for warns_after(), once per silence and node.
   void Warn() const;
