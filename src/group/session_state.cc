@@ -91,8 +91,7 @@ void SessionState::Leave(const std::string& reason) {
   mine.state.store(RankSlot::kLeft, std::memory_order_release);
   if (channel_ == nullptr) return;
   channel_->SendExit(members_->rank(), RankSlot::kLeft, reason);
-  // The receivers are polling, so the wait is short. If they have ended too, nobody needs the
-  // message.
+  // The wait is short, since the receivers are polling. If they have ended too, nothing is lost.
   channel_->messenger()->Drain(Clock::now() + std::chrono::milliseconds(200));
   AnnounceClose();
 }

@@ -36,7 +36,7 @@ class SessionState {
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }
   // Returns the error if the session was aborted or this rank excluded. `was_waiting` says whether
-  // the caller has waited since before that, and then gets a timeout unchanged.
+  // the caller has been waiting since before that.
   Status CheckRunning(bool was_waiting);
   // Returns whether the caller of this rank made the abort or has received its error.
   bool IsAbortKnown() const { return abort_is_known_.load(std::memory_order_relaxed); }

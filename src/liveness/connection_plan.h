@@ -5,9 +5,8 @@
 // sides and with the node half way around: with all others if there are up to seven nodes, and with
 // at most six otherwise. So if any five nodes are lost at once, or half of all nodes in a row, such
 // as a rack, a remaining node sees each loss. Between two connected nodes, ranks with the same
-// local rank hold a connection; the ranks of the smaller node are used repeatedly. So each rank is
-// watched separately. If one rank were watched for its node, its loss could not be told from that
-// of the node.
+// local rank hold a connection, counted around on the smaller node. So each rank is watched
+// separately: the loss of a rank can be told from the loss of its node.
 #ifndef MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 #define MULTIVERSO_LIVENESS_CONNECTION_PLAN_H_
 

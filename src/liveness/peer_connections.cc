@@ -10,11 +10,11 @@
 namespace multiverso {
 namespace {
 
-// The next address is tried if one does not answer in this time.
+// The time for an address to answer before the next one is tried.
 constexpr auto kNextAddress = std::chrono::milliseconds(300);
 constexpr size_t kMaxStrangers = 32;
-// The last messages of a rank, over MPI, may still be in flight. Other ranks of its node know
-// better which collectives it had begun, and check it every 200 ms.
+// The last messages of a rank, over MPI, may still be in flight. The other ranks of its node check
+// it every 200 ms, and know better which collectives it had begun, so they report first.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
 constexpr auto kNodeReportsFirst = std::chrono::milliseconds(300);
 // How often a thread that waits for the connections checks its limit.
@@ -155,7 +155,7 @@ void PeerConnections::AcceptStrangers() {
     const Status status =
         port_->stream.Accept(connection == nullptr ? &nobody : &connection->stream, &came);
     if (!status.ok()) {
-      // The port stays ready otherwise, and the thread would never sleep.
+      // If it stayed open, the port would stay ready, and the thread would never sleep.
       LogWarning(StrCat("rank ", rank_, " accepts no more connections: ", status.text()));
       port_->stream.Close();
     }
@@ -179,7 +179,7 @@ void PeerConnections::Settle(Instant now) {
   int missing = 0;
   const Peer* first = nullptr;
   for (Peer& peer : peers_) {
-    // Peers that call this rank may still do so.
+    // The peers that call this rank may do so until the deadline.
     if (!peer.is_settled && now < start_deadline_) return;
     if (!peer.is_called || peer.was_established) continue;
     ++missing;
@@ -255,7 +255,7 @@ bool PeerConnections::Handle(Connection* connection, const Message& message) {
       connection->stage = Stage::kAnswering;
       return Send(connection, Kind::kAnswer);
     case Stage::kCalling:
-      // Another address may have been faster.
+      // A connection at another address may have been established first.
       if (message.kind != Kind::kAnswer || peer.was_established || close_announced_) return false;
       if (!Send(connection, Kind::kConfirm)) return false;
       Establish(connection);
@@ -299,7 +299,7 @@ void PeerConnections::HandleBreak(Connection* connection, bool has_ended) {
   Close(connection, has_ended ? "it hung up" : "it is not a rank of this session");
   if (!stood || close_announced_) return;
   Peer& peer = peers_[static_cast<size_t>(index)];
-  // A process that ends with unread messages resets its connections, which is no orderly end.
+  // A process that ends with unread messages resets its connections, so has_lost counts too.
   if (has_ended || peer.has_lost >= 0) {
     peer.has_ended.store(true);
     peer.is_to_be_reported = true;
@@ -337,7 +337,7 @@ bool PeerConnections::Send(Connection* connection, Kind kind, int lost) {
 void PeerConnections::SendToAll(Kind kind, int lost) {
   for (size_t i = 0; i < max_connections_; ++i) {
     Connection& connection = connections_[i];
-    // An answered connection may be established already for the other side.
+    // An answered connection may already be established for the other side.
     if (connection.stage == Stage::kEstablished || connection.stage == Stage::kAnswering) {
       (void)Send(&connection, kind, lost);
     }
@@ -425,7 +425,7 @@ bool PeerConnections::HasEnded(int rank) const {
   if (index < 0) return false;
   const Peer& peer = peers_[static_cast<size_t>(index)];
   if (peer.has_ended.load()) return true;
-  // The attending thread may not have run since.
+  // The thread that attends to the connections may not have seen the end yet.
   const std::lock_guard<std::mutex> guard(mutex_);
   return peer.connection >= 0 &&
          connections_[static_cast<size_t>(peer.connection)].stream.HasEnded();

@@ -1,20 +1,20 @@
 // PeerConnections: TCP connections between ranks of different nodes, whose end reveals at once that
-// a rank has died. On a rank's own node, presence marks reveal that (PeerStatus::IsAlive).
+// a rank has died. On a rank's own node, presence marks do so (PeerStatus::IsAlive).
 //
 // The kernel closes the connections of a process that ends, however it ends, and the other side
 // learns of it within a fraction of a millisecond. So the end of a connection means death, unless
-// the rank has announced the end of its session: what its process does then does not matter. A rank
-// whose caller has been told of a loss announces that too, since it may end at once; ranks that
-// wait for it then know the cause. A connection that breaks in another way, or is never
-// established, means nothing: peer_timeout has to pass (FailureDetector), as when a cable is cut,
-// which ends no connection.
+// the rank has announced the end of its session: then the end of its process does not matter. A
+// rank whose caller learns of a loss announces the loss, since the process may end at once; ranks
+// that wait for it then know the cause. A connection that breaks in another way, such as a cut
+// cable, or is never established, means nothing: only peer_timeout reveals the death
+// (FailureDetector).
 //
 // Both sides know each other's address and token from the start of the session, over MPI. The
-// caller sends the token of the other side, which answers with the caller's, and the caller
+// caller sends the token of the other side, which answers with the caller's token, and the caller
 // confirms the answer. Only then is the connection established. Strangers at the port are
 // disconnected at the first wrong byte or after a timeout.
 //
-// The thread of Heartbeat attends to the connections; they have no thread of their own.
+// The thread of Heartbeat attends to the connections, so that they need no thread of their own.
 #ifndef MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
 #define MULTIVERSO_LIVENESS_PEER_CONNECTIONS_H_
 
@@ -36,7 +36,7 @@
 
 namespace multiverso {
 
-// The port of a rank before the others know its address.
+// The port of a rank before the other ranks know its address.
 struct ConnectionPort {
   Stream stream;
   ConnectionAddress address;
@@ -53,12 +53,11 @@ struct ConnectionLimits {
 class PeerConnections {
  public:
   // Called for a rank that died. `how` says how its death is known, as a predicate such as
-  // "(process 12) died". `after` is the rank whose loss had been reported to the dead rank's caller
-  // before, or -1.
+  // "(process 12) died". `after` is the rank whose loss the dead rank's caller knew, or -1.
   using Lost = std::function<void(int rank, const std::string& how, int after)>;
 
   static Result<std::unique_ptr<ConnectionPort>> OpenPort();
-  // `addresses` are those of all ranks. Nothing happens before the first Attend.
+  // `addresses` holds the addresses of all ranks. Nothing happens before the first Attend.
   static Result<std::unique_ptr<PeerConnections>> Open(
       std::unique_ptr<ConnectionPort> port, const Membership& members,
       const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits = {});
@@ -67,18 +66,18 @@ class PeerConnections {
   void Attend(Instant until, const Lost& lost);
   void Wake() const { bell_.Ring(); }
 
-  // Returns ok when each connection is established, has failed, or has taken too long; pending at
-  // the end of the slice.
+  // Returns ok when each connection is established, has failed, or has taken too long. Returns
+  // pending at the end of the slice.
   Status AwaitSettled(const WaitLimit& limit);
 
-  // Tells the others that the session is over for this rank: the end of its process means nothing.
+  // Tells the other ranks that the end of this process means nothing from now on.
   void AnnounceClose();
 
-  // Tells the others that this rank's caller knows of that loss, and may end the process at once.
+  // Tells the other ranks that this rank's caller knows of that loss, and may exit at once.
   void AnnounceLoss(int rank);
 
-  // Whether the connection with that rank has ended as those of dead processes do, even if no
-  // thread has handled that yet. False if there was none.
+  // Returns whether the connection with that rank has ended as those of dead processes do, even if
+  // no thread has handled the end yet. Returns false if there was no connection.
   bool HasEnded(int rank) const;
 
   // Called in a forked child, which has only the calling thread. Async-signal-safe.
@@ -91,8 +90,8 @@ class PeerConnections {
     kFree,
     kConnecting,  // this rank calls, and TCP has not connected
     kCalling,     // this rank has sent the other's token
-    kUnknown,     // a stranger at the port
-    kAnswering,   // the other has sent this rank's token, and got its own
+    kUnknown,     // a stranger has connected to the port
+    kAnswering,   // the other side has sent this rank's token, and received its own
     kEstablished,
   };
   enum class Kind : uint32_t { kCall = 1, kAnswer, kConfirm, kClose, kLoss };
@@ -109,11 +108,11 @@ class PeerConnections {
   struct Peer {
     int rank = 0;
     bool is_called = false;
-    bool is_settled = false;  // was established, or has failed
+    bool is_settled = false;  // whether it was established or has failed
     bool was_established = false;
-    bool is_alone = false;  // on its node
+    bool is_alone = false;  // whether it is the only rank of its node
     int connection = -1;    // the index of its established connection
-    int has_lost = -1;      // the rank whose loss its caller knows of
+    int has_lost = -1;      // the rank whose loss its caller knows, or -1
     std::string name;
     ConnectionAddress address;
     std::vector<NetworkAddress> addresses;
@@ -121,7 +120,7 @@ class PeerConnections {
     Instant next_call{};
     std::string failure;  // of the last call
     std::atomic<bool> has_ended{false};
-    bool is_to_be_reported = false;  // as lost
+    bool is_to_be_reported = false;  // whether its loss is still unreported
     Instant report_at{};
   };
 
@@ -129,27 +128,27 @@ class PeerConnections {
     Stream stream;
     Stage stage = Stage::kFree;
     int peer = -1;
-    Instant until{};     // when it has to be established
+    Instant until{};     // the deadline for establishing it
     std::string target;  // the address that this rank calls
-    std::string bytes;   // of an incomplete message
+    std::string bytes;   // those received of an incomplete message
   };
 
   PeerConnections(std::unique_ptr<ConnectionPort> port, const Membership& members,
                   const std::vector<ConnectionAddress>& addresses, const ConnectionLimits& limits);
 
-  // All of these are called with the mutex held.
+  // All functions below except IndexOf are called with the mutex held.
   void CallPeers(Instant now);
   void Call(size_t peer, const NetworkAddress& address);
   void AcceptStrangers();
   void ExpireConnections(Instant now);
-  // Notices when no connection is pending any more.
+  // Records when no connection is pending any more, and warns about missing ones.
   void Settle(Instant now);
-  // Handles the events of a connection that poll reported.
+  // Handles the events of a connection that AwaitStreams reported.
   void Advance(Connection* connection);
-  // Returns false if this is not a message that a rank of this session sends at this stage.
+  // Returns false if no rank of this session sends such a message at this stage.
   bool Handle(Connection* connection, const Message& message);
   void Establish(Connection* connection);
-  // The connection broke. `has_ended`: in the way in which those of dead processes do.
+  // Handles a broken connection. `has_ended` says whether it ended as those of dead processes do.
   void HandleBreak(Connection* connection, bool has_ended);
   void Close(Connection* connection, const std::string& why);
   bool Send(Connection* connection, Kind kind, int lost = -1);
@@ -168,11 +167,11 @@ class PeerConnections {
   mutable std::mutex mutex_;
   std::condition_variable settled_;
   std::vector<Peer> peers_;
-  // Never moved, so that a forked child can close them whatever another thread was doing.
+  // connections_ is never moved, so that a forked child can close all of them at any moment.
   const size_t max_connections_;
   const std::unique_ptr<Connection[]> connections_;
   const std::chrono::milliseconds introduction_;
-  const Instant start_deadline_;  // the start waits no longer than this
+  const Instant start_deadline_;  // the start of the session waits until then
   bool has_settled_ = false;
   bool close_announced_ = false;
   bool loss_announced_ = false;

@@ -25,8 +25,8 @@ bool PeerStatus::IsAlive(int local_rank) const {
   const std::vector<int>& here = members_->node_ranks();
   if (local_rank < 0 || local_rank >= static_cast<int>(here.size())) return false;
   const RankSlot& peer = memory_->slot(here[static_cast<size_t>(local_rank)]);
-  // A rank that has not joined yet has no presence mark; one that is a thread of this process lives
-  // as long as the process.
+  // A rank that has not joined yet has no presence mark. A rank that is a thread of this process
+  // lives as long as the process.
   const int fd = memory_->segment().fd();
   if (peer.state.load(std::memory_order_acquire) == RankSlot::kAbsent || fd < 0 ||
       local_rank == members_->local_rank() || peer.pid == ProcessId()) {
@@ -77,7 +77,7 @@ bool PeerStatus::IsExcluded(int rank) const {
 void PeerStatus::Exclude(int rank, const std::string& reason) const {
   memory_->control()->some_lost.store(1);
   uint32_t expected = RankSlot::kAlive;
-  // Only the first rank to notice logs it. A rank that left is excluded by that already.
+  // Only the first rank to notice the loss logs it. A rank that left is already excluded.
   if (!memory_->slot(rank).state.compare_exchange_strong(expected, RankSlot::kDied)) return;
   LogWarning(StrCat(members_->NameRank(rank), " ", reason, "; the others continue without it"));
   LogLastCalls(rank);
@@ -86,7 +86,7 @@ void PeerStatus::Exclude(int rank, const std::string& reason) const {
 std::vector<int> PeerStatus::LostRanks() const {
   std::vector<int> lost;
   for (int i = 0; i < members_->size() && members_->survives_losses(); ++i) {
-    // Excluded ranks need no look, and closed ranks are not lost.
+    // Excluded ranks need no check, and closed ranks are not lost.
     const uint32_t state = memory_->slot(i).state.load(std::memory_order_acquire);
     if (state == RankSlot::kAlive && i != members_->rank()) {
       const std::string reason = ExitReason(i);
@@ -115,7 +115,7 @@ int PeerStatus::MasterOf(const std::vector<int>& ranks) const {
 void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& reason,
                             const uint64_t (&sequences)[kGroups]) const {
   RankSlot& peer = memory_->slot(rank);
-  // Every service thread of the node receives the report; the first one records it.
+  // Several threads of the node may receive the report; the first one records it.
   uint32_t expected = RankSlot::kAbsent;
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kUpdating)) return;
   CopyText(peer.reason, reason);
@@ -127,7 +127,7 @@ void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& 
 void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
                                const uint64_t (&sequences)[kGroups]) const {
   RankSlot& peer = memory_->slot(rank);
-  // The rank had begun these before it began to wait.
+  // The rank had begun the collectives of the other groups before it began to wait.
   for (int i = 0; i < kGroups; ++i) {
     if (i != group) peer.group[i].RaiseSequence(sequences[i]);
   }
@@ -138,7 +138,7 @@ void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
 }
 
 const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
-  // Servers take no part in the collectives of the workers, which are group 1.
+  // Group 1, the workers, is checked only by workers, since servers are not its members.
   for (int i = 0; i < (members_->is_worker() ? kSpanningGroups : 1); ++i) {
     const RankSlot::InGroup& theirs = memory_->slot(rank).group[i];
     const uint64_t number = theirs.sequence.load(std::memory_order_acquire);

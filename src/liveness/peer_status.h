@@ -1,11 +1,11 @@
-// PeerStatus: what this node knows about each rank of the session: alive, closed (orderly end),
-// left (ended without shutdown), died (process ended), or excluded (declared lost after
+// PeerStatus: the knowledge of this node about each rank of the session: alive, closed (orderly
+// end), left (ended without shutdown), died (process ended), or excluded (declared lost after
 // peer_timeout, or removed because the session continues without it). A lost rank has left, died or
 // been excluded.
 //
 // For a rank of this node, the kernel reports whether the process exists, and the rank's slot in
-// the control segment holds everything else. For a rank of another node, the slot holds the reports
-// of that node.
+// the control segment holds the rest. For a rank of another node, its slot holds that node's
+// reports.
 #ifndef MULTIVERSO_LIVENESS_PEER_STATUS_H_
 #define MULTIVERSO_LIVENESS_PEER_STATUS_H_
 
@@ -21,39 +21,39 @@
 
 namespace multiverso {
 
-// Thread-safe. It writes into the control segment only, for all ranks of the node.
+// Thread-safe. Writes only into the control segment, so all ranks of the node see the changes.
 class PeerStatus final : public OwnerProbe {
  public:
-  // All of them outlive it.
+  // The arguments outlive the status.
   PeerStatus(const NodeMemory* memory, const Membership* members,
              const FailureDetector* failure_detector);
 
-  // Whether the process of that rank of this node exists.
+  // Returns whether the process of that rank of this node exists.
   bool IsAlive(int local_rank) const override;
-  // Whether that rank has sent no heartbeat for longer than peer_timeout.
+  // Returns whether that rank has sent no heartbeat for longer than peer_timeout.
   bool IsSilent(int rank) const { return failure_detector_->IsSilent(rank); }
-  // Seconds since that rank's last heartbeat; 0 if this rank cannot tell.
+  // Returns the seconds since that rank's last heartbeat, or 0 if this rank cannot tell.
   double SilentFor(int rank) const { return failure_detector_->SilentFor(rank); }
-  // How a lost rank ended, as a predicate such as "(process 12) died"; empty if it is not lost.
+  // Returns how a lost rank ended, such as "(process 12) died"; empty if the rank is not lost.
   std::string ExitReason(int rank) const;
-  // Whether any other rank of the session is lost, that is, has an ExitReason.
+  // Returns whether any other rank of the session is lost, that is, has an ExitReason.
   bool AnyLost() const;
-  // The first rank of another node all of whose ranks are lost; -1 if some are not.
+  // Returns the first rank of another node if all ranks of the node are lost, and -1 otherwise.
   int FirstRankOfLostNode(int node) const;
 
-  // Whether the other ranks continue without that rank, which then begins no further collective.
-  // Always false in a session that does not survive losses.
+  // Returns whether the other ranks continue without that rank, which then begins no further
+  // collective. Always false in a session that does not survive losses.
   bool IsExcluded(int rank) const;
-  // Whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks every
-  // rank.
+  // Returns whether this node has recorded the loss of any rank. Cheaper than AnyLost, which checks
+  // every rank.
   bool HasRecordedLoss() const { return memory_->control()->some_lost.load() != 0; }
   // Records that the session continues without that rank. `reason` says how the rank ended, in the
   // form of ExitReason.
   void Exclude(int rank, const std::string& reason) const;
-  // Excludes the ranks that have ended, and returns all excluded ones, in order. Empty in a session
-  // that does not survive losses.
+  // Excludes the ranks that have ended, and returns all excluded ranks, in order. Returns none in a
+  // session that does not survive losses.
   std::vector<int> LostRanks() const;
-  // The first worker that is not lost, and the first one among `ranks`.
+  // Return the first worker that is not lost, and the first worker among `ranks`.
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;
 
@@ -61,13 +61,13 @@ class PeerStatus final : public OwnerProbe {
   // of the latest collective that the rank had begun, or 0 if it is unknown.
   void RecordExit(int rank, RankSlot::State state, const std::string& reason,
                   const uint64_t (&sequences)[kGroups]) const;
-  // Records that a rank of another node waits in collective number sequences[group] of that group,
-  // which is of that kind. `sequences` is as in RecordExit.
+  // Records that a rank of another node waits in collective number sequences[group], of that group
+  // and kind. `sequences` is as in RecordExit.
   void RecordWaiting(int rank, int group, CollectiveKind kind,
                      const uint64_t (&sequences)[kGroups]) const;
   // Returns the name of a collective of the world or of the workers that `rank` has begun and this
-  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. For a
-  // rank of another node it is known only after RecordWaiting.
+  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. Of a
+  // rank of another node, only collectives reported by RecordWaiting or RecordExit are known.
   const char* CollectiveAwaitedBy(int rank) const;
 
   // Returns the error together with the known facts about its rank.

@@ -20,7 +20,7 @@
 namespace multiverso {
 namespace {
 
-// More connections may arrive at once than a rank has room for; the kernel queues them.
+// The kernel queues this many connections until the rank accepts them.
 constexpr int kBacklog = 1024;
 
 Status Failure(const char* call) {
@@ -47,7 +47,7 @@ socklen_t Fill(const NetworkAddress& address, uint16_t port, sockaddr_storage* o
   return sizeof(*v6);
 }
 
-// Listens at a free port of all addresses of that family. -1 if that fails.
+// Listens at a free port of all addresses of that family. Returns -1 if that fails.
 int ListenAt(int family, uint16_t* port) {
   const int descriptor = NewSocket(family);
   if (descriptor < 0) return -1;
@@ -125,7 +125,7 @@ bool FillWithRandom(void* bytes, size_t count) {
 }
 
 void Stream::Close() {
-  // Cleared first: a child forked in between keeps it open, but closes no other descriptor.
+  // The member is cleared first, so that a child forked in between closes no other descriptor.
   const int descriptor = descriptor_.exchange(-1);
   if (descriptor >= 0) close(descriptor);
 }
@@ -170,7 +170,7 @@ Status Stream::Accept(Stream* connection, bool* came) {
     connection->Take(one);
     return Status::Ok();
   }
-  // A connection may end before it is accepted; Linux also reports its network errors here.
+  // A connection may end before accept, and Linux reports its network errors in accept too.
   for (const int error : {EAGAIN, EINTR, ECONNABORTED, EPROTO, ENETDOWN, ENOPROTOOPT, EHOSTDOWN,
                           ENONET, EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH}) {
     if (errno == error) return Status::Ok();
@@ -208,7 +208,7 @@ Status StreamBell::Open() {
 
 void StreamBell::Ring() const {
   const uint64_t once = 1;
-  // It fails only after 2^64 rings, and then the bell is set anyway.
+  // A write fails only after 2^64 rings, and then the bell is set anyway.
   [[maybe_unused]] const ssize_t written = write(descriptor_, &once, sizeof(once));
 }
 
@@ -217,7 +217,7 @@ bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<Awaited>* a
   for (const Awaited& one : *all) {
     polled.push_back({one.descriptor, static_cast<short>(one.to_write ? POLLOUT : POLLIN), 0});
   }
-  // Rounded up, so as not to poll repeatedly in the last millisecond.
+  // The wait is rounded up, since poll would return repeatedly in the last millisecond.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   const auto wait = std::clamp<int64_t>(left.count(), 0, 60000);
   if (poll(polled.data(), polled.size(), static_cast<int>(wait)) <= 0) return false;

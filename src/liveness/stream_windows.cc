@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "liveness/stream.h"
 
-// On Windows no stream opens: a job detects the death of another node by its silence alone.
+// On Windows no stream opens: a job detects a lost node only by its missing heartbeats.
 
 namespace multiverso {
 namespace {

@@ -1,5 +1,5 @@
 // NodeControl: the words that the ranks of a node share besides their tables. This layout is the
-// protocol between them; NodeMemory finds the parts, Group and LeaderExchange follow the protocol.
+// protocol between the ranks: NodeMemory finds the parts, and Group and LeaderExchange follow it.
 #ifndef MULTIVERSO_NODE_CONTROL_SEGMENT_H_
 #define MULTIVERSO_NODE_CONTROL_SEGMENT_H_
 
@@ -17,18 +17,18 @@ namespace multiverso {
 constexpr int kGroups = 3;
 constexpr int kSpanningGroups = 2;
 
-// The state of one rank of the session. The rank writes it, all others read it. The slot of a rank
-// of another node is written by the leaders of groups (LeaderExchange) and by the service threads
-// (ControlChannel) of this node.
+// The state of one rank of the session. The rank writes its own slot, and all others read it. The
+// slot of a rank of another node is written by ranks of this node, from what they learn by messages
+// and connections (LeaderExchange, ControlChannel, SessionState).
 struct alignas(64) RankSlot {
   enum State : uint32_t {
-    kAbsent = 0,  // has not joined; also an alive or closed rank of another node
+    kAbsent = 0,  // not joined yet; also an alive or closed rank of another node
     kAlive = 1,
     kClosed = 2,    // ended in order
     kLeft = 3,      // ended without shutdown
-    kUpdating = 4,  // of ranks of other nodes: a service thread is writing the reason
-    // Set for ranks of other nodes and, in a session that survives losses, of this node: the
-    // process ended, or the rank was excluded.
+    kUpdating = 4,  // of a rank of another node: a thread is writing the reason
+    // The process ended, or the rank was excluded. Set for ranks of other nodes and, in a session
+    // that survives losses, for ranks of this node.
     kDied = 5,
   };
 
@@ -38,9 +38,9 @@ struct alignas(64) RankSlot {
   int32_t worker_id;                     // or -1
   std::atomic<uint32_t> calls_logged;    // whether its last calls have been logged
   std::atomic<uint32_t> silence_logged;  // whether its silence has been logged
-  std::atomic<uint32_t> was_excluded;    // whether the others stopped waiting for it
+  std::atomic<uint32_t> was_excluded;    // whether others stopped waiting for the rank
   std::atomic<int64_t> last_heartbeat;   // in nanoseconds; 0 for never
-  char reason[256];                      // why it left or died; written before the state changes
+  char reason[256];                      // why the rank left or died; written before its state
 
   struct alignas(64) InGroup {
     // The number, from 1, of the latest collective of the group that the rank has begun.
@@ -55,7 +55,7 @@ struct alignas(64) RankSlot {
     ExchangeSlot& SlotFor(uint64_t number) { return slots[number % 2]; }
     const ExchangeSlot& SlotFor(uint64_t number) const { return slots[number % 2]; }
 
-    // Says that the rank has begun this collective, unless a later one is known.
+    // Records that the rank has begun this collective, unless a later one is known.
     void RaiseSequence(uint64_t number) {
       uint64_t before = sequence.load(std::memory_order_relaxed);
       while (before < number &&
@@ -65,7 +65,7 @@ struct alignas(64) RankSlot {
   } group[kGroups];
 };
 
-// A table as readers from outside see it.
+// The description of a table for readers from outside.
 struct TableLabel {
   std::atomic<uint32_t> is_set;
   int32_t dtype;
@@ -75,9 +75,9 @@ struct TableLabel {
 };
 
 struct alignas(64) NodeControl {
-  // Readers from outside check this and the sizes before they trust anything else.
+  // Readers from outside check the magic number and the sizes before they trust other fields.
   static constexpr uint64_t kMagic = 0x3145444f4e2d564d;  // "MV-NODE1"
-  std::atomic<uint64_t> magic;                            // written last
+  std::atomic<uint64_t> magic;                            // is written last
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
   char version[32];  // of the library
@@ -89,28 +89,28 @@ struct alignas(64) NodeControl {
   int32_t unused;
   int64_t started;  // seconds since 1970 UTC
 
-  // Labels by table number. Later tables have no label.
+  // The labels by table number. Tables with higher numbers have no label.
   TableLabel labels[FlightRecorder::kTables];
-  // The checkpoint that was completed last.
+  // The path of the latest complete checkpoint.
   std::atomic<uint32_t> has_checkpoint;
   char checkpoint[252];
 
   struct alignas(64) GroupWords {
     std::atomic<uint64_t> total_begun;  // the sum of `sequence` over the members on this node
-    // The latest collective that all members have begun, modulo 2^32. Members sleep on it.
+    // The latest collective that all members have begun, modulo 2^32. Members sleep on this word.
     alignas(64) std::atomic<uint32_t> completed;
     std::atomic<uint32_t> sleepers;
     // The latest collective that all members on this node have begun, modulo 2^32. In a group that
-    // spans nodes, the node's leader sleeps on it.
+    // spans nodes, the node's leader sleeps on this word.
     alignas(64) std::atomic<uint32_t> gathered;
     std::atomic<uint32_t> sleeping_leaders;
   } group[kGroups];
 
-  // The service thread of the node's leader sleeps on it; ranks of the node change it to wake it.
+  // The service thread of the node's leader sleeps on the bell; ranks change it to wake the thread.
   alignas(64) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> bell_sleepers;
 
-  // Whether any rank has been lost: set before that rank's state.
+  // Whether any rank has been lost. It is set before the state of the lost rank.
   alignas(64) std::atomic<uint32_t> some_lost;
 
   enum Abort : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
@@ -120,7 +120,7 @@ struct alignas(64) NodeControl {
   int32_t abort_about;  // the rank that the error is about, or -1
   char abort_reason[512];
 
-  // The arrays behind this struct, each with one entry per rank of the session, by rank.
+  // The arrays behind this struct have one entry per rank of the session, by rank.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }
   FlightRecorder* recorders(int num_ranks) {

@@ -1,13 +1,13 @@
-// ExchangeSlot: the payload of one rank in one collective, in memory that the ranks of its node
-// share: which call it made, and some bytes.
+// ExchangeSlot: the payload of one rank in one collective, with the kind of call that the rank
+// made. The ranks of its node share the memory.
 //
-// Members of the group read it without a lock: a rank writes collective n + 2 into the same slot
-// only after all members have begun n + 1. A service thread, however, may be asked for a collective
-// that ended long ago (LeaderExchange). So the slot stores the collective's number first, and every
-// word after it is written with release and read with acquire. A reader that has got one word of a
-// later collective therefore finds a later number when it looks at the number last. A reader that
-// finds the number it expects has copied that collective's words only, provided that it knew before
-// that they had been written (RankSlot::InGroup::sequence).
+// Members of the group read a slot without a lock: a rank writes collective n + 2 into the same
+// slot only after all members have begun n + 1. A service thread, however, may be asked for a
+// collective that ended long ago (LeaderExchange). So the slot stores the collective's number
+// first, and every later word is written with release and read with acquire. A reader that has read
+// one word of a later collective then also reads a later number if it reads the number last. If the
+// number is the expected one, the reader has copied words of that collective only, provided that it
+// knew before that they had been written (RankSlot::InGroup::sequence).
 #ifndef MULTIVERSO_NODE_EXCHANGE_SLOT_H_
 #define MULTIVERSO_NODE_EXCHANGE_SLOT_H_
 
@@ -19,8 +19,7 @@
 
 namespace multiverso {
 
-// The collective calls. Members that begin the same collective with different kinds have made
-// different calls.
+// The collective calls. Members that begin a collective with different kinds made different calls.
 enum class CollectiveKind : uint32_t {
   kJoin = 1,
   kBarrier,
@@ -37,19 +36,19 @@ enum class CollectiveKind : uint32_t {
 
 const char* NameOf(CollectiveKind kind);
 
-// Written by one thread at a time, read by any. Valid when filled with zeros.
+// Written by one thread at a time, and read by any. A slot filled with zeros is valid.
 class ExchangeSlot {
  public:
   static constexpr int64_t kMaxBytes = 512;
 
-  // The caller announces the collective, with release, after this.
+  // The caller announces the collective afterwards, with release, so that readers see the payload.
   void Write(uint64_t sequence, CollectiveKind kind, const void* data, size_t bytes);
   // Sets the kind alone, for a rank of another node whose payload is unknown.
   void WriteKind(CollectiveKind kind) { kind_.store(kind, std::memory_order_release); }
 
   CollectiveKind kind() const { return kind_.load(std::memory_order_acquire); }
   std::string Bytes() const;
-  // The payload from `offset` as a T; bytes beyond the end of the payload are as in T{}.
+  // Returns the payload from `offset` as a T. Bytes beyond the payload's end are as in T{}.
   template <class T>
   T Read(size_t offset = 0) const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -58,8 +57,8 @@ class ExchangeSlot {
     return value;
   }
 
-  // Reads the payload of that collective, which has been announced. False if the rank has begun to
-  // write a later one; the results are then invalid.
+  // Reads the payload of that collective, which has been announced. Returns false, with invalid
+  // results, if the rank has begun to write a later payload.
   bool ReadIfCurrent(uint64_t sequence, CollectiveKind* kind, std::string* data) const;
 
  private:

@@ -1,9 +1,9 @@
-// FlightRecorder: what a rank did last, in the control segment of its node, where others can read
-// it after the rank has died.
+// FlightRecorder: the last calls of a rank, and its traffic with each table, in the control segment
+// of its node. Other processes can read the recorder after the rank has died.
 //
-// A ring of the last calls, and counts of what was moved from and to each table. A rank writes only
-// its own, with plain stores and no lock: a note costs a few nanoseconds. Two threads of a rank may
-// spoil each other's note, and lose a count; nothing that matters is decided by them.
+// A rank writes only its own recorder, with plain stores and no lock, so a note costs only a few
+// nanoseconds. Two threads of a rank may spoil each other's note or lose a count, which is harmless
+// since nothing is decided by the records.
 #ifndef MULTIVERSO_NODE_FLIGHT_RECORDER_H_
 #define MULTIVERSO_NODE_FLIGHT_RECORDER_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso {
 
-// A call that a rank can make. Those on tables have the numbers of RequestKind.
+// The calls of a rank. Calls on tables have the numbers of RequestKind.
 enum class CallKind : int32_t {
   kNone = 0,
   kCollectiveGet = 32,
@@ -34,20 +34,20 @@ const char* NameOf(CallKind call);
 
 struct alignas(64) FlightRecorder {
   static constexpr int kKept = 32;
-  // Tables that have counts of their own; those created later share the last.
+  // The number of tables with counts of their own. Tables created later share the last counts.
   static constexpr int kTables = 64;
-  // Smaller table calls record an approximate time, and a duration only if they had to wait,
+  // Smaller table calls record an approximate time, and record a duration only if they had to wait,
   // because reading an exact clock would take a tenth of their time.
   static constexpr int64_t kTimedBytes = int64_t{1} << 20;
 
   struct alignas(64) Entry {
-    std::atomic<uint64_t> number;  // of the rank's calls, from 1; 0 if there is none
+    std::atomic<uint64_t> number;  // of the rank's calls, from 1; 0 if unused
     std::atomic<int64_t> began;    // in nanoseconds of Clock
     std::atomic<int64_t> ended;    // 0 if the time was not read
-    std::atomic<int64_t> bytes;    // that it moves
+    std::atomic<int64_t> bytes;    // moved by the call
     std::atomic<int32_t> call;     // a CallKind
-    std::atomic<int32_t> table;    // its number, or -1
-    std::atomic<int32_t> outcome;  // a Code; kPending until it has ended
+    std::atomic<int32_t> table;    // the number of the table, or -1
+    std::atomic<int32_t> outcome;  // a Code; kPending until the call ends
 
     void End(Code code) {
       ended.store(NanosecondsNow(), std::memory_order_relaxed);
@@ -72,7 +72,7 @@ struct alignas(64) FlightRecorder {
   Entry entries[kKept];
   Traffic traffic[kTables];
 
-  // Notes that a call begins; the caller ends the entry.
+  // Records that a call begins. The caller ends the entry.
   Entry* Begin(CallKind call, int64_t table, int64_t bytes) {
     const uint64_t number = calls.load(std::memory_order_relaxed) + 1;
     calls.store(number, std::memory_order_relaxed);

@@ -110,7 +110,7 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
 }
 
 int Membership::local_rank_of(int rank) const {
-  // The ranks of the node are in order.
+  // The ranks of the node are in order, so a binary search finds the rank.
   const auto place = std::lower_bound(node_ranks_.begin(), node_ranks_.end(), rank);
   return static_cast<int>(place - node_ranks_.begin());
 }

@@ -1,4 +1,4 @@
-// Membership: which ranks take part in a session, in which role, on which node.
+// Membership: the ranks that take part in a session, with their roles and nodes.
 #ifndef MULTIVERSO_NODE_MEMBERSHIP_H_
 #define MULTIVERSO_NODE_MEMBERSHIP_H_
 
@@ -18,7 +18,7 @@ enum class Role : int32_t { kAll = 0, kWorker = 1, kServer = 2 };
 // (MV_LOSS_FAILS, ...).
 enum class OnLoss : int32_t { kFail = 0, kContinue = 1 };
 
-// How a rank describes itself when it joins. It is sent to all ranks.
+// The description of a joining rank. It is sent to all ranks.
 struct Hello {
   char version[32] = {};
   int32_t abi = 0;
@@ -34,14 +34,14 @@ struct Hello {
 
 // Fills in `host` and `memory` for this process. On Linux, `memory` identifies the kernel, the
 // process-id namespace and the user, since /proc/<pid>/fd leads to another rank's memory only if
-// these are the same. With MULTIVERSO_RANKS_PER_NODE=k, every k consecutive ranks form a node, so
-// that one machine can simulate several nodes. Returns ValueError unless k is a number above 0.
+// all three are the same. With MULTIVERSO_RANKS_PER_NODE=k, every k consecutive ranks form a node,
+// so that one machine can simulate several nodes. Returns ValueError unless k is a number above 0.
 Status DescribeThisPlace(Hello* hello, int rank);
 
 class Membership {
  public:
-  // MismatchError if the ranks differ in version or options; ValueError if there is no worker or no
-  // server.
+  // Returns MismatchError if the ranks differ in version or options, and ValueError if there is no
+  // worker or no server.
   static Result<Membership> FromHellos(const std::vector<std::string>& hellos, int rank);
 
   int rank() const { return rank_; }
@@ -62,37 +62,37 @@ class Membership {
   int num_nodes() const { return num_nodes_; }
   const std::string& version() const { return version_; }
   int mode() const { return mode_; }
-  // How long a rank may go without a heartbeat before the others treat it as lost.
+  // Returns how long a rank may send no heartbeat before the others treat the rank as lost.
   std::chrono::milliseconds peer_timeout() const { return peer_timeout_; }
-  // Whether the session continues without lost ranks.
+  // Returns whether the session continues without lost ranks.
   bool survives_losses() const { return on_loss_ == OnLoss::kContinue; }
   bool spans_nodes() const { return num_nodes_ > 1; }
-  // The ranks of this rank's node, in order, and this rank's place among them.
+  // Return the ranks of this rank's node, in order, and this rank's place among them.
   const std::vector<int>& node_ranks() const { return node_ranks_; }
   int local_rank() const { return local_rank_; }
   int num_ranks_here() const { return static_cast<int>(node_ranks_.size()); }
-  // The session's number of a rank of this node, and the inverse.
+  // Convert between a local rank of this node and its rank in the session.
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
-  // The ranks that serve other nodes' requests to that node: its servers, or its first rank if it
-  // has none; all its ranks in a session that survives losses. In rank order, never empty.
+  // Returns the ranks that serve other nodes' requests to that node: its servers, or its first rank
+  // if it has none. In a session that survives losses, all its ranks serve. In rank order, never
+  // empty.
   std::vector<int> service_ranks(int node) const;
-  // The rank that acts for that node in rounds and clocks: its first worker, or its first rank if
-  // it has none. It may differ from the leader of the node in a group's collectives
-  // (LeaderExchange).
+  // Returns the rank that acts for that node in rounds and clocks: its first worker, or its first
+  // rank if it has none. It may differ from the leader in collectives (LeaderExchange).
   int leader_of(int node) const;
   bool is_leader() const { return leader_of(node()) == rank_; }
-  // The leaders of the nodes that have workers, in the order of the workers.
+  // Returns the leaders of the nodes that have workers, in rank order.
   std::vector<int> worker_leaders() const;
-  // The number of workers on this rank's node.
+  // Returns the number of workers on this rank's node.
   int num_workers_here() const;
-  // One host name per node, for messages.
+  // Returns one host name per node, for messages.
   const std::vector<std::string>& node_hosts() const { return node_hosts_; }
   const std::string& host_of(int rank) const {
     return node_hosts_[static_cast<size_t>(node_of(rank))];
   }
-  // For messages: "rank 3 on host b", with the host only if there are several nodes; and "node 1
-  // (ranks 2 and 3 on host b)".
+  // Return names for messages: "rank 3 on b", with the host only if there are several nodes, and
+  // "node 1 (ranks 2 and 3 on b)".
   std::string NameRank(int rank) const;
   std::string NameNode(int node) const;
 
@@ -101,7 +101,7 @@ class Membership {
 
   int rank_ = 0;
   OnLoss on_loss_ = OnLoss::kFail;
-  std::string version_;  // of the library, and the mode: the same on all
+  std::string version_;  // of the library; it and the mode are the same on all ranks
   int mode_ = 0;
   std::chrono::milliseconds peer_timeout_{30000};
   std::vector<Role> roles_;

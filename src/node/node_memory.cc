@@ -24,7 +24,7 @@ NodeMemory::NodeMemory(Segment segment, const Membership* members)
     : segment_(std::move(segment)),
       members_(members),
       control_(reinterpret_cast<NodeControl*>(segment_.data())),
-      // All cores of the machine count, also where this rank is bound to one.
+      // All cores of the machine count, even if this rank is bound to one.
       spin_policy_(members->num_ranks_here() > OnlineCores() ? kSharedCore : kOwnCore) {}
 
 void NodeMemory::Join() const {
@@ -82,7 +82,7 @@ void NodeMemory::RecordCheckpoint(const std::string& path) const {
 
 void NodeMemory::WakeLeader() const {
   if (!members_->spans_nodes()) return;
-  // The word changes even if no thread sleeps: the service thread may be about to sleep.
+  // The bell changes even if no thread sleeps, since the service thread may be about to sleep.
   control_->bell.fetch_add(1, std::memory_order_seq_cst);
   if (control_->bell_sleepers.load(std::memory_order_seq_cst) != 0) {
     WakeWord(&control_->bell, kWakeAll);

@@ -1,8 +1,8 @@
-// NodeMemory: the control segment of this rank's node, and where everything lies in it.
+// NodeMemory: the control segment of this rank's node, and the places of its parts.
 //
 // In a session that spans nodes, the control segment of each node has a slot for every rank of the
-// session. The service threads and leaders of a node write what happens on other nodes into those
-// slots, so a waiting rank looks at memory only, wherever the ranks run that it waits for.
+// session. Ranks of the node record the events of other nodes in those slots. So a waiting rank
+// reads only memory, even if it waits for ranks of other nodes.
 #ifndef MULTIVERSO_NODE_NODE_MEMORY_H_
 #define MULTIVERSO_NODE_NODE_MEMORY_H_
 
@@ -19,17 +19,17 @@ namespace multiverso {
 // Thread-safe.
 class NodeMemory {
  public:
-  // The bytes of a control segment for `ranks` ranks of the session, and of the scratch memory for
-  // `ranks` ranks of the node. Scratch memory takes no pages before it is used.
+  // Return the bytes of a control segment for `ranks` ranks of the session, and of the scratch
+  // memory for `ranks` ranks of the node. Scratch memory takes no pages before it is used.
   static int64_t ControlBytes(int ranks);
   static int64_t ScratchBytes(int ranks);
-  // The size of each of a rank's two scratch areas, which all ranks of the node can read. It fits
-  // into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times as long.
+  // The size of each of a rank's two scratch areas, which all ranks of the node can read. An area
+  // fits into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times as long.
   static constexpr int64_t kScratchAreaBytes = int64_t{512} << 10;
 
-  // A segment of at least these bytes. `members` outlives it.
+  // Takes a segment of at least ControlBytes + ScratchBytes. `members` outlives the memory.
   NodeMemory(Segment segment, const Membership* members);
-  // Fills in this rank's slot and, on the first rank of the node, the header; sets the rank alive.
+  // Fills in this rank's slot and, on the first rank of the node, the header. Sets the rank alive.
   void Join() const;
 
   const Segment& segment() const { return segment_; }
@@ -37,22 +37,22 @@ class NodeMemory {
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
   RankSlot& own_slot() const { return slot(members_->rank()); }
   char* scratch(int local_rank, int area) const;
-  // This rank's own.
   FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->rank(); }
-  // The requests that this node has executed for a rank of another node, in one of its sequences.
+  // Returns the record of the requests in one sequence of a rank of another node.
   RequestRecord* request_record(int rank, int sequence) const {
     return &control_->request_logs(num_ranks())[rank].slot[sequence];
   }
-  // How the ranks of this node poll before they sleep.
+  // Returns how the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const { return spin_policy_; }
 
-  // Ends the session for the ranks of this node: rank `by` has aborted it. The first call wins.
+  // Ends the session for the ranks of this node, since rank `by` has aborted it. The first call
+  // wins.
   void RecordAbort(int by, const Status& why) const;
   bool IsAborted() const {
     return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet;
   }
 
-  // Show a table, and the checkpoint completed last, to outside readers of the segment.
+  // Show a table, and the latest complete checkpoint, to readers from outside.
   void RecordTable(int64_t table, const std::string& name, int32_t dtype, int64_t rows,
                    int64_t columns) const;
   void RecordCheckpoint(const std::string& path) const;

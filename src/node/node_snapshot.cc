@@ -39,7 +39,7 @@ std::string Quoted(const std::string& text) {
       quoted += '\\';
       quoted += c;
     } else if (byte < 0x20 || byte >= 0x7f) {
-      // Other bytes are written as Latin-1, since a name may be cut within a character.
+      // The other bytes are written as Latin-1, since a name may be cut within a character.
       char escaped[8];
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
       quoted += escaped;
@@ -56,12 +56,12 @@ std::string Rounded(double seconds) {
   return text;
 }
 
-// 0 if the second moment is unknown or earlier.
+// Returns the seconds between two moments, or 0 if the second is unknown or earlier.
 double SecondsFrom(int64_t from, int64_t to) {
   return static_cast<double>(std::max<int64_t>(to - from, 0)) * 1e-9;
 }
 
-// Seconds since a heartbeat; null if there was none.
+// Returns the seconds since a heartbeat as JSON, or null if there was none.
 std::string SilentFor(int64_t heard, int64_t now) {
   return heard == 0 ? "null" : Rounded(SecondsFrom(heard, now));
 }
@@ -102,15 +102,15 @@ const char* NameOf(CallKind call) {
   return "an unknown call";
 }
 
-// A copy: the entry itself may be written to at any time.
+// A copy of an entry, since the rank may write to the entry at any time.
 struct NodeSnapshot::Call {
   uint64_t number;
   int64_t bytes;
   CallKind call;
   int64_t table;
   int32_t outcome;
-  double ago;   // seconds since it began
-  double took;  // so far, if it is under way; 0 if that was not looked at
+  double ago;   // seconds since the call began
+  double took;  // seconds, so far if it is under way; 0 if its end was not timed
 
   bool is_under_way() const { return outcome == static_cast<int32_t>(Code::kPending); }
 };

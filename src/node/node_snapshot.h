@@ -1,5 +1,6 @@
-// NodeSnapshot: the state of a node's ranks as seen in their control segment, also from outside:
-// which ranks are alive, their last calls, what they wait for, and the traffic of each table.
+// NodeSnapshot: the state of a node's ranks, read from their control segment, also by other
+// processes: the alive ranks, their last calls, the ranks they wait for, and the traffic of each
+// table.
 #ifndef MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 #define MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 
@@ -16,27 +17,27 @@ namespace multiverso {
 // A reader of memory that starts with a NodeControl: the segment itself, or a copy.
 class NodeSnapshot {
  public:
-  // UnsupportedError unless the bytes are those of a control segment of this version, according to
+  // Returns UnsupportedError unless the bytes are a control segment of this version, according to
   // their header and number.
   static Result<NodeSnapshot> Of(const char* data, int64_t bytes);
 
   // Reads a copy from a file. The file is never mapped, so truncating it cannot crash the reader.
   static Result<NodeSnapshot> OfFile(const std::string& path);
-  // Whether control segments of this system can be read as files.
+  // Returns whether control segments of this system can be read as files.
   static bool CanBeSeen();
 
-  // Such as "add of table 'w' (400 bytes), 0.31 s ago"; empty if nothing is known about that rank,
-  // as for ranks of other nodes.
+  // Returns a text such as "add of table 'w' (400 bytes), 0.31 s ago"; empty if no call of the rank
+  // is known, as for ranks of other nodes.
   std::string LastCall(int rank) const;
-  // The name of the table of the rank's last call; empty if it had none.
+  // Returns the name of the table of the rank's last call; empty if there is none.
   std::string LastTable(int rank) const;
-  // The last `most` calls, the latest first, one per line.
+  // Returns the last `most` calls, the latest first, one per line.
   std::string LastCalls(int rank, int most) const;
-  // Everything as one JSON object.
+  // Returns the whole state as one JSON object.
   std::string Json() const;
 
  private:
-  // More than any machine has.
+  // The limit for a valid number of ranks; no machine has more.
   static constexpr int32_t kMostRanks = 65536;
 
   explicit NodeSnapshot(const NodeControl* control) : control_(control), ranks_(control->ranks) {}
@@ -48,13 +49,13 @@ class NodeSnapshot {
   std::vector<Call> CallsOf(int rank, int most) const;
   std::string Describe(const Call& call) const;
   std::string TableName(int64_t table) const;
-  // Empty if unknown.
+  // Returns the name of the table, or an empty text if it is unknown.
   std::string NameOfTable(int64_t table) const;
   std::vector<int> Awaited(int rank) const;
 
   const NodeControl* control_;
   int ranks_;
-  std::shared_ptr<const std::vector<Line>> copy_;  // if read from a file
+  std::shared_ptr<const std::vector<Line>> copy_;  // null unless it was read from a file
 };
 
 }  // namespace multiverso

@@ -12,7 +12,7 @@
 namespace multiverso {
 namespace {
 
-// Reads the first bytes of a file, at most `wanted` and `there`. Returns their number.
+// Reads the first bytes of a file, at most `wanted` and `there`. Returns how many it read.
 template <class Lines>
 int64_t ReadInto(Lines* lines, int file, int64_t wanted, int64_t there) {
   const auto bytes = static_cast<size_t>(std::min(wanted, there));
@@ -40,7 +40,7 @@ Result<NodeSnapshot> NodeSnapshot::OfFile(const std::string& path) {
   int64_t bytes = is_file ? ReadInto(copy.get(), file, sizeof(NodeControl), info.st_size) : 0;
   if (bytes == static_cast<int64_t>(sizeof(NodeControl))) {
     const int32_t ranks = reinterpret_cast<const NodeControl*>(copy->data())->ranks;
-    // Of() reports invalid numbers.
+    // Of() reports an invalid number of ranks.
     if (ranks >= 1 && ranks <= kMostRanks) {
       bytes = ReadInto(copy.get(), file, NodeControl::BytesFor(ranks), info.st_size);
     }

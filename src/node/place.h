@@ -1,4 +1,4 @@
-// Where this process runs.
+// The host, memory domain and network domain of this process.
 #ifndef MULTIVERSO_NODE_PLACE_H_
 #define MULTIVERSO_NODE_PLACE_H_
 
@@ -8,10 +8,10 @@ namespace multiverso {
 
 std::string HostName();
 
-// Equal in two processes if they can open each other's segments.
+// Returns a text that is equal in two processes if they can open each other's segments.
 std::string MemoryDomain();
 
-// Equal in two processes if they reach each other over the loopback interface.
+// Returns a text that is equal in two processes if they reach each other over loopback.
 std::string NetworkDomain();
 
 }  // namespace multiverso

@@ -20,13 +20,13 @@ std::string ReadLine(const char* path) {
   return line;
 }
 
-// Identifies the kernel and the namespace at that path.
+// Returns a text that identifies the kernel and the namespace at that path.
 std::string InNamespace(const char* path) {
   struct stat which{};
   stat(path, &which);
   std::string kernel = ReadLine("/proc/sys/kernel/random/boot_id");
-  // Namespace numbers are the same on all machines. A kernel without a boot id is identified by the
-  // host name.
+  // Namespace numbers repeat on all machines, so the kernel is needed too. A kernel without a boot
+  // id is identified by the host name.
   if (kernel.empty()) kernel = HostName();
   return StrCat(kernel, "/", which.st_ino);
 }

@@ -15,8 +15,8 @@ class SequenceNumbers {
  public:
   explicit SequenceNumbers(int num_nodes) : nodes_(static_cast<size_t>(num_nodes)) {}
 
-  // A slot at that node that no other sequence of this rank uses, or -1 if all are taken. A slot
-  // with requests that may still be in flight is never given back.
+  // Returns a slot at that node that no other sequence of this rank uses, or -1 if all are taken.
+  // The caller never gives back a slot with requests that may still be in flight.
   int Take(int node) {
     const std::lock_guard<std::mutex> guard(mutex_);
     Node& one = nodes_[static_cast<size_t>(node)];
@@ -27,7 +27,7 @@ class SequenceNumbers {
     }
     return one.used < RequestLog::kSlots ? one.used++ : -1;
   }
-  // The next number of the sequence.
+  // Returns the next number of the sequence.
   uint64_t Next(int node, int slot) {
     const std::lock_guard<std::mutex> guard(mutex_);
     return ++nodes_[static_cast<size_t>(node)].last[slot];
