@@ -74,7 +74,7 @@ bool ControlChannel::ReceiveAndCheck() {
   bool any = false;
   messenger_->Advance();
   const Status received = failure_.is_set() ? failure_.Get() : failure_.Filter(ReceiveAll(&any));
-  // A failure caused by a lost rank aborts nothing: the ranks that wait for it name it themselves.
+  // A failure caused by a lost rank aborts nothing: the ranks that wait for that rank report it.
   if (!received.ok() && !received.pending() && !(MayMeanLoss(received) && peers_->AnyLost())) {
     memory_->RecordAbort(members_->rank(), received);
     return any;
@@ -86,7 +86,7 @@ bool ControlChannel::ReceiveAndCheck() {
 
 void ControlChannel::WarnIfStuck() {
   const int64_t since = polling_since_.load(std::memory_order_relaxed);
-  // While this rank was suspended, the time passed without a wait for MPI.
+  // The time while this rank was suspended does not count as waiting for MPI.
   const int64_t waiting_since = std::max(since, failure_detector_->running_since());
   const int64_t stuck = since == 0 ? 0 : NanosecondsNow() - waiting_since;
   if (stuck < failure_detector_->warns_after().count() || stuck_logged_.exchange(true)) return;
@@ -172,7 +172,7 @@ void ControlChannel::SendToOtherNodes(const ControlMessage& message) {
   for (int node = 0; node < members_->num_nodes(); ++node) {
     if (node == members_->node()) continue;
     for (const int rank : service_ranks_[static_cast<size_t>(node)]) {
-      // A failed message is ignored: a rank that it does not reach stops at its own deadline.
+      // A failure to send is ignored: a rank without the message still stops at its own deadline.
       (void)messenger_->Post(rank, kControlTag, MakeFrame(FrameKind::kControl, message));
     }
   }

@@ -72,7 +72,7 @@ class Group {
   // Returns an error if one of the `late` ranks will never begin this collective, or pending if the
   // session continues without that rank.
   Status CheckPeers(const std::vector<int>& late);
-  // Returns PeerLost if a node whose contribution is missing can no longer send it.
+  // Returns PeerLost if a node can no longer send a contribution that is missing.
   Status CheckNodes();
   Status CheckOwnLeader();
   bool spans_nodes() const { return exchange_ != nullptr; }
@@ -84,7 +84,7 @@ class Group {
   // rank if there is one. Returns false while answers from other nodes are outstanding.
   bool FindLate(std::string* names, int* first);
   // Returns ok while the last messages of the lost rank may still arrive, since they may complete
-  // the collective. Afterwards it reports the loss.
+  // the collective. Reports the loss afterwards.
   Status ReportLostLater(int rank, const std::string& text);
   std::string WhileWaiting() const;
 
@@ -96,7 +96,7 @@ class Group {
   SessionState* state_;
   ControlChannel* channel_;
   size_t ranks_here_ = 0;                     // the members on this node
-  std::unique_ptr<LeaderExchange> exchange_;  // null if all are
+  std::unique_ptr<LeaderExchange> exchange_;  // null if all members are
   NodeControl::GroupWords* words_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
   Instant began_{};

@@ -1,16 +1,17 @@
 // LeaderExchange: the part of a collective that goes from node to node.
 //
-// When every member on a node has begun a collective or is excluded, the slots of the node's
-// control segment hold its contribution (NodeContribution). The contribution stays readable until a
-// member begins the next collective but one. By then all nodes have begun the next collective, so
-// they had this contribution: every rank that asks for it gets the same answer.
+// When every member on a node has begun a collective or is excluded, the slots in the node's
+// control segment hold the node's contribution (NodeContribution). The contribution stays readable
+// until a member begins the next collective but one. By then all nodes have begun the next
+// collective, so they had this contribution: every rank that asks for it gets the same answer.
 //
 // The leader of a node is its first member that is not excluded. The leader sends the contribution
-// to the leaders of all other nodes, and writes theirs into its control segment. The collective is
-// complete on its node when it has all of them. If a leader dies, the next member takes over: it
-// sends the contribution again, which is idempotent, and asks the other nodes for theirs, which may
-// have been lost with the old leader. A node that is asked too early answers when its members have
-// begun. So all ranks get the same result, and none waits for a lost rank.
+// to the leaders of all other nodes, and writes their contributions into its control segment. When
+// all contributions are there, the collective is complete on the node. If a leader dies, the next
+// member takes over. The new leader sends the contribution again, which is idempotent, and asks for
+// the contributions of the other nodes, which may have been lost with the old leader. A node that
+// is asked too early answers when its members have begun. So all ranks get the same result, and
+// none waits for a lost rank.
 //
 // Each leader sends to all others, so no node has to forward contributions. In a session that fails
 // with a loss, the first node sends last: while its leader waits, no rank completes.
@@ -34,12 +35,11 @@ namespace multiverso {
 // Used by one thread at a time.
 class LeaderExchange {
  public:
-  // Exchanges payloads for that group, which consists of `ranks`. The pointers outlive the
-  // exchange.
+  // Exchanges payloads for that group of `ranks`. The pointers outlive the exchange.
   LeaderExchange(int group, const std::vector<int>& ranks, const Membership* members,
                  const NodeMemory* memory, const PeerStatus* peers, ControlChannel* channel);
 
-  // Returns the leader of that node, or -1 if all members there are excluded.
+  // Returns the leader of that node, or -1 if the node has no member that is not excluded.
   int LeaderOf(int node) const;
   int leader() const { return LeaderOf(members_->node()); }
   // Called by the leader when all members on its node have begun that collective. Returns ok when
@@ -61,7 +61,7 @@ class LeaderExchange {
   const NodeMemory* memory_;
   const PeerStatus* peers_;
   ControlChannel* channel_;
-  std::vector<int> first_ranks_;         // by node: its first rank
+  std::vector<int> first_ranks_;         // by node: the first rank of the node
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
   // By node: a contribution that arrived before its predecessor, which a lost leader received.
   std::vector<std::string> early_;

@@ -43,7 +43,7 @@ class RankContext final {
 
   // The group of all ranks of the session.
   Group* world() { return &world_; }
-  // The groups of all workers of the session and of those of this node; only workers use them.
+  // The groups of the workers of the session, and of the workers of this node; for workers only.
   Group* workers() { return workers_.has_value() ? &*workers_ : &world_; }
   Group* node_workers() { return &*node_workers_; }
 

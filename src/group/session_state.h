@@ -32,11 +32,11 @@ class SessionState {
   // Ends every wait of the session's ranks, now and later. They get AbortedError, except that all
   // ranks get the same mismatch, and ranks that are already waiting get the same timeout.
   void Abort(const Status& why);
-  // Aborts from a thread of the library. Unlike Abort, the caller of this rank learns of it later.
+  // Aborts like Abort, from a thread of the library, so this rank's caller does not know of it yet.
   void AbortInBackground(const Status& why);
   bool IsAborted() const { return memory_->IsAborted(); }
   // Returns the error if the session was aborted or this rank excluded. `was_waiting` says whether
-  // the caller has been waiting since before that.
+  // the caller has been waiting since before the abort.
   Status CheckRunning(bool was_waiting);
   // Returns whether the caller of this rank made the abort or has received its error.
   bool IsAbortKnown() const { return abort_is_known_.load(std::memory_order_relaxed); }
@@ -49,8 +49,8 @@ class SessionState {
   // Stops waiting for a silent rank: excludes the rank, or aborts the session if it does not
   // survive losses. Returns the timeout. The silent rank learns of its exclusion when it resumes.
   Status ExcludeSilentRank(int rank, const std::string& waiting_in);
-  // Records and reports a death that a connection showed, of a rank of another node. `after` is the
-  // rank whose loss the dead rank's caller knew, or -1.
+  // Records and reports the death of a rank of another node, which a connection showed. `after` is
+  // the rank whose loss the dead rank's caller knew, or -1.
   void RecordDeath(int rank, const std::string& how, int after);
 
   // Records and reports that this rank left, unless it has closed or left already.

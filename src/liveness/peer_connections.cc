@@ -14,7 +14,7 @@ namespace {
 constexpr auto kNextAddress = std::chrono::milliseconds(300);
 constexpr size_t kMaxStrangers = 32;
 // The last messages of a rank, over MPI, may still be in flight. The other ranks of its node check
-// it every 200 ms, and know better which collectives it had begun, so they report first.
+// the rank every 200 ms and know which collectives it had begun, so they report first.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
 constexpr auto kNodeReportsFirst = std::chrono::milliseconds(300);
 // How often a thread that waits for the connections checks its limit.
@@ -155,7 +155,7 @@ void PeerConnections::AcceptStrangers() {
     const Status status =
         port_->stream.Accept(connection == nullptr ? &nobody : &connection->stream, &came);
     if (!status.ok()) {
-      // If it stayed open, the port would stay ready, and the thread would never sleep.
+      // An open port would stay ready, and the thread would never sleep.
       LogWarning(StrCat("rank ", rank_, " accepts no more connections: ", status.text()));
       port_->stream.Close();
     }
@@ -179,7 +179,7 @@ void PeerConnections::Settle(Instant now) {
   int missing = 0;
   const Peer* first = nullptr;
   for (Peer& peer : peers_) {
-    // The peers that call this rank may do so until the deadline.
+    // A peer that calls this rank may do so until the deadline.
     if (!peer.is_settled && now < start_deadline_) return;
     if (!peer.is_called || peer.was_established) continue;
     ++missing;
@@ -299,7 +299,8 @@ void PeerConnections::HandleBreak(Connection* connection, bool has_ended) {
   Close(connection, has_ended ? "it hung up" : "it is not a rank of this session");
   if (!stood || close_announced_) return;
   Peer& peer = peers_[static_cast<size_t>(index)];
-  // A process that ends with unread messages resets its connections, so has_lost counts too.
+  // A process that ends with unread messages resets its connections. So after an announced loss, a
+  // reset counts as the end of the process too.
   if (has_ended || peer.has_lost >= 0) {
     peer.has_ended.store(true);
     peer.is_to_be_reported = true;

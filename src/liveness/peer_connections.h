@@ -2,12 +2,12 @@
 // a rank has died. On a rank's own node, presence marks do so (PeerStatus::IsAlive).
 //
 // The kernel closes the connections of a process that ends, however it ends, and the other side
-// learns of it within a fraction of a millisecond. So the end of a connection means death, unless
-// the rank has announced the end of its session: then the end of its process does not matter. A
-// rank whose caller learns of a loss announces the loss, since the process may end at once; ranks
-// that wait for it then know the cause. A connection that breaks in another way, such as a cut
-// cable, or is never established, means nothing: only peer_timeout reveals the death
-// (FailureDetector).
+// learns of the end within a fraction of a millisecond. So the end of a connection means death,
+// unless the rank has announced the end of its session: then the end of its process does not
+// matter. A rank whose caller learns of a loss announces the loss, since the process may end at
+// once; ranks that wait for that rank then know the cause. A connection that breaks in another way,
+// or is never established, means nothing, and a cut cable ends no connection. In these cases only
+// peer_timeout reveals a death (FailureDetector).
 //
 // Both sides know each other's address and token from the start of the session, over MPI. The
 // caller sends the token of the other side, which answers with the caller's token, and the caller
@@ -76,8 +76,8 @@ class PeerConnections {
   // Tells the other ranks that this rank's caller knows of that loss, and may exit at once.
   void AnnounceLoss(int rank);
 
-  // Returns whether the connection with that rank has ended as those of dead processes do, even if
-  // no thread has handled the end yet. Returns false if there was no connection.
+  // Returns whether the connection with that rank has ended as connections of dead processes do,
+  // even if no thread has handled the end yet. Returns false if there was no connection.
   bool HasEnded(int rank) const;
 
   // Called in a forked child, which has only the calling thread. Async-signal-safe.
@@ -118,7 +118,7 @@ class PeerConnections {
     std::vector<NetworkAddress> addresses;
     size_t next_address = 0;
     Instant next_call{};
-    std::string failure;  // of the last call
+    std::string failure;  // why the last call failed
     std::atomic<bool> has_ended{false};
     bool is_to_be_reported = false;  // whether its loss is still unreported
     Instant report_at{};
@@ -130,7 +130,7 @@ class PeerConnections {
     int peer = -1;
     Instant until{};     // the deadline for establishing it
     std::string target;  // the address that this rank calls
-    std::string bytes;   // those received of an incomplete message
+    std::string bytes;   // the received part of an incomplete message
   };
 
   PeerConnections(std::unique_ptr<ConnectionPort> port, const Membership& members,
@@ -148,7 +148,7 @@ class PeerConnections {
   // Returns false if no rank of this session sends such a message at this stage.
   bool Handle(Connection* connection, const Message& message);
   void Establish(Connection* connection);
-  // Handles a broken connection. `has_ended` says whether it ended as those of dead processes do.
+  // Handles a broken connection. `has_ended`: it ended as connections of dead processes do.
   void HandleBreak(Connection* connection, bool has_ended);
   void Close(Connection* connection, const std::string& why);
   bool Send(Connection* connection, Kind kind, int lost = -1);

@@ -138,7 +138,7 @@ void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
 }
 
 const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
-  // Group 1, the workers, is checked only by workers, since servers are not its members.
+  // Only workers check group 1, the workers, since servers are not its members.
   for (int i = 0; i < (members_->is_worker() ? kSpanningGroups : 1); ++i) {
     const RankSlot::InGroup& theirs = memory_->slot(rank).group[i];
     const uint64_t number = theirs.sequence.load(std::memory_order_acquire);

@@ -4,8 +4,8 @@
 // been excluded.
 //
 // For a rank of this node, the kernel reports whether the process exists, and the rank's slot in
-// the control segment holds the rest. For a rank of another node, its slot holds that node's
-// reports.
+// the control segment holds the rest. For a rank of another node, the slot holds the reports of
+// that node.
 #ifndef MULTIVERSO_LIVENESS_PEER_STATUS_H_
 #define MULTIVERSO_LIVENESS_PEER_STATUS_H_
 
@@ -53,7 +53,8 @@ class PeerStatus final : public OwnerProbe {
   // Excludes the ranks that have ended, and returns all excluded ranks, in order. Returns none in a
   // session that does not survive losses.
   std::vector<int> LostRanks() const;
-  // Return the first worker that is not lost, and the first worker among `ranks`.
+  // Return the first worker that is not lost, and the first worker among `ranks`. If there is no
+  // such worker, both return the original master.
   int CurrentMaster() const;
   int MasterOf(const std::vector<int>& ranks) const;
 
@@ -66,8 +67,8 @@ class PeerStatus final : public OwnerProbe {
   void RecordWaiting(int rank, int group, CollectiveKind kind,
                      const uint64_t (&sequences)[kGroups]) const;
   // Returns the name of a collective of the world or of the workers that `rank` has begun and this
-  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. Of a
-  // rank of another node, only collectives reported by RecordWaiting or RecordExit are known.
+  // rank has not, so that `rank` waits for this rank. Null if there is no such collective. The
+  // collective of a rank of another node is known only after RecordWaiting.
   const char* CollectiveAwaitedBy(int rank) const;
 
   // Returns the error together with the known facts about its rank.

@@ -217,7 +217,7 @@ bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<Awaited>* a
   for (const Awaited& one : *all) {
     polled.push_back({one.descriptor, static_cast<short>(one.to_write ? POLLOUT : POLLIN), 0});
   }
-  // The wait is rounded up, since poll would return repeatedly in the last millisecond.
+  // Without rounding up, poll would return repeatedly in the last millisecond.
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
   const auto wait = std::clamp<int64_t>(left.count(), 0, 60000);
   if (poll(polled.data(), polled.size(), static_cast<int>(wait)) <= 0) return false;

@@ -77,7 +77,7 @@ struct TableLabel {
 struct alignas(64) NodeControl {
   // Readers from outside check the magic number and the sizes before they trust other fields.
   static constexpr uint64_t kMagic = 0x3145444f4e2d564d;  // "MV-NODE1"
-  std::atomic<uint64_t> magic;                            // is written last
+  std::atomic<uint64_t> magic;                            // written last
   uint32_t bytes_of_slot;
   uint32_t bytes_of_recorder;
   char version[32];  // of the library

@@ -74,9 +74,8 @@ class Membership {
   // Convert between a local rank of this node and its rank in the session.
   int rank_of(int local_rank) const { return node_ranks_[static_cast<size_t>(local_rank)]; }
   int local_rank_of(int rank) const;
-  // Returns the ranks that serve other nodes' requests to that node: its servers, or its first rank
-  // if it has none. In a session that survives losses, all its ranks serve. In rank order, never
-  // empty.
+  // Returns the ranks that serve other nodes' requests to that node, in order: all its ranks in a
+  // session that survives losses, otherwise its servers, or its first rank if it has no server.
   std::vector<int> service_ranks(int node) const;
   // Returns the rank that acts for that node in rounds and clocks: its first worker, or its first
   // rank if it has none. It may differ from the leader in collectives (LeaderExchange).

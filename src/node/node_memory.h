@@ -45,8 +45,7 @@ class NodeMemory {
   // Returns how the ranks of this node poll before they sleep.
   const SpinPolicy& spin_policy() const { return spin_policy_; }
 
-  // Ends the session for the ranks of this node, since rank `by` has aborted it. The first call
-  // wins.
+  // Records for the ranks of this node that rank `by` aborted the session. The first call wins.
   void RecordAbort(int by, const Status& why) const;
   bool IsAborted() const {
     return control_->abort.load(std::memory_order_acquire) == NodeControl::kSet;

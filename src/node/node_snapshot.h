@@ -1,6 +1,5 @@
-// NodeSnapshot: the state of a node's ranks, read from their control segment, also by other
-// processes: the alive ranks, their last calls, the ranks they wait for, and the traffic of each
-// table.
+// NodeSnapshot: the state of a node's ranks, read from their control segment, also from outside:
+// the alive ranks, their last calls, the ranks they wait for, and the traffic of each table.
 #ifndef MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 #define MULTIVERSO_NODE_NODE_SNAPSHOT_H_
 
