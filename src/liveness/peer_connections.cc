@@ -229,7 +229,8 @@ void PeerConnections::Advance(Connection* connection) {
     }
     connection->bytes.append(buffer, got);
     if (connection->bytes.size() < kMessageBytes) continue;
-    const std::string bytes = std::exchange(connection->bytes, std::string());
+    const std::string bytes = std::move(connection->bytes);
+    connection->bytes.clear();
     Message message{};
     if (!FrameReader(bytes).ReadHeader(FrameKind::kConnection, &message) ||
         !Handle(connection, message)) {
