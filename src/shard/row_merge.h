@@ -28,8 +28,8 @@ struct MergedRows {
 };
 
 bool IsAscending(const int64_t* ids, int64_t count);
-// Returns the first position in the list whose row is named at another position too; -1 if there is
-// none.
+// Returns the first position in the list whose row is named at another position too, or -1 if every
+// row is named once.
 int64_t FindDuplicate(const int64_t* ids, int64_t count);
 
 // Writes the rows in ascending order of id. A row that is named more than once becomes the sum of

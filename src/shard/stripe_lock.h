@@ -15,12 +15,12 @@
 
 namespace multiverso {
 
-// Occupies its own cache line; zero when free.
+// A stripe lock fills a cache line. A new lock is zero.
 struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> version{0};
 
   // The holder calls these around its writes. A holder that dies in between leaves the version odd,
-  // which forces readers to take the lock until the next writer makes it even again.
+  // which forces readers to take the lock until the next writer makes the version even.
   void BeginWrite() {
     version.store(version.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
@@ -30,8 +30,8 @@ struct alignas(64) StripeLock : RobustLock {
   }
 
   // Runs read() without the lock. Returns false if a writer interfered, in which case the read data
-  // is worthless. The reads are races whose losing results are discarded; a race detector cannot
-  // know that, so it makes the reader take the lock.
+  // is worthless. The reads are races whose losing results are discarded. ThreadSanitizer cannot
+  // know that, so with ThreadSanitizer the reader takes the lock.
   template <class Read>
   bool ReadUnlocked(Read read) const {
 #if defined(__SANITIZE_THREAD__)

@@ -13,8 +13,9 @@ namespace multiverso {
 // Thread-safe.
 class CallTags {
  public:
-  // A tag that no call holds, or -1 if all are held. The tag of a call that was abandoned with
-  // messages in flight is never given back: they could be taken for another call's.
+  // Returns a tag that no call holds, or -1 if calls hold all tags. The tag of a call that was
+  // abandoned with messages in flight is never given back, since another call could receive those
+  // messages.
   int Take() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!free_.empty()) {
