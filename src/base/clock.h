@@ -78,8 +78,8 @@ inline double SecondsBetween(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Returns an instant in nanoseconds of Clock, which all processes of a machine share, so that they
-// can exchange it.
+// Returns an instant in nanoseconds of Clock, which all processes of a machine share, so that the
+// processes can exchange instants.
 inline int64_t Nanoseconds(Instant at) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }

@@ -15,8 +15,7 @@ namespace multiverso {
 enum class ReadAgain { kSoon, kLate };
 
 // Copies as memcpy does. An ordinary store first reads the cache line that it writes to, so a copy
-// moves three bytes per byte. memcpy avoids that read only for copies much larger than a stripe of
-// a table.
+// moves three bytes per byte. memcpy avoids that read only for copies much larger than a stripe.
 inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
 #if defined(__SSE2__)
   constexpr int64_t kVector = sizeof(__m128i);

@@ -1,6 +1,5 @@
 // The inner loops: elementwise updates over consecutive elements. Each loop exists in versions for
-// the vector instructions that a processor may have. The loader picks a version when the library is
-// loaded.
+// different vector instructions. The loader picks a version when it loads the library.
 //
 // `out` may equal `d`, and neither may be null. Integers wrap around, as in NumPy.
 #ifndef MULTIVERSO_SHARD_KERNELS_H_

@@ -48,8 +48,7 @@ class AddUpdater final : public Updater {
               int64_t count) const override {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
-  // One loop saves passes: an exchange's data is seldom in a cache, and each array is read and
-  // written.
+  // One loop saves passes over the data of an exchange, which is seldom in a cache.
   bool Exchange(const Update& update, void* current) const override {
     kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),
                       static_cast<T*>(update.out), update.count);

@@ -59,8 +59,8 @@ class Updater {
   // `table`.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,
                       int64_t count) const = 0;
-  // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.out`, if the updater
-  // has such a loop. Returns false otherwise.
+  // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.delta` and
+  // `update.out`. Returns false if the updater has no such loop.
   virtual bool Exchange(const Update& /*update*/, void* /*current*/) const { return false; }
 };
 

@@ -13,9 +13,8 @@ namespace multiverso {
 // Thread-safe.
 class CallTags {
  public:
-  // Returns a tag that no call holds, or -1 if calls hold all tags. The tag of a call that was
-  // abandoned with messages in flight is never given back, since another call could receive those
-  // messages.
+  // Returns a free tag, or -1 if no tag is free. The tag of a call that was abandoned with messages
+  // in flight is never given back, since another call could receive those messages.
   int Take() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!free_.empty()) {

@@ -12,8 +12,7 @@ namespace {
 
 constexpr int kMostAncestors = 32;
 
-// mpirun and mpiexec are often scripts or links, so the programs that they run count as launchers
-// too.
+// mpirun and mpiexec are often scripts or links, so the programs that they run count too.
 bool IsLauncher(const std::string& name) {
   for (const char* stem : {"mpirun", "mpiexec", "hydra_", "prte", "orte"}) {
     if (name.rfind(stem, 0) == 0) return true;

@@ -88,8 +88,7 @@ class Messenger {
   bool Advance();
   // Waits until all posted messages are over, at most until `until`. Returns false if some are not.
   bool AwaitPosted(Instant until);
-  // Waits as AwaitPosted does, then abandons the remaining messages. No message may be sent
-  // afterwards.
+  // Waits as AwaitPosted does, then abandons the remaining messages. Send no message afterwards.
   bool Drain(Instant until);
 
  protected:

@@ -14,8 +14,7 @@
 namespace multiverso {
 namespace {
 
-// Returns whether this process made the first call. A forked child returns false after its
-// parent's.
+// Returns whether this process made the first call, and not its parent before a fork.
 bool IsInitialiser() {
   static const int64_t initialiser = ProcessId();
   return ProcessId() == initialiser;
@@ -86,7 +85,7 @@ class CommunicatorOf final : public MpiCommunicator {
   std::string Describe() const override { return description_; }
 
   Status CountUse(int64_t* count) override {
-    // The count is an attribute of the communicator, since MPI may reuse a freed one's handle.
+    // The count is an attribute, since MPI may reuse the handle of a freed communicator.
     static const int key = [this] {
       int made = -1;
       const int code =
@@ -127,8 +126,7 @@ class CommunicatorOf final : public MpiCommunicator {
     Handle request{};
     MV_RETURN_IF_NOT_OK(Check(
         mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request), "MPI_Imrecv"));
-    // The message is matched, so MPI is already sending it, and the wait does not depend on the
-    // sender's program.
+    // The message is matched, so MPI already transfers it and this wait depends on no program.
     for (flag = 0; flag == 0;) {
       MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
       if (flag == 0 && Clock::now() >= limit.deadline) {

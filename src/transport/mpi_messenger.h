@@ -140,8 +140,7 @@ class MpiMessenger final : public Messenger {
     }
     Handle request = RequestOf(*ticket);
     mpi_.Cancel(&request);
-    // MPI cancels a receive locally, so the receive is over at once unless a message has matched
-    // it.
+    // MPI cancels a receive locally, so the receive ends at once unless a message has matched.
     OpaqueStatus status{};
     int flag = 0;
     for (int looks = 0; looks < 100 && flag == 0; ++looks) {
@@ -174,8 +173,7 @@ class MpiMessenger final : public Messenger {
     bytes->resize(fits ? static_cast<size_t>(count) : 0);
     Handle request{};
     int code = mpi_.Imrecv(bytes->data(), fits ? count : 0, constants_.byte, &message, &request);
-    // The message is matched, so MPI is already sending it, and the wait does not depend on the
-    // sender's program.
+    // The message is matched, so MPI already transfers it and this wait depends on no program.
     const Instant deadline = Clock::now() + std::chrono::seconds(5);
     for (flag = 0; code == kMpiSuccess && flag == 0;) {
       code = mpi_.Test(&request, &flag, &status);

@@ -15,8 +15,7 @@ namespace {
 constexpr int kTag = 0x4d56;  // below 32767, the largest tag that every MPI allows
 // How long ranks other than rank 0 wait after the deadline for rank 0 to name the late ranks.
 constexpr auto kGrace = std::chrono::seconds(2);
-// The longest sleep between two polls. Sleeping lets the awaited rank run where ranks outnumber
-// cores.
+// The longest sleep between polls, which lets the awaited rank run where ranks outnumber cores.
 constexpr std::chrono::milliseconds kLongestNap{2};
 
 // Returns the number of ranks in the launcher's environment variable, or 1 if no variable is set.

@@ -29,7 +29,8 @@ class ThreadHub {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int64_t> rounds_;  // number of exchanges that each rank has begun
-  // Bytes of two rounds suffice: no rank begins round n + 2 before all have finished round n.
+  // Bytes of two rounds are enough, since no rank begins round n + 2 before all have finished round
+  // n.
   std::vector<std::string> bytes_[2];
   std::shared_ptr<MailRoom> mail_;
 };

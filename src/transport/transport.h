@@ -34,7 +34,7 @@ class Transport {
   virtual Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) = 0;
 };
 
-// Returns "rank 2" or "ranks 1 and 3". Only the first eight of many ranks are named.
+// Returns "rank 2" or "ranks 1 and 3", or the first eight of many ranks "and 5 more".
 std::string NameRanks(const std::vector<int>& ranks);
 
 }  // namespace multiverso
