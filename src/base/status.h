@@ -138,7 +138,7 @@ class [[nodiscard]] Result {
 
 }  // namespace multiverso
 
-// Returns from the calling function unless `expr` is ok. A pending status is not ok.
+// Returns the status of `expr` from the calling function unless it is ok. Pending is not ok.
 #define MV_RETURN_IF_NOT_OK(expr)             \
   do {                                        \
     ::multiverso::Status mv_status_ = (expr); \

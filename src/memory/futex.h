@@ -37,9 +37,9 @@ inline void CpuRelax() {
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
-// How long to poll for a condition before going to sleep. Most waits are short, and a sleep with
-// its wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps the
-// awaited rank from running.
+// Tells how long to poll for a condition before going to sleep. Most waits are short, and a sleep
+// with its wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps
+// the awaited rank from running.
 struct SpinPolicy {
   int looks;   // polls that only read the word
   int yields;  // further polls that give the core away in between

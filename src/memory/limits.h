@@ -16,7 +16,7 @@ int64_t MemoryCeiling();
 // for too much.
 Status CheckFitsInMemory(int64_t bytes);
 
-// Returns MemoryError if `bytes` are not free now. Check memory that is touched at once.
+// Returns MemoryError if `bytes` are not free now. Use this for memory that is touched at once.
 Status CheckIsFree(int64_t bytes);
 
 }  // namespace multiverso

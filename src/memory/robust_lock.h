@@ -8,7 +8,7 @@
 // the OwnerProbe whether the holder's process still exists, and takes the lock over if not.
 //
 // An owner is a process, not a thread. Threads of one rank exclude each other as ranks do, and no
-// thread of this library ends while it holds a lock, because the others could not notice that.
+// thread of this library ends while it holds a lock, because a waiter could not notice that.
 #ifndef MULTIVERSO_MEMORY_ROBUST_LOCK_H_
 #define MULTIVERSO_MEMORY_ROBUST_LOCK_H_
 

@@ -16,7 +16,7 @@
 
 namespace multiverso {
 
-// The bytes that a rank sends to another rank of the node, so that it can open a segment.
+// The bytes that a rank sends to other ranks of the node, so that they can open a segment.
 struct SegmentLocator {
   int64_t bytes = 0;
   int64_t pid = 0;  // the creator, whose descriptor is opened unless `path` is set

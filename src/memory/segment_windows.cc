@@ -35,7 +35,7 @@ Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
 
 Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   Segment segment;
-  // Closing the creator's handle deletes the file, which every other handle has to allow.
+  // Closing the creator's handle marks the file for deletion, which other handles have to allow.
   HANDLE const file = CreateFileW(windows::Wide(locator.path).c_str(), GENERIC_READ | GENERIC_WRITE,
                                   FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr,
                                   OPEN_EXISTING, FILE_ATTRIBUTE_TEMPORARY, nullptr);
@@ -94,7 +94,7 @@ SegmentLocator Segment::locator() const {
   return locator;
 }
 
-// There is nothing to do, because the name disappears with the creator's handle.
+// There is nothing to do, because the file is deleted with its last handle.
 void Segment::Unlink() {}
 
 void Segment::Seal() {

@@ -11,8 +11,7 @@ namespace {
 constexpr double kLargest = std::numeric_limits<double>::max();
 // The largest number below 1, since a moving average must leave a share for the present.
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
-// The least epsilon. Its float value and square root are nonzero, so no first update divides 0 by
-// 0.
+// The least epsilon. Its float value and square root are nonzero, so no update divides 0 by 0.
 constexpr double kSmallestEpsilon = 1e-37;
 
 struct Limits {
@@ -50,7 +49,8 @@ struct KindInfo {
 
 // The updaters by number. Optimizers that Keras 3 has use the defaults of Keras, except for the
 // momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance control is the constant
-// of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers.
+// of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers, since their
+// forces should add up to at most 1.
 constexpr KindInfo kKinds[] = {
     {"add", {}},
     {"sgd", {{kLearningRate, 0.01}}},

@@ -10,7 +10,7 @@
 
 namespace multiverso {
 
-// Thread-safe.
+// Several threads may take and give back tags at once.
 class CallTags {
  public:
   // Returns a free tag, or -1 if no tag is free. The tag of a call that was abandoned with messages

@@ -1,7 +1,7 @@
 // DeferredFailure: holds back a failure of the messenger for a moment.
 //
 // When a rank dies, MPI may report an error that does not name the dead rank. PeerConnections or
-// ControlChannel learn the name a little later, so a waiting rank holds the error back until then.
+// ControlChannel learns the name a little later, so a waiting rank holds the error back until then.
 #ifndef MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 #define MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 

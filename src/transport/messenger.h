@@ -48,7 +48,7 @@ inline bool MayMeanLoss(const Status& status) {
   return status.code() == Code::kTransport || status.code() == Code::kPeerLost;
 }
 
-// Thread-safe.
+// Several threads may use a messenger at once.
 class Messenger {
  public:
   // A message in flight, which uses the caller's bytes until Test or Withdraw reports its end.

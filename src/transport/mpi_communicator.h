@@ -12,7 +12,7 @@
 
 namespace multiverso {
 
-// Used by one thread at a time.
+// Only one thread at a time may use a communicator.
 class MpiCommunicator {
  public:
   // Lets this process exit without MPI_Finalize. Call this if a session continues without a lost

@@ -19,7 +19,7 @@
 
 namespace multiverso {
 
-// The messages of one job. Thread-safe.
+// The messages of one job. Several threads may use a MailRoom at once.
 class MailRoom {
  public:
   // A message can be received after its receiver has looked a random number of times, up to

@@ -14,7 +14,7 @@
 
 namespace multiverso {
 
-// The state that the ranks of one job share. Thread-safe.
+// The state that the ranks of one job share. The ranks' threads may use a hub at once.
 class ThreadHub {
  public:
   // Messages between nodes are delayed by up to `longest_delay` looks of the receiver, at random.

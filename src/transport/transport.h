@@ -12,7 +12,7 @@
 
 namespace multiverso {
 
-// Used by one thread at a time.
+// Only one thread at a time may use a transport.
 class Transport {
  public:
   virtual ~Transport() = default;
