@@ -34,8 +34,8 @@ constexpr bool IsMessage(RequestKind kind) {
 constexpr bool IsOfRows(RequestKind kind) {
   return kind == RequestKind::kGetRows || kind == RequestKind::kAddRows;
 }
-// Returns the kind that does to a range of elements what `kind` does to rows. Rows that exceed a
-// message need it.
+// Returns the kind that does to a range of elements what `kind` does to rows. A row that exceeds a
+// message is sent as such ranges.
 constexpr RequestKind OfRange(RequestKind kind) {
   return kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
 }

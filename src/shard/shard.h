@@ -56,8 +56,8 @@ class Shard {
   // Executes a request. The shard may change between requests that fetch a range in pieces.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
 
-  // Applies a delta without locks, for callers that exclude other access to these elements: `count`
-  // elements from element `first` on. `delta` is the sum of `terms` workers' deltas. The new
+  // Applies a delta without locks, to `count` elements from element `first` on, for callers that
+  // exclude other access to the elements. `delta` is the sum of `terms` workers' deltas. The new
   // parameters are computed in `out` or, if that is null or equals the delta, in `scratch`, which
   // has room for them, and then copied. Overwriting whole cache lines that other cores have read is
   // much faster than modifying each in place.
@@ -94,7 +94,7 @@ class Shard {
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                        Body body);
   // Calls body(byte offset in the shard, byte offset in the list of rows) for each row, under the
-  // lock of its stripe or, for reading, without it.
+  // stripe's lock or, for short reads, without the lock.
   template <StripeUse kFor, class Body>
   Status ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit, Body body);
   // Calls body(first row in the shard, count, index of their step) for runs of the rows under each

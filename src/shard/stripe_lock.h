@@ -1,10 +1,10 @@
 // StripeLock: the lock of a stripe, with a version so that short reads can do without the lock.
 //
 // Writers hold the lock and make the version odd while they write. A reader that finds the same
-// even version before and after its copy has read a consistent state; otherwise it repeats the read
-// under the lock. So readers do not exclude each other, and a read writes to no shared cache line.
-// This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along With
-// Programming Language Memory Models?", MSPC 2012.
+// even version before and after its copy has read a consistent state; otherwise the reader repeats
+// the read under the lock. So readers do not exclude each other, and a read writes to no shared
+// cache line. This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get
+// Along With Programming Language Memory Models?", MSPC 2012.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
 
@@ -19,8 +19,9 @@ namespace multiverso {
 struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> version{0};
 
-  // The holder calls these around its writes. A holder that dies in between leaves the version odd,
-  // which forces readers to take the lock until the next writer makes the version even.
+  // The holder calls BeginWrite and EndWrite around its writes. A holder that dies in between
+  // leaves the version odd, which forces readers to take the lock until the next writer makes the
+  // version even.
   void BeginWrite() {
     version.store(version.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);

@@ -43,8 +43,8 @@ class MpiCommunicator {
 
   // Returns UnsupportedError unless several threads may use MPI at once.
   virtual Status CheckThreadLevel() const = 0;
-  // Collective: the two calls open a messenger over its own communicator. PollDuplicate returns
-  // pending until all ranks take part.
+  // Collective: the two calls open a messenger over a duplicate of the communicator. PollDuplicate
+  // returns pending until all ranks take part.
   virtual Status BeginDuplicate() = 0;
   virtual Status PollDuplicate(std::unique_ptr<Messenger>* messenger) = 0;
 };
