@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// The numbers equal those of the C API (MV_OK, MV_PENDING, MV_ERR_...), which checks it.
+// The numbers equal those of the C API (MV_OK, MV_PENDING, MV_ERR_...), as library_api.cc asserts.
 enum class Code : int32_t {
   kOk = 0,
   kPending = 1,  // not an error: more time is needed

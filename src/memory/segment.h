@@ -2,7 +2,7 @@
 //
 // Segments are sparse (a page costs memory when it is first touched) and leave nothing behind. A
 // shared segment is a memfd: it has no name, it disappears with the last process that maps it, and
-// it does not depend on the size of /dev/shm. The other ranks of the node open it through
+// it does not depend on the size of /dev/shm. The other ranks of the node open the memfd through
 // /proc/<pid>/fd. If the kernel has no memfd, or with MULTIVERSO_SEGMENTS=file where ranks cannot
 // open /proc/<pid>/fd, a segment is a file (CreateNamedFile) that is unlinked as soon as every rank
 // has mapped it. On Windows a segment is a temporary file that disappears with its last handle.

@@ -150,7 +150,8 @@ class AdadeltaOptimizer final : public Optimizer<T> {
 };
 
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
-// operations at the end of its section 2, which Keras uses. `step` counts the updates of the row.
+// operations at the end of its section 2, which Keras uses. `step` counts the updates of the cell
+// (StepCells).
 template <class T>
 class AdamOptimizer final : public Optimizer<T> {
  public:

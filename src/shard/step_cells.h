@@ -45,7 +45,7 @@ class StepCells {
   void Count(int64_t first, int64_t count, Body body) const;
 
   // For checkpoints. Most returns the largest number of updates among these elements; `count` is
-  // positive. Set sets the count of every cell that holds any of them to `steps`.
+  // positive. Set sets the count of every cell that holds any of the elements to `steps`.
   uint32_t Most(int64_t first, int64_t count) const;
   void Set(int64_t first, int64_t count, uint32_t steps) const;
 

@@ -28,7 +28,7 @@ std::atomic<bool>& NoEndIsExpected() {
 // Finalises MPI at process exit, unless an earlier exit handler, such as mpi4py's, has done so.
 template <class Handle>
 void FinalizeAtExit() {
-  // Finalising MPI in a forked child would end it for the parent.
+  // Finalising MPI in a forked child would finalise the parent's MPI too.
   if (!IsInitialiser() || NoEndIsExpected().load()) return;
   const Result<MpiLibrary> library = MpiLibrary::Find("");
   Functions<Handle> mpi{};
