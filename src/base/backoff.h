@@ -1,4 +1,4 @@
-// Backoff: how long a poller sleeps between two looks; PollUntil: a loop that polls with it.
+// Backoff tells how long a poller sleeps between two looks. PollUntil polls with a Backoff.
 #ifndef MULTIVERSO_BASE_BACKOFF_H_
 #define MULTIVERSO_BASE_BACKOFF_H_
 
@@ -10,8 +10,8 @@
 
 namespace multiverso {
 
-// The sleep is zero at first, then an eighth of the time since anything happened, up to a limit. So
-// an event is seen late by at most an eighth of the time it took to come, and an idle poller has
+// The sleep is zero at first, then an eighth of the time since the last event, up to a limit. So a
+// poller sees an event late by at most an eighth of the time it waited, and an idle poller has
 // negligible overhead.
 class Backoff {
  public:
@@ -22,10 +22,10 @@ class Backoff {
   explicit Backoff(std::chrono::microseconds longest, Instant since = Clock::now())
       : longest_(longest), since_(since) {}
 
-  // Something has happened.
+  // Records that an event has happened now.
   void Reset() { since_ = Clock::now(); }
 
-  // Zero means: yield the core and look again.
+  // Returns the time to sleep. Zero tells the caller to yield the core and look again.
   std::chrono::microseconds Next(Instant now, std::chrono::microseconds eager = kEager) const {
     const auto idle = std::chrono::duration_cast<std::chrono::microseconds>(now - since_);
     if (idle < eager) return std::chrono::microseconds(0);
@@ -37,8 +37,8 @@ class Backoff {
   Instant since_;
 };
 
-// Calls look() until its status is not pending, and returns that; pending if it still is at
-// `until`. Looks at least once.
+// Calls look() at least once, until its status is not pending or `until` has passed. Returns the
+// last status.
 template <class Look>
 Status PollUntil(Instant until, const Backoff& backoff, const Look& look) {
   for (;;) {

@@ -21,7 +21,7 @@ inline bool CheckedAdd(int64_t a, int64_t b, int64_t* sum) {
   return true;
 }
 
-// The smallest multiple of `unit` (> 0) that is >= value. The caller keeps both far from overflow.
+// Returns the smallest multiple of `unit` (> 0) that is >= value. Both are far from overflow.
 constexpr int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 constexpr int64_t DivideUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }

@@ -18,20 +18,20 @@ namespace multiverso {
 using Clock = std::chrono::steady_clock;
 using Instant = Clock::time_point;
 
-// Interrupt: lets the caller abort a waiting call. Used by the thread that waits.
+// Interrupt lets the caller abort a waiting call. Only the waiting thread uses it.
 class Interrupt {
  public:
   // Returns the reason for aborting the call, or nothing to continue waiting.
   using Ask = std::function<std::optional<std::string>()>;
-  // How often the caller is asked, at most: each time may take a lock of its interpreter.
+  // The least time between two questions, because each one may take the interpreter's lock.
   static constexpr std::chrono::milliseconds kEvery{20};
 
   explicit Interrupt(Ask ask) : ask_(std::move(ask)), next_(Clock::now() + kEvery) {}
 
-  // `first` is called with the reason as soon as the call is aborted.
+  // Makes Check call `first` with the reason as soon as the call is aborted.
   void OnAbort(std::function<void(const Status&)> first) { first_ = std::move(first); }
 
-  // Aborted, with the reason, once the caller has aborted the call.
+  // Returns ok, or aborted with the reason once the caller has aborted the call.
   const Status& Check(Instant now) {
     if (!status_.ok() || now < next_) return status_;
     next_ = now + kEvery;
@@ -41,7 +41,7 @@ class Interrupt {
     if (first_) first_(status_);
     return status_;
   }
-  // The result of the last Check.
+  // Returns the result of the last Check.
   const Status& status() const { return status_; }
 
  private:
@@ -53,16 +53,16 @@ class Interrupt {
 
 // How long a call may wait.
 struct WaitLimit {
-  // The call fails with a timeout afterwards.
+  // The call fails with a timeout after this instant.
   Instant deadline;
-  // The call returns pending afterwards, for callers that have other work in between.
+  // The call returns pending after this instant, for callers that have other work in between.
   Instant slice_end = Instant::max();
   Interrupt* interrupt = nullptr;  // may be null
 
   Instant first() const { return std::min(deadline, slice_end); }
   bool is_interrupted() const { return interrupt != nullptr && !interrupt->status().ok(); }
   // Call this about every 50 ms during a wait, which ends unless the result is ok. The result is
-  // aborted if the caller cancelled the call, and pending at the end of the slice.
+  // aborted if the caller aborted the call, and pending at the end of the slice.
   Status Check(Instant now) const {
     if (interrupt != nullptr) MV_RETURN_IF_NOT_OK(interrupt->Check(now));
     return now >= slice_end ? Status::Pending() : Status::Ok();
@@ -78,15 +78,15 @@ inline double SecondsBetween(Instant from, Instant to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Instants as processes exchange them: nanoseconds of Clock, which all processes of a machine
-// share.
+// Returns an instant in nanoseconds of Clock, which all processes of a machine share, so that the
+// processes can exchange instants.
 inline int64_t Nanoseconds(Instant at) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }
 inline int64_t NanosecondsNow() { return Nanoseconds(Clock::now()); }
 
-// The time up to some milliseconds ago. Reading it takes a fifth of the time of NanosecondsNow,
-// since the system stores it at each of its ticks.
+// Returns a time that is up to some milliseconds old. This takes a fifth of the time of
+// NanosecondsNow, since the system stores the time at each of its ticks.
 inline int64_t RecentNanoseconds() {
 #if defined(CLOCK_MONOTONIC_COARSE)
   timespec now{};

@@ -4,7 +4,7 @@
 
 #if defined(__GNUC__)
 #define MV_ALWAYS_INLINE __attribute__((always_inline))
-// Keeps rare work out of the function that calls it, whose entry it would slow down.
+// Keeps rare work out of its caller, whose entry the inlined work would slow down.
 #define MV_NOINLINE __attribute__((noinline))
 // `write` is 1 if the cache line will be written to, else 0.
 #define MV_PREFETCH(address, write) __builtin_prefetch(address, write)

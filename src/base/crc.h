@@ -6,11 +6,11 @@
 
 namespace multiverso {
 
-// The checksum after `bytes` more bytes, where `before` is the checksum so far, 0 at the start.
-// Uses the processor's instruction if it has one.
+// Returns the checksum after `bytes` more bytes, where `before` is the checksum so far, 0 at the
+// start. Uses the processor's CRC instruction if there is one.
 uint32_t Crc32c(const void* data, int64_t bytes, uint32_t before = 0);
 
-// Crc32c computed with tables, on any processor.
+// Computes Crc32c with tables, on any processor.
 uint32_t PortableCrc32c(const void* data, int64_t bytes, uint32_t before = 0);
 
 }  // namespace multiverso

@@ -17,8 +17,8 @@
 namespace multiverso {
 namespace {
 
-// Finds "NAME@N=ACTION" among the comma-separated settings; returns an empty string if it is
-// missing.
+// Returns the ACTION of "NAME@N=ACTION" among the comma-separated settings, or an empty string if
+// no setting has that place.
 std::string ActionAt(const std::string& setting, const std::string& place) {
   for (size_t begin = 0; begin < setting.size();) {
     const size_t end = std::min(setting.find(',', begin), setting.size());
@@ -34,7 +34,7 @@ std::string ActionAt(const std::string& setting, const std::string& place) {
 bool HitFailpoint(const char* name) {
   const char* const setting = std::getenv("MULTIVERSO_FAILPOINTS");
   if (setting == nullptr) return false;
-  // Failpoints belong to the whole process, and only tests set them.
+  // The count is static, since failpoints belong to the whole process and only tests set them.
   static std::mutex mutex;
   static std::map<std::string, int> hits;
   std::string place = name;

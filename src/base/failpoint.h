@@ -16,7 +16,7 @@
 
 namespace multiverso {
 
-// Thread-safe.
+// Counts a hit of failpoint `name` and returns true for the action `error`. Thread-safe.
 bool HitFailpoint(const char* name);
 
 }  // namespace multiverso

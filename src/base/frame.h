@@ -1,6 +1,6 @@
-// Frame: the format of every message between ranks of one job: a magic number, the kind of message,
-// a header, and what follows it. Values lie as in memory, since all machines of a job are alike.
-// A reader never trusts a message: it checks the frame, and every read is bounds-checked.
+// Frame: the format of the messages listed in FrameKind: a magic number, the kind of message, a
+// header and further bytes. Values lie as in memory, since all machines of a job are alike. A
+// reader never trusts a message: the reader checks the frame and the bounds of every read.
 #ifndef MULTIVERSO_BASE_FRAME_H_
 #define MULTIVERSO_BASE_FRAME_H_
 
@@ -22,13 +22,13 @@ enum class FrameKind : uint32_t {
 
 constexpr uint32_t kFrameMagic = 0x4d56464d;  // "MVFM"
 
-// The size of a frame with that header and nothing after it.
+// Returns the size of a frame with that header and no further bytes.
 template <class Header>
 constexpr int64_t FrameBytes() {
   return static_cast<int64_t>(sizeof(kFrameMagic) + sizeof(FrameKind) + sizeof(Header));
 }
 
-// A frame to which the caller may append (AppendRaw).
+// Returns a frame, to which the caller may append values (AppendRaw).
 template <class Header>
 std::string MakeFrame(FrameKind kind, const Header& header) {
   std::string bytes;
@@ -38,12 +38,12 @@ std::string MakeFrame(FrameKind kind, const Header& header) {
   return bytes;
 }
 
-// Reads a frame from its beginning. `bytes` outlives it.
+// Reads a frame from its beginning. `bytes` must outlive the reader.
 class FrameReader {
  public:
   explicit FrameReader(const std::string& bytes) : bytes_(bytes) {}
 
-  // Returns false unless it is a frame of that kind with a complete header.
+  // Returns false unless `bytes` is a frame of that kind with a complete header.
   template <class Header>
   bool ReadHeader(FrameKind kind, Header* header) {
     uint32_t magic = 0;
@@ -51,12 +51,12 @@ class FrameReader {
     return Read(&magic) && magic == kFrameMagic && Read(&its_kind) && its_kind == kind &&
            Read(header);
   }
-  // The next value. False if the rest is too short.
+  // Reads the next value. Returns false if the rest is too short.
   template <class T>
   bool Read(T* value) {
     return ReadRaw(bytes_, &at_, value);
   }
-  // The next `count` bytes. False if the rest is too short.
+  // Reads the next `count` bytes. Returns false if the rest is too short.
   bool ReadText(size_t count, std::string* text) {
     if (remaining() < count) return false;
     text->assign(bytes_, at_, count);

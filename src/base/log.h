@@ -6,7 +6,7 @@
 
 namespace multiverso {
 
-// One line on standard error, unless MULTIVERSO_LOG is "off".
+// Prints one line to standard error, unless MULTIVERSO_LOG is "off".
 void LogWarning(const std::string& text);
 
 }  // namespace multiverso

@@ -8,14 +8,14 @@ namespace multiverso {
 
 int64_t ProcessId();
 
-// The number of online cores of the machine, at least one.
+// Returns the number of online cores of the machine, at least one.
 int64_t OnlineCores();
 
-// The number of cores that this process may run on, at least one.
+// Returns the number of cores that this process may run on, at least one.
 int64_t AllowedCores();
 
 // Calls `function` in every child that this process forks from now on. Returns false if the system
-// refuses. A no-op on systems without fork.
+// refuses. Does nothing on systems without fork.
 bool CallInForkedChildren(void (*function)());
 
 }  // namespace multiverso

@@ -15,7 +15,7 @@ void AppendRaw(const T& value, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Reads the value at `at`, which is at most the size, and advances. False if it is truncated.
+// Reads the value at `*at` (<= size) and advances `*at`. Returns false if the value is truncated.
 template <class T>
 bool ReadRaw(const std::string& bytes, size_t* at, T* value) {
   static_assert(std::is_trivially_copyable_v<T>);

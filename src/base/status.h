@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// The numbers equal those of the C API (MV_OK, MV_PENDING, MV_ERR_...), which checks it.
+// The numbers equal those of the C API (MV_OK, MV_PENDING, MV_ERR_...), as library_api.cc asserts.
 enum class Code : int32_t {
   kOk = 0,
   kPending = 1,  // not an error: more time is needed
@@ -49,10 +49,10 @@ struct PeerFault {
   std::string host;
   std::string last_call;
   std::string table;       // the table of the call that failed here
-  std::string checkpoint;  // the last one that was completed
+  std::string checkpoint;  // the last completed checkpoint
 };
 
-// Cheap when ok: the text is allocated for errors only. Copyable; thread-compatible.
+// An ok status is cheap, because only errors allocate a text. A status is thread-compatible.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -86,7 +86,7 @@ class [[nodiscard]] Status {
     return content_ && content_->peer.rank >= 0 ? &content_->peer : nullptr;
   }
 
-  // The error with `context` in front of its text.
+  // Returns the error with `context` in front of its text.
   Status In(const std::string& context) const {
     if (ok() || pending()) return *this;
     Content content = content_ ? *content_ : Content();
@@ -94,7 +94,7 @@ class [[nodiscard]] Status {
     return Status(code_, std::move(content));
   }
 
-  // The error, marked as being about that rank.
+  // Returns the error, marked as being about the rank in `peer`.
   Status About(PeerFault peer) const {
     if (ok() || pending()) return *this;
     Content content = content_ ? *content_ : Content();
@@ -116,7 +116,7 @@ class [[nodiscard]] Status {
   std::shared_ptr<const Content> content_;
 };
 
-// A T, or the error.
+// A T, or the error that prevented it.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -138,7 +138,7 @@ class [[nodiscard]] Result {
 
 }  // namespace multiverso
 
-// Returns from the calling function unless `expr` is ok. A pending status returns too.
+// Returns the status of `expr` from the calling function unless it is ok. Pending is not ok.
 #define MV_RETURN_IF_NOT_OK(expr)             \
   do {                                        \
     ::multiverso::Status mv_status_ = (expr); \

@@ -17,10 +17,10 @@ std::string StrCat(const Parts&... parts) {
   return out.str();
 }
 
-// "" or "s", for counts in messages.
+// Returns "" or "s", for counts in messages.
 inline const char* Plural(int64_t count) { return count == 1 ? "" : "s"; }
 
-// Copies as much of `text` as fits and always terminates it.
+// Copies as much of `text` as fits and always appends a zero byte.
 template <size_t N>
 void CopyText(char (&destination)[N], const std::string& text) {
   const size_t length = text.size() < N - 1 ? text.size() : N - 1;

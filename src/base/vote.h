@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// Travels as bytes.
+// Ranks exchange a vote as bytes.
 struct Vote {
   int32_t code = 0;
   char text[300] = {};
@@ -22,7 +22,7 @@ struct Vote {
     CopyText(vote.text, status.text());
     return vote;
   }
-  // The rank's status, with `context` in front of the text of an error.
+  // Returns the rank's status, with `context` in front of the text of an error.
   Status ToStatus(const std::string& context) const {
     return code == 0 ? Status::Ok() : Status(static_cast<Code>(code), text).In(context);
   }

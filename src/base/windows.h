@@ -1,5 +1,5 @@
 // The interface of Windows, without the macros that clash with other names, and helpers for its
-// callers. Only for files whose names end in _windows.
+// callers. Only files whose names end in _windows include this file.
 #ifndef MULTIVERSO_BASE_WINDOWS_H_
 #define MULTIVERSO_BASE_WINDOWS_H_
 
@@ -26,7 +26,7 @@ inline HANDLE HandleOf(int number) {
 std::wstring Wide(const std::string& text);
 std::string Narrow(const wchar_t* text);
 
-// "Access is denied. (error 5)".
+// Returns a text such as "Access is denied. (error 5)".
 std::string ErrorText(DWORD error);
 
 }  // namespace multiverso::windows

@@ -1,5 +1,5 @@
-// Sleeping on a word of shared memory, and waking the sleepers. This is the only unit that knows
-// the platform's system call for it.
+// Functions that sleep on a word of shared memory and wake the sleepers. Only this unit knows the
+// platform's system calls for sleeping.
 #ifndef MULTIVERSO_MEMORY_FUTEX_H_
 #define MULTIVERSO_MEMORY_FUTEX_H_
 
@@ -37,7 +37,7 @@ inline void CpuRelax() {
 // Gives the core to another runnable thread, if there is one.
 void YieldCore();
 
-// How long to poll for a condition before going to sleep. Most waits here are short, and a sleep
+// Tells how long to poll for a condition before going to sleep. Most waits are short, and a sleep
 // with its wake-up costs tens of microseconds. With more ranks than cores, though, polling keeps
 // the awaited rank from running.
 struct SpinPolicy {
@@ -46,11 +46,11 @@ struct SpinPolicy {
 };
 // For waits in which every rank has a core of its own.
 constexpr SpinPolicy kOwnCore{200, 200};
-// For waits in which ranks share cores: the awaited rank runs sooner if this one gives up its core.
-// Yielding is tried a few times only, because the scheduler may hand the core to another process.
+// For waits in which ranks share cores: the awaited rank runs sooner if the waiting rank leaves its
+// core. It yields only a few times, because the scheduler may give the core to another process.
 constexpr SpinPolicy kSharedCore{4, 8};
 
-// Polls done() for about as long as a short wait takes. Returns whether it became true.
+// Polls done() for about as long as a short wait takes. Returns whether done() became true.
 template <class Done>
 bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
   for (int i = 0; i < spin_policy.looks; ++i) {
@@ -65,13 +65,13 @@ bool SpinUntil(Done done, const SpinPolicy& spin_policy = kOwnCore) {
 }
 
 // Sleeps on `word` until done() is true, at most until `until`. Returns done(). The thread that
-// makes done() true then calls WakeSleepers, or changes the word and wakes it.
+// makes done() true then calls WakeSleepers, or changes the word and wakes its sleepers.
 template <class Done>
 bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                 Done done) {
   for (;;) {
-    // The sleeper count is raised before the condition is checked, and the word is read before it:
-    // either the other side sees a sleeper, or this side sees what the other side did.
+    // This thread raises the sleeper count and reads the word before it checks the condition. So
+    // either the waking thread sees a sleeper, or this thread sees the waking thread's change.
     sleepers->fetch_add(1, std::memory_order_seq_cst);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const uint32_t seen = word->load(std::memory_order_seq_cst);
@@ -83,8 +83,8 @@ bool SleepUntil(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, In
   }
 }
 
-// Called after a condition that others may wait for has become true. Touches the word and makes a
-// system call only if there are sleepers.
+// Call this after a condition that others may wait for has become true. The function touches the
+// word and makes a system call only if there are sleepers.
 inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t>& sleepers) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) == 0) return;
@@ -92,7 +92,7 @@ inline void WakeSleepers(std::atomic<uint32_t>* word, const std::atomic<uint32_t
   WakeWord(word, kWakeAll);
 }
 
-// Polls first, then sleeps.
+// Polls first, then sleeps. Returns whether done() became true before `until`.
 template <class Done>
 bool WaitForWord(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers, Instant until,
                  Done done, const SpinPolicy& spin_policy = kOwnCore) {

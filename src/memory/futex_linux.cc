@@ -18,7 +18,7 @@ void SleepOnWord(std::atomic<uint32_t>* word, uint32_t expected, Instant until) 
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(std::min<int64_t>(left / 1000000000, kLongest));
   timeout.tv_nsec = static_cast<long>(left % 1000000000);  // NOLINT: the type of the field
-  // Not FUTEX_PRIVATE, because the word is in memory that several processes map.
+  // FUTEX_PRIVATE_FLAG must not be set, because the word is in memory that several processes map.
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 

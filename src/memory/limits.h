@@ -8,15 +8,15 @@
 
 namespace multiverso {
 
-// Physical memory plus swap, or the limit of this process's control group if that is lower.
+// Returns physical memory plus swap, or the limit of this process's control group if it is lower.
 int64_t MemoryCeiling();
 
 // Returns MemoryError if this machine can never provide `bytes`. Segments are sparse, so the kernel
-// would promise any size and kill a rank when it touches the pages, far from the call that asked
+// would promise any size and later kill a rank that touches the pages, far from the call that asked
 // for too much.
 Status CheckFitsInMemory(int64_t bytes);
 
-// Returns MemoryError if `bytes` are not free now. Use it for memory that is touched at once.
+// Returns MemoryError if `bytes` are not free now. Use this for memory that is touched at once.
 Status CheckIsFree(int64_t bytes);
 
 }  // namespace multiverso

@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-// Reads the number in a control group's file. Returns no limit if the file does not exist.
+// Returns the number in a control group's file, or the largest number if the file has none.
 int64_t ReadLimit(const char* path) {
   std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return std::numeric_limits<int64_t>::max();

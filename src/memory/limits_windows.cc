@@ -17,7 +17,7 @@ MEMORYSTATUSEX Memory() {
 }  // namespace
 
 int64_t MemoryCeiling() {
-  // The sizes of memory and page file together.
+  // ullTotalPageFile is the size of memory and page file together.
   const MEMORYSTATUSEX memory = Memory();
   return memory.ullTotalPageFile == 0 ? std::numeric_limits<int64_t>::max()
                                       : static_cast<int64_t>(memory.ullTotalPageFile);

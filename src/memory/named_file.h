@@ -14,9 +14,9 @@ struct NamedFile {
   std::string path;
 };
 
-// Creates an empty file that can grow to `bytes`, in /dev/shm if that has room, else in TMPDIR or
-// /tmp. The creator holds a lock on it while it lives. Files of creators that died before they
-// could unlink them are removed here.
+// Creates an empty file that can grow to `bytes`, on Linux in /dev/shm if there is room, else in
+// TMPDIR or /tmp. On Linux, a creator locks its file while it lives, and this function removes
+// files whose creators died before they unlinked them.
 Result<NamedFile> CreateNamedFile(int64_t bytes);
 
 }  // namespace multiverso

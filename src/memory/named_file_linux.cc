@@ -19,10 +19,10 @@ namespace multiverso {
 namespace {
 
 constexpr char kPrefix[] = "multiverso-segment-";
-// A creator needs a moment between creating its file and locking it.
+// Younger files are kept, since a creator needs a moment between creating its file and locking it.
 constexpr int kYoungSeconds = 60;
 
-// Removes files in `directory` whose creator no longer holds its lock.
+// Removes files in `directory` that their creators no longer lock.
 void RemoveOrphans(const std::string& directory) {
   DIR* listing = opendir(directory.c_str());
   if (listing == nullptr) return;

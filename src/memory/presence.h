@@ -1,8 +1,8 @@
 // Presence: which ranks of a node are alive, according to the kernel.
 //
 // Each rank locks one byte of the node's control segment (a POSIX record lock) when it joins. The
-// kernel drops the lock when the process ends, for whatever reason, so the holder of a byte is
-// alive. This needs no heartbeat, no signal and no process ids, which do not cross containers.
+// kernel drops the lock when the process ends for any reason, so the holder of a lock is alive.
+// Presence needs no heartbeat, no signal and no process ids, which differ between containers.
 // Windows uses LockFileEx.
 #ifndef MULTIVERSO_MEMORY_PRESENCE_H_
 #define MULTIVERSO_MEMORY_PRESENCE_H_
@@ -12,11 +12,11 @@
 namespace multiverso {
 
 // Marks this process present as number `index` on the file behind `fd`. The mark lasts until the
-// process ends or closes any descriptor of that file. A forked child does not inherit it.
+// process ends or closes any descriptor of that file. A forked child does not inherit the mark.
 Status MarkPresent(int fd, int index);
 
-// Whether another process is marked present as number `index`. Returns false for an index that this
-// process marked itself, because the kernel never lists a process's own locks.
+// Returns whether another process is marked present as number `index`. Do not ask for this
+// process's own index: Linux never lists a process's own locks, and Windows always does.
 bool IsPresent(int fd, int index);
 
 }  // namespace multiverso

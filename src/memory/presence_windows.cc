@@ -5,10 +5,10 @@
 namespace multiverso {
 namespace {
 
-// The offset is far behind the end of the file, because on Windows a locked byte cannot be read or
-// written by others.
+// The offset is far behind the end of the file, because on Windows other processes can neither read
+// nor write a locked byte.
 constexpr DWORD kFarHigh = 0x40000000;
-// A process that asks takes the lock for a moment, so a failed attempt is repeated.
+// IsPresent takes the lock for a moment, so MarkPresent repeats a failed attempt.
 constexpr int kTries = 100;
 
 bool Lock(int fd, int index) {

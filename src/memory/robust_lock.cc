@@ -22,8 +22,8 @@ RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, I
     YieldCore();
     if (word.load(std::memory_order_relaxed) == 0 && TryTake(owner)) return Outcome::kTaken;
   }
-  // From here on the lock is taken with the sleepers' bit set. Others may be asleep too, and this
-  // thread cannot tell, so its release wakes one of them, at worst needlessly.
+  // From here on this thread takes the lock with the sleepers' bit set. Others may be asleep too,
+  // which this thread cannot know, so its release wakes one sleeper, at worst needlessly.
   const uint32_t mine = Mark(owner) | kSleepers;
   for (;;) {
     uint32_t seen = word.load(std::memory_order_relaxed);

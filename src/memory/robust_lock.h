@@ -1,5 +1,5 @@
-// RobustLock: mutual exclusion between the ranks of a node, for memory that they share. It survives
-// the death of its holder.
+// RobustLock: mutual exclusion between the ranks of a node, for memory that they share. The lock
+// survives the death of its holder.
 //
 // The lock is one 32-bit word: 0 when free, otherwise the holder (its local rank plus 1) and a bit
 // that marks sleepers. Taking a free lock is one compare-and-swap and releasing it one exchange, so
@@ -7,8 +7,8 @@
 // Robustness costs nothing until a wait takes long: a waiter that has slept for kLivenessCheck asks
 // the OwnerProbe whether the holder's process still exists, and takes the lock over if not.
 //
-// An owner is a process, not a thread. Threads of one rank exclude each other as ranks do, and a
-// thread that ends while it holds a lock is not noticed. This library never does that.
+// An owner is a process, not a thread. Threads of one rank exclude each other as ranks do, and no
+// thread of this library ends while it holds a lock, because a waiter could not notice that.
 #ifndef MULTIVERSO_MEMORY_ROBUST_LOCK_H_
 #define MULTIVERSO_MEMORY_ROBUST_LOCK_H_
 
@@ -26,7 +26,7 @@ class OwnerProbe {
   virtual bool IsAlive(int owner) const = 0;
 };
 
-// Zero when free, so sparse memory is a valid array of free locks.
+// A free lock is zero, so sparse memory is a valid array of free locks.
 struct RobustLock {
   std::atomic<uint32_t> word{0};
 
@@ -50,7 +50,7 @@ struct RobustLock {
     if ((word.exchange(0, std::memory_order_release) & kSleepers) != 0) WakeOne();
   }
 
-  // The holder's local rank, or -1. This is only a hint, for messages.
+  // Returns the holder's local rank or -1, only for messages, since the holder may change at once.
   int Holder() const {
     return static_cast<int>(word.load(std::memory_order_relaxed) & ~kSleepers) - 1;
   }

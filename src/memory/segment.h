@@ -2,10 +2,10 @@
 //
 // Segments are sparse (a page costs memory when it is first touched) and leave nothing behind. A
 // shared segment is a memfd: it has no name, it disappears with the last process that maps it, and
-// it does not depend on the size of /dev/shm. The other ranks of the node open it through
-// /proc/<pid>/fd. Where that is impossible, MULTIVERSO_SEGMENTS=file uses a file (in /dev/shm or
-// else the temporary directory) that is unlinked as soon as every rank has mapped it. On Windows a
-// segment is a temporary file that disappears with its last handle.
+// it does not depend on the size of /dev/shm. The other ranks of the node open the memfd through
+// /proc/<pid>/fd. If the kernel has no memfd, or with MULTIVERSO_SEGMENTS=file where ranks cannot
+// open /proc/<pid>/fd, a segment is a file (CreateNamedFile) that is unlinked as soon as every rank
+// has mapped it. On Windows a segment is a temporary file that disappears with its last handle.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso {
 
-// What another rank of the node needs to open a segment. It travels between ranks as bytes.
+// The bytes that a rank sends to other ranks of the node, so that they can open a segment.
 struct SegmentLocator {
   int64_t bytes = 0;
   int64_t pid = 0;  // the creator, whose descriptor is opened unless `path` is set
@@ -25,7 +25,7 @@ struct SegmentLocator {
   char path[104] = {};  // the path of a named segment, else empty
 };
 
-// Owns one mapping and, until Seal(), the descriptor behind it. Movable; not thread-safe itself.
+// Owns one mapping and, until Seal(), the descriptor behind it. A segment is not thread-safe.
 class Segment {
  public:
   Segment() = default;
@@ -34,8 +34,8 @@ class Segment {
   Segment& operator=(Segment&& other) noexcept;
 
   // Creates zero-filled memory for this process alone, in huge pages where the kernel provides
-  // them. Returns MemoryError if this machine does not have that much. The `spare` bytes are only
-  // address space, little of which is ever touched.
+  // them. Returns MemoryError if this machine does not have that much memory. The `spare` bytes are
+  // only address space, little of which is ever touched.
   static Result<Segment> CreatePrivate(int64_t bytes, int64_t spare = 0);
   // Creates zero-filled memory that other ranks of the node can open by its locator.
   static Result<Segment> CreateShared(int64_t bytes, int64_t spare = 0);
@@ -62,8 +62,7 @@ class Segment {
   int64_t bytes_ = 0;
   int fd_ = -1;
   bool is_view_ = false;  // a view of a file, which Windows releases differently
-  std::string
-      path_;  // the path of a named segment that this process created and has not yet unlinked
+  std::string path_;      // set if named, created by this process and not unlinked yet
 };
 
 }  // namespace multiverso

@@ -93,7 +93,7 @@ Status Segment::Map(int64_t bytes, bool shared) {
   if (aligned > start) munmap(area, aligned - start);
   const uintptr_t end = aligned + mapped;
   if (start + length > end) munmap(reinterpret_cast<void*>(end), start + length - end);
-  // These are hints. A kernel that ignores them makes the segment slower, not wrong.
+  // MADV_HUGEPAGE is a hint. A kernel that ignores the hint makes the segment slower, not wrong.
   if (huge) madvise(at, mapped, MADV_HUGEPAGE);
   // A forked child may not use the session, so it does not need to keep the memory alive.
   madvise(at, mapped, MADV_DONTFORK);

@@ -35,7 +35,7 @@ Result<Segment> Segment::CreateShared(int64_t bytes, int64_t spare) {
 
 Result<Segment> Segment::OpenShared(const SegmentLocator& locator) {
   Segment segment;
-  // The creator's handle deletes the file when it is closed, which every other handle has to allow.
+  // Closing the creator's handle marks the file for deletion, which other handles have to allow.
   HANDLE const file = CreateFileW(windows::Wide(locator.path).c_str(), GENERIC_READ | GENERIC_WRITE,
                                   FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, nullptr,
                                   OPEN_EXISTING, FILE_ATTRIBUTE_TEMPORARY, nullptr);
@@ -67,7 +67,7 @@ Status Segment::Map(int64_t bytes, bool shared) {
     if (mapping == nullptr) return MemoryError("CreateFileMapping", bytes);
     at = MapViewOfFile(mapping, FILE_MAP_ALL_ACCESS, 0, 0, static_cast<size_t>(bytes));
     const DWORD why = GetLastError();
-    CloseHandle(mapping);  // the view keeps it open
+    CloseHandle(mapping);  // the view keeps the mapping open
     SetLastError(why);
     if (at == nullptr) return MemoryError("MapViewOfFile", bytes);
     is_view_ = true;
@@ -94,7 +94,7 @@ SegmentLocator Segment::locator() const {
   return locator;
 }
 
-// The name disappears with the creator's handle.
+// There is nothing to do, because the file is deleted with its last handle.
 void Segment::Unlink() {}
 
 void Segment::Seal() {

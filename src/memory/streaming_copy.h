@@ -11,11 +11,11 @@
 
 namespace multiverso {
 
-// Whether the copied data is read again soon.
+// Says whether the copied data is read again soon.
 enum class ReadAgain { kSoon, kLate };
 
-// Works as memcpy. An ordinary store first reads the cache line that it writes to, so a copy moves
-// three bytes per byte. memcpy avoids that only for copies much larger than a stripe of a table.
+// Copies as memcpy does. An ordinary store first reads the cache line that it writes to, so a copy
+// moves three bytes per byte. memcpy avoids that read only for copies much larger than a stripe.
 inline void StreamingCopy(char* to, const char* from, int64_t bytes) {
 #if defined(__SSE2__)
   constexpr int64_t kVector = sizeof(__m128i);

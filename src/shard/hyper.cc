@@ -9,10 +9,9 @@ namespace multiverso {
 namespace {
 
 constexpr double kLargest = std::numeric_limits<double>::max();
-// Just below 1: the share of the past in a moving average must leave a share for the present.
+// The largest number below 1, since a moving average must leave a share for the present.
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon() / 2;
-// The smallest epsilon whose float value and square root are both nonzero, so that no first update
-// divides 0 by 0.
+// The least epsilon. Its float value and square root are nonzero, so no update divides 0 by 0.
 constexpr double kSmallestEpsilon = 1e-37;
 
 struct Limits {
@@ -48,9 +47,10 @@ struct KindInfo {
   Default hypers[kMostOfOne];  // ascending, then kNone
 };
 
-// The updaters by number. Where Keras 3 has the optimizer the defaults are those of Keras. The
-// variance control is the constant one of the paper's experiments (Zheng et al. 2017). The elastic
-// force suits up to ten workers: the paper (Zhang et al. 2015) divides 0.9 by their number.
+// The updaters by number. Optimizers that Keras 3 has use the defaults of Keras, except for the
+// momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance control is the constant
+// of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers, since their
+// forces should add up to at most 1.
 constexpr KindInfo kKinds[] = {
     {"add", {}},
     {"sgd", {{kLearningRate, 0.01}}},

@@ -24,7 +24,7 @@ enum class UpdaterKind : int32_t {
   kDcasgd = 9,
 };
 
-// Returns "adam" and so on, or "unknown" for an undefined number.
+// Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);
 
 // Indices into Hyper: the numbers of the C API (MV_HYPER_LEARNING_RATE, ...).
@@ -39,8 +39,8 @@ constexpr int kElasticForce = 7;
 constexpr int kVarianceControl = 8;
 constexpr int kHyperCount = 16;  // leaves room for more
 
-// Lies in the table's shared memory. One rank sets a value and the next adds of all ranks use it.
-// Each value is read and written atomically.
+// The values lie in the table's shared memory, so that one rank sets a value and the next adds of
+// all ranks use the new value. Each value is read and written atomically.
 struct Hyper {
   std::atomic<double> value[kHyperCount];
 
@@ -54,8 +54,7 @@ void SetDefaults(UpdaterKind kind, double* values);
 // Sets the hyper-parameters that the updater does not have to 0.
 void KeepOwn(UpdaterKind kind, double* values);
 
-// Returns ValueError if the updater has no hyper-parameter `index`, or if `value` is invalid for
-// it.
+// Returns ValueError if the updater has no hyper-parameter `index`, or if `value` is invalid.
 Status CheckHyper(UpdaterKind kind, int32_t index, double value);
 // Checks every hyper-parameter that the updater has.
 Status CheckHypers(UpdaterKind kind, const double* values);

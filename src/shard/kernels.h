@@ -1,7 +1,7 @@
-// The inner loops: elementwise updates over consecutive elements. Each exists in versions for the
-// vector instructions that a processor may have; the loader picks one when the library is loaded.
+// The inner loops: elementwise updates over consecutive elements. Each loop exists in versions for
+// different vector instructions. The loader picks a version when it loads the library.
 //
-// `out` may equal `delta`; neither may be null. Integers wrap around, as in NumPy.
+// `out` may equal `d`, and neither may be null. Integers wrap around, as in NumPy.
 #ifndef MULTIVERSO_SHARD_KERNELS_H_
 #define MULTIVERSO_SHARD_KERNELS_H_
 

@@ -48,7 +48,7 @@ class AddUpdater final : public Updater {
               int64_t count) const override {
     std::memcpy(current, table, static_cast<size_t>(count) * sizeof(T));
   }
-  // The data of an exchange is seldom in a cache, and each of the three copies is read and written.
+  // One loop saves passes over the data of an exchange, which is seldom in a cache.
   bool Exchange(const Update& update, void* current) const override {
     kernels::Exchange(static_cast<T*>(update.weights), static_cast<T*>(current),
                       static_cast<T*>(update.out), update.count);

@@ -10,8 +10,7 @@
 
 namespace multiverso {
 
-// Creates the updater of a table. Returns TypeError if it does not support the dtype, ValueError if
-// the kind is undefined.
+// Returns TypeError if the updater does not support the dtype, ValueError if `kind` is undefined.
 Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype);
 
 }  // namespace multiverso

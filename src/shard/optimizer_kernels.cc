@@ -10,7 +10,7 @@ namespace multiverso::kernels {
 namespace {
 
 // The encoding that Remember writes: the bits of the number, inverted where the bits of this NaN
-// are set. All zeros then encode the NaN, which is never a parameter.
+// are set. All zeros then encode this NaN, which means that nothing was remembered.
 template <class T>
 struct Seen;
 template <>

@@ -1,5 +1,5 @@
 // The inner loops of the updaters that keep state, over consecutive elements. The order of the
-// operations is part of the contract: each rounds once, on every processor.
+// operations is part of the contract: each operation rounds once, on every processor.
 //
 // w are the parameters and g is the gradient. State is zero before the first update. No two arrays
 // overlap.
@@ -21,7 +21,7 @@ void Nesterov(double* w, double* velocity, const double* g, double rate, double 
               int64_t n);
 
 // sum = (initial if sum == 0 else sum) + g * g; w -= rate * g / sqrt(sum + epsilon)
-// An updated sum is 0 only if `initial` is, so 0 reliably marks a sum without updates.
+// An updated sum is 0 only if `initial` is 0, so 0 reliably marks a sum without updates.
 void Adagrad(float* w, float* sum, const float* g, float rate, float initial, float epsilon,
              int64_t n);
 void Adagrad(double* w, double* sum, const double* g, double rate, double initial, double epsilon,
@@ -33,7 +33,7 @@ void Rmsprop(float* w, float* square, const float* g, float rate, float keep, fl
 void Rmsprop(double* w, double* square, const double* g, double rate, double keep, double take,
              double epsilon, int64_t n);
 
-// As Rmsprop, with velocity = momentum * velocity + rate * g / sqrt(...); w -= velocity
+// Works as Rmsprop, with velocity = momentum * velocity + rate * g / sqrt(...); w -= velocity
 void RmspropMomentum(float* w, float* square, float* velocity, const float* g, float rate,
                      float keep, float take, float epsilon, float momentum, int64_t n);
 void RmspropMomentum(double* w, double* square, double* velocity, const double* g, double rate,

@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-// The part that is copied out while it is still in the first-level cache.
+// The size of a part that is copied out while the part is still in the first-level cache.
 constexpr int64_t kPieceBytes = int64_t{16} << 10;
 
 // Hyper-parameters are rounded to the table's dtype once, as NumPy rounds a Python float.
@@ -123,7 +123,7 @@ class RmspropOptimizer final : public Optimizer<T> {
     const double momentum = hyper.Get(kMomentum);
     const T keep = static_cast<T>(rho);
     const T take = static_cast<T>(1 - rho);
-    if (momentum == 0) {  // the second slot takes no memory either
+    if (momentum == 0) {  // the unused second slot takes no memory
       kernels::Rmsprop(this->Weights(update), this->Slot(update, 0), this->Delta(update), rate,
                        keep, take, epsilon, update.count);
     } else {
@@ -150,7 +150,8 @@ class AdadeltaOptimizer final : public Optimizer<T> {
 };
 
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
-// operations at the end of its section 2, which Keras uses. `step` counts the updates of the row.
+// operations at the end of its section 2, which Keras uses. `step` counts the updates of the cell
+// (StepCells).
 template <class T>
 class AdamOptimizer final : public Optimizer<T> {
  public:
@@ -171,12 +172,12 @@ class AdamOptimizer final : public Optimizer<T> {
 };
 
 // Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD", NIPS 2015. A delta is the
-// worker's own parameters and the table is the center, which they pull towards themselves. Then, as
-// in mpi_learn, the center pulls the worker.
+// worker's own parameters, which pull the center (the table) towards themselves. Then, as in
+// mpi_learn, the center pulls the worker's parameters.
 template <class T>
 class EasgdOptimizer final : public Optimizer<T> {
  public:
-  // Two positions of one worker in one call have no meaning.
+  // A worker has one position, so a call may name a row only once.
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kRefused; }
 
   void TakeDelta(const void* current, void* last, int64_t count) const override {

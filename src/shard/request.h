@@ -1,6 +1,6 @@
-// Request: one operation on a table, as a value. The C API builds it once; it then travels through
-// the table and its consistency mode to the shard that executes it, in this process or, as messages
-// (table/request_message.h), on another node.
+// Request: one operation on a table, as a value. The C API builds a request once; the request then
+// travels through the table and its consistency mode to the shard that executes it, in this process
+// or, as messages (table/request_message.h), on another node.
 //
 // A new operation is a new RequestKind with its properties here, a case in Shard::Run, and a
 // function of the C API; CONTRIBUTING.md lists the steps.
@@ -34,8 +34,8 @@ constexpr bool IsMessage(RequestKind kind) {
 constexpr bool IsOfRows(RequestKind kind) {
   return kind == RequestKind::kGetRows || kind == RequestKind::kAddRows;
 }
-// The kind that does to a range of elements what `kind` does to rows: for rows that exceed a
-// message.
+// Returns the kind that does to a range of elements what `kind` does to rows. A row that exceeds a
+// message is sent as such ranges.
 constexpr RequestKind OfRange(RequestKind kind) {
   return kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
 }
@@ -55,7 +55,7 @@ constexpr bool IsIdempotent(RequestKind kind) {
   return kind == RequestKind::kStore || kind == RequestKind::kSetHyper;
 }
 
-// The name of the call in messages.
+// Returns the name of the call for messages to the user.
 constexpr const char* NameOf(RequestKind kind) {
   switch (kind) {
     case RequestKind::kGet:
@@ -87,7 +87,7 @@ struct Request {
   static constexpr int kOwn = -2;
 
   RequestKind kind = RequestKind::kGet;
-  // The worker whose call it is; kOwn means the worker that executes it.
+  // The worker that made the call; kOwn means the worker that executes the request.
   int worker = kOwn;
   const void* delta = nullptr;  // or the values to store
   void* out = nullptr;          // may equal `delta`; of kExchange, the last values
@@ -102,7 +102,7 @@ struct Request {
   // The hyper-parameter of kSetHyper, checked by the caller.
   int32_t hyper = 0;
   double value = 0;
-  uint64_t rounds = 0;  // that a server must have applied before
+  uint64_t rounds = 0;  // the number of rounds that a server must have applied before
 
   static Request Get(void* out) { return Of(RequestKind::kGet, nullptr, out); }
   static Request Add(const void* delta) { return Of(RequestKind::kAdd, delta, nullptr); }
@@ -120,8 +120,8 @@ struct Request {
     return OfRows(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr);
   }
   // Adds the difference between `tensors` and `last`, which covers the whole table, and writes the
-  // new parameters to both, stripe by stripe. If it is aborted between two stripes, it has
-  // completed the earlier ones and not touched the others, so it can be repeated at any time.
+  // new parameters to both, stripe by stripe. An exchange that is aborted between two stripes has
+  // completed the earlier stripes and not touched the others, so the caller can repeat it.
   static Request Exchange(const TensorList& tensors, void* last) {
     Request request = Of(RequestKind::kExchange, last, last);
     request.tensors = &tensors;

@@ -42,7 +42,7 @@ int64_t FindDuplicate(const int64_t* ids, int64_t count) {
 }
 
 int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* ids, char* values) {
-  if (delta.count == 0) return 0;  // its pointers may be null
+  if (delta.count == 0) return 0;  // the pointers of an empty delta may be null
   const int64_t row_bytes = columns * SizeOf(dtype);
   const auto* const rows = static_cast<const char*>(delta.values);
   if (IsAscending(delta.ids, delta.count)) {

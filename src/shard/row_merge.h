@@ -28,13 +28,13 @@ struct MergedRows {
 };
 
 bool IsAscending(const int64_t* ids, int64_t count);
-// Returns the first position in the list whose row is named at another position too; -1 if there is
-// none.
+// Returns the first position in the list whose row is named at another position too, or -1 if every
+// row is named once.
 int64_t FindDuplicate(const int64_t* ids, int64_t count);
 
 // Writes the rows in ascending order of id. A row that is named more than once becomes the sum of
 // its deltas in the given order. `ids` and `values` have room for as many rows as `delta` has and
-// do not overlap it. Returns the number of distinct rows.
+// do not overlap the delta. Returns the number of distinct rows.
 int64_t MergeRows(const RowDelta& delta, int64_t columns, DType dtype, int64_t* ids, char* values);
 
 }  // namespace multiverso

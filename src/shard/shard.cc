@@ -16,10 +16,10 @@ namespace {
 constexpr int64_t kRowsAhead = 8;
 constexpr int64_t kCacheLine = 64;
 constexpr int64_t kMostPrefetched = 512;  // bytes of a row; the hardware prefetches the rest
-// The number of rows handled per lock acquisition. The limit lets other workers in during a long
-// list of the same row.
+// The most rows handled per lock acquisition, so that a long list of the same row lets other
+// workers take the lock.
 constexpr int64_t kRowsPerTaking = 256;
-// An unlocked read may have to be repeated, so it stays small.
+// The most bytes of an unlocked read, which stays small because a reader may have to repeat it.
 constexpr int64_t kMostReadUnlocked = int64_t{8} << 10;
 // How often a wait for a lock checks its limit.
 constexpr auto kLook = std::chrono::milliseconds(50);
@@ -85,8 +85,8 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
   const int64_t end_stripe =
       is_whole ? layout_.stripes() : layout_.stripe_of((end - 1) / columns_) + 1;
   const int64_t stripes = end_stripe - first_stripe;
-  // Workers start at different stripes, so they follow each other instead of queueing for the
-  // first.
+  // Workers start at different stripes, so they follow each other instead of queueing for the first
+  // stripe.
   const int64_t start =
       stripes == 1 ? first_stripe : first_stripe + user_.local_rank * stripes / 8 % stripes;
   for (; progress->done < stripes; ++progress->done) {

@@ -6,8 +6,8 @@
 //
 // Every operation takes the locks of the stripes that it touches one after the other, never two at
 // once. So operations of different workers interleave between stripes, but no addition is lost. An
-// operation that meets a stripe whose lock is held for long returns pending and stores its position
-// in its Progress. A call with the same arguments continues from there.
+// operation that waits for a lock until its time slice ends returns pending and stores its position
+// in its Progress. A call with the same arguments continues from this position.
 #ifndef MULTIVERSO_SHARD_SHARD_H_
 #define MULTIVERSO_SHARD_SHARD_H_
 
@@ -32,8 +32,8 @@ struct Progress {
   int32_t phase = 0;  // for callers that build one operation from several
 };
 
-// The process that operates: its mark for locks, how to find out whether another lock holder is
-// alive, and its worker number, or -1 if it is not a worker.
+// The process that runs operations: its mark in locks, the probe that tells whether another holder
+// is alive, and its worker number, or -1 if the process is not a worker.
 struct ShardUser {
   int local_rank = 0;
   const OwnerProbe* probe = nullptr;
@@ -42,9 +42,9 @@ struct ShardUser {
 
 class Shard {
  public:
-  // `storage` is attached. It and the objects that `user` points to must outlive the shard.
-  // `first_row` is the table's row that the shard begins with; rows and elements are counted from
-  // the table's first.
+  // `storage` is attached to a segment. The segment and the probe must outlive the shard.
+  // `first_row` is the table's row at which the shard begins. Requests count from the table's first
+  // row.
   Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& storage,
         std::unique_ptr<const Updater> updater, ShardUser user, int64_t first_row = 0);
 
@@ -53,17 +53,17 @@ class Shard {
   const Updater& updater() const { return *updater_; }
   Holders* holders() const { return storage_.holders(); }
 
-  // The shard may change between the requests that fetch a range in pieces.
+  // Executes a request. The shard may change between requests that fetch a range in pieces.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
 
-  // Applies a delta without locks, for callers that exclude other access to these elements: `count`
-  // elements from element `first` on. `delta` is the sum of `terms` workers' deltas. The new
+  // Applies a delta without locks, to `count` elements from element `first` on, for callers that
+  // exclude other access to the elements. `delta` is the sum of `terms` workers' deltas. The new
   // parameters are computed in `out` or, if that is null or equals the delta, in `scratch`, which
   // has room for them, and then copied. Overwriting whole cache lines that other cores have read is
   // much faster than modifying each in place.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
-  // Copies the parameters that a get asks for, likewise without locks.
+  // Copies the parameters of a get without locks, for callers that exclude writers.
   void CopyUnlocked(const Request& request) const;
   const char* parameters() const { return storage_.parameters(); }
 
@@ -74,8 +74,8 @@ class Shard {
                  const WaitLimit& limit, ReadAgain when = ReadAgain::kSoon);
   Status CopyIn(int64_t area, int64_t first, int64_t count, const void* values, Progress* progress,
                 const WaitLimit& limit);
-  // How often rows have been updated, for Updater::counts_steps(): one number for each
-  // `rows_per_step` rows, the largest if they differ.
+  // For Updater::counts_steps(): copy how often rows have been updated, one number for each
+  // `rows_per_step` rows, which is the largest if the rows differ.
   Status CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
                       Progress* progress, const WaitLimit& limit);
   Status CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step, const uint32_t* steps,
@@ -85,16 +85,16 @@ class Shard {
   struct Elements {
     int64_t first;
     int64_t count;
-    bool may_read_unlocked = false;  // the body may run more than once, on torn values but the last
+    bool may_read_unlocked = false;  // the body may first run once on torn values
   };
 
   // Calls body(byte offset in the shard, byte offset in the range, elements) for each stripe, under
-  // its lock or, for reading, without it.
+  // its lock or, for short reads, without the lock.
   template <StripeUse kFor, class Body>
   Status ForEachStripe(const Elements& range, Progress* progress, const WaitLimit& limit,
                        Body body);
   // Calls body(byte offset in the shard, byte offset in the list of rows) for each row, under the
-  // lock of its stripe or, for reading, without it.
+  // stripe's lock or, for short reads, without the lock.
   template <StripeUse kFor, class Body>
   Status ForEachRow(const Request& request, Progress* progress, const WaitLimit& limit, Body body);
   // Calls body(first row in the shard, count, index of their step) for runs of the rows under each
@@ -104,7 +104,7 @@ class Shard {
                      const WaitLimit& limit, Body body);
   Status TakeStripe(int64_t stripe, const WaitLimit& limit);
   char* AreaAt(int64_t area) const;
-  // Copies the parameters out, under the lock or, if the updater does not record gets, without it.
+  // Copies parameters to `out` and records that `worker` has received them.
   void Give(int64_t byte_offset, void* out, int64_t bytes, int worker) const;
   void Note(int64_t byte_offset, const void* values, int64_t count, int worker) const;
   Update UpdateAt(int64_t byte_offset, const void* delta, void* out, int64_t count,

@@ -2,9 +2,9 @@
 //
 // Each row counts its own updates, so that a rarely updated row behaves as if it were alone. All
 // rows of an array are updated together, so each of its stripes shares a count. A cell is the unit
-// that has one count: a row or a stripe, or a piece of kMostBytes of a longer row. Every call
-// updates whole cells, under the lock of their stripe or exclusively. If a call covers only part of
-// a cell, the cell counts the update when all of its elements have had it.
+// that has one count: a row or a stripe, or a piece of kMostBytes of a longer row. A call updates a
+// cell under the lock of its stripe or exclusively. If a call covers only part of a cell, the cell
+// counts the update when all of its elements have been updated.
 #ifndef MULTIVERSO_SHARD_STEP_CELLS_H_
 #define MULTIVERSO_SHARD_STEP_CELLS_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso {
 
-// Zero at first.
+// A new cell is zero.
 struct StepCell {
   uint32_t steps;
   uint32_t part;  // elements that have had the next update already
@@ -28,7 +28,7 @@ class StepCells {
 
   // Creates no cells.
   StepCells() = default;
-  // For a shard whose rows are updated one by one, or whose rows are always updated together.
+  // Plans the cells of a shard whose rows are updated `row_by_row` or always together.
   StepCells(const StripeLayout& layout, int64_t columns, bool row_by_row)
       : elements_(layout.rows() * columns),
         row_(row_by_row ? columns : layout.rows_per_stripe() * columns),
@@ -44,13 +44,13 @@ class StepCells {
   template <class Body>
   void Count(int64_t first, int64_t count, Body body) const;
 
-  // For checkpoints. Most returns the largest number of updates among these elements, at least one
-  // of them. Set sets the count of every cell that holds any of them to `steps`.
+  // For checkpoints. Most returns the largest number of updates among these elements; `count` is
+  // positive. Set sets the count of every cell that holds any of the elements to `steps`.
   uint32_t Most(int64_t first, int64_t count) const;
   void Set(int64_t first, int64_t count, uint32_t steps) const;
 
  private:
-  // Returns the position within the element's cell.
+  // Returns the index of the cell that holds the element.
   int64_t PlaceOf(int64_t element) const {
     return element / row_ * pieces_ + element % row_ / piece_;
   }

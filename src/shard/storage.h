@@ -2,7 +2,7 @@
 //
 //   hyper-parameters, holders | one lock per stripe | step cells | parameters | updater state
 //
-// All of it is valid when zero-filled, so creating a shard of any size touches no page of it.
+// All parts are valid when zero-filled, so planning and attaching a shard touches no page.
 #ifndef MULTIVERSO_SHARD_STORAGE_H_
 #define MULTIVERSO_SHARD_STORAGE_H_
 
@@ -18,7 +18,7 @@
 
 namespace multiverso {
 
-// Which ranks still hold the shard's table, in a session that spans nodes.
+// Counts the ranks that still hold the shard's table, in a session that spans nodes.
 struct Holders {
   std::atomic<uint32_t> ranks;       // ranks of this node that hold it
   std::atomic<uint32_t> nodes_done;  // other nodes that have released it
@@ -27,12 +27,12 @@ struct Holders {
 class ShardStorage {
  public:
   ShardStorage() = default;
-  // Plans the storage of a shard of `layout` with `state_slots` further copies of its size and the
+  // Plans the storage of a shard: the parameters, `state_slots` arrays of their size, and the
   // cells. Returns MemoryError if the sum does not fit in 64 bits.
   static Result<ShardStorage> Plan(const StripeLayout& layout, int64_t state_slots,
                                    const StepCells& step_cells = StepCells());
 
-  // The bytes that the segment needs.
+  // Returns the number of bytes that the segment needs.
   int64_t segment_bytes() const { return segment_bytes_; }
 
   // Lays the storage over a segment of at least segment_bytes().

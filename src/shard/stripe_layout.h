@@ -18,7 +18,7 @@ class StripeLayout {
   static constexpr int64_t kStripeBytes = int64_t{64} << 10;
 
   StripeLayout() = default;
-  // A stripe has at most `stripe_bytes`, or one row if that is longer.
+  // A stripe has at most `stripe_bytes`, or one row if a row is longer.
   StripeLayout(int64_t rows, int64_t row_bytes, int64_t stripe_bytes = kStripeBytes)
       : rows_(rows), row_bytes_(row_bytes) {
     // The product row_bytes << shift would overflow for rows that no machine can hold.

@@ -1,10 +1,10 @@
 // StripeLock: the lock of a stripe, with a version so that short reads can do without the lock.
 //
 // Writers hold the lock and make the version odd while they write. A reader that finds the same
-// even version before and after its copy has read a consistent state; otherwise it repeats the read
-// under the lock. So readers do not exclude each other, and a read writes to no shared cache line.
-// This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get Along With
-// Programming Language Memory Models?", MSPC 2012.
+// even version before and after its copy has read a consistent state; otherwise the reader repeats
+// the read under the lock. So readers do not exclude each other, and a read writes to no shared
+// cache line. This is a sequence lock with the memory ordering of H.-J. Boehm, "Can Seqlocks Get
+// Along With Programming Language Memory Models?", MSPC 2012.
 #ifndef MULTIVERSO_SHARD_STRIPE_LOCK_H_
 #define MULTIVERSO_SHARD_STRIPE_LOCK_H_
 
@@ -15,12 +15,13 @@
 
 namespace multiverso {
 
-// Occupies its own cache line; zero when free.
+// A stripe lock fills a cache line. A new lock is zero.
 struct alignas(64) StripeLock : RobustLock {
   std::atomic<uint32_t> version{0};
 
-  // The holder calls these around its writes. A holder that dies in between leaves the version odd,
-  // which forces readers to take the lock until the next writer makes it even again.
+  // The holder calls BeginWrite and EndWrite around its writes. A holder that dies in between
+  // leaves the version odd, which forces readers to take the lock until the next writer makes the
+  // version even.
   void BeginWrite() {
     version.store(version.load(std::memory_order_relaxed) | 1U, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
@@ -30,8 +31,8 @@ struct alignas(64) StripeLock : RobustLock {
   }
 
   // Runs read() without the lock. Returns false if a writer interfered, in which case the read data
-  // is worthless. The reads are races whose losing results are discarded; a race detector cannot
-  // know that, so it makes the reader take the lock.
+  // is worthless. The reads are races whose losing results are discarded. ThreadSanitizer cannot
+  // know that, so with ThreadSanitizer the reader takes the lock.
   template <class Read>
   bool ReadUnlocked(Read read) const {
 #if defined(__SANITIZE_THREAD__)

@@ -22,7 +22,7 @@ class TensorList {
   int64_t count() const { return begins_.back(); }
   int64_t count_of(int64_t tensor) const;
 
-  // Sets the addresses of the tensors. Those of empty tensors may be null.
+  // Sets the addresses of the tensors. The addresses of empty tensors may be null.
   void Place(void* const* data) { data_ = data; }
 
   // Calls body(address in a tensor, element of the range, elements) for each tensor's part.
@@ -37,7 +37,7 @@ class TensorList {
 
 template <class Body>
 void TensorList::ForEachPart(int64_t first, int64_t count, Body body) const {
-  // Finds the last tensor that begins at or before `first`. Empty tensors come before it.
+  // Finds the last tensor that begins at or before `first`. Empty tensors come before this tensor.
   const auto after = std::upper_bound(begins_.begin(), begins_.end() - 1, first);
   auto tensor = static_cast<size_t>(after - begins_.begin()) - 1;
   const int64_t end = first + count;

@@ -20,32 +20,30 @@ struct Update {
   void* state = nullptr;
   int64_t state_stride = 0;
   const void* delta = nullptr;
-  void* out =
-      nullptr;  // receives the new weights; may equal delta; null if the caller does not need them
+  void* out = nullptr;  // receives the new weights; may equal delta or be null
   int64_t count = 0;
   int worker = -1;    // the worker whose delta it is; -1 for the sum of several workers' deltas
   int64_t terms = 1;  // the number of workers' deltas in the sum
-  int64_t step =
-      1;  // the number of this update of these elements, from 1, for Updater::counts_steps()
+  int64_t step = 1;   // the number of this update of these elements, from 1 (counts_steps())
 
   char* slot(int64_t number) const { return static_cast<char*>(state) + number * state_stride; }
   // Returns the part with `elements` elements from `first` on.
   Update Part(int64_t first, int64_t elements, int64_t element_bytes) const;
 };
 
-// Has no state of its own (state is in the shard), so one instance serves all threads. The caller
+// An updater is stateless (state is in the shard), so one instance serves all threads. The caller
 // holds the lock of the stripe or excludes other access to the elements in another way.
 class Updater {
  public:
   virtual ~Updater() = default;
 
   virtual int64_t state_slots(int /*workers*/) const { return 0; }
-  // Whether the formula uses Update::step.
+  // Returns whether the formula uses Update::step.
   virtual bool counts_steps() const { return false; }
-  // Whether NoteGet must be called with the parameters that each worker receives.
+  // Returns whether NoteGet must be called with the parameters that each worker receives.
   virtual bool notes_gets() const { return false; }
-  // How a row that one add names more than once is handled. Consecutive updates equal one update
-  // with the sum only if the updater is linear.
+  // Tells how to handle a row that one add names more than once. Consecutive updates equal one
+  // update with the sum only if the updater is linear.
   enum class Duplicates { kOneByOne, kSummed, kRefused };
   virtual Duplicates duplicates() const { return Duplicates::kSummed; }
 
@@ -55,14 +53,14 @@ class Updater {
 
   // ---- For ParamSync. Its tensors are `current`; `last` holds their values at the last exchange.
 
-  // Writes the delta that such a worker adds into `last`.
+  // Writes the delta that a worker of ParamSync adds into `last`.
   virtual void TakeDelta(const void* current, void* last, int64_t count) const = 0;
-  // Turns `current` into the parameters that such a worker continues with after the table has
-  // become `table`.
+  // Turns `current` into the parameters with which the worker continues after the table has become
+  // `table`.
   virtual void Settle(const Hyper& hyper, const void* table, void* current,
                       int64_t count) const = 0;
-  // Performs both steps around Apply in one loop, with `last` as delta and out, if the updater has
-  // such a loop; returns false otherwise.
+  // Performs TakeDelta, Apply and Settle in one loop, with `last` as `update.delta` and
+  // `update.out`. Returns false if the updater has no such loop.
   virtual bool Exchange(const Update& /*update*/, void* /*current*/) const { return false; }
 };
 

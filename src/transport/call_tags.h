@@ -10,11 +10,11 @@
 
 namespace multiverso {
 
-// Thread-safe.
+// Several threads may take and give back tags at once.
 class CallTags {
  public:
-  // A tag that no call holds, or -1 if all are held. The tag of a call that was abandoned with
-  // messages in flight is never given back: they could be taken for another call's.
+  // Returns a free tag, or -1 if no tag is free. The tag of a call that was abandoned with messages
+  // in flight is never given back, since another call could receive those messages.
   int Take() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!free_.empty()) {

@@ -1,7 +1,7 @@
 // DeferredFailure: holds back a failure of the messenger for a moment.
 //
-// When a rank dies, MPI may report an error without its name before the name is known
-// (PeerConnections, ControlChannel). The waiting rank looks for the name meanwhile.
+// When a rank dies, MPI may report an error that does not name the dead rank. PeerConnections or
+// ControlChannel learns the name a little later, so a waiting rank holds the error back until then.
 #ifndef MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 #define MULTIVERSO_TRANSPORT_DEFERRED_FAILURE_H_
 
@@ -15,10 +15,10 @@ namespace multiverso {
 
 class DeferredFailure {
  public:
-  // If so, the messenger is not to be used further.
+  // Returns whether a failure is held back. The messenger must not be used after a failure.
   bool is_set() const { return !failure_.ok(); }
 
-  // That status, or pending if it is held back from now on.
+  // Returns `status`, or pending if the status may mean a loss and is held back from now on.
   Status Filter(const Status& status) {
     if (!MayMeanLoss(status)) return status;
     failure_ = status;
@@ -26,7 +26,7 @@ class DeferredFailure {
     return Status::Pending();
   }
 
-  // The failure once the name should be known, pending before.
+  // Returns pending for a second, then the failure: by then the dead rank should be known.
   Status Get() const { return Clock::now() < until_ ? Status::Pending() : failure_; }
 
  private:

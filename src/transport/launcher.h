@@ -1,8 +1,8 @@
 // Launcher: the program that started this process as part of a job, and the MPI next to it.
 //
 // A Python, conda or Spack environment has its MPI in a folder that the dynamic linker does not
-// search, but its mpirun is an ancestor of every rank. So if <prefix>/bin/mpirun is an ancestor of
-// this process, <prefix>/lib has the MPI of the job.
+// search, but the environment's mpirun is an ancestor of every rank. So if <prefix>/bin/mpirun is
+// an ancestor of this process, <prefix>/lib or <prefix>/lib64 has the MPI of the job.
 #ifndef MULTIVERSO_TRANSPORT_LAUNCHER_H_
 #define MULTIVERSO_TRANSPORT_LAUNCHER_H_
 
@@ -11,10 +11,10 @@
 
 namespace multiverso {
 
-// The known executables of the ancestors of this process, the nearest first.
+// Returns the executables of this process's ancestors, as far as they are readable, nearest first.
 std::vector<std::string> AncestorPrograms();
 
-// The files called one of `names` in the library folders of the launchers among `programs`.
+// Returns the files named in `names` in the library folders of the launchers among `programs`.
 std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& programs,
                                               const std::vector<std::string>& names);
 

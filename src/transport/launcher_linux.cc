@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostAncestors = 32;
 
-// mpirun and mpiexec are often scripts or links, so the programs behind them count too.
+// mpirun and mpiexec are often scripts or links, so the programs that they run count too.
 bool IsLauncher(const std::string& name) {
   for (const char* stem : {"mpirun", "mpiexec", "hydra_", "prte", "orte"}) {
     if (name.rfind(stem, 0) == 0) return true;
@@ -20,7 +20,7 @@ bool IsLauncher(const std::string& name) {
   return false;
 }
 
-// 0 if unknown.
+// Returns 0 if the parent is unknown.
 int ParentOf(int pid) {
   std::ifstream file(StrCat("/proc/", pid, "/stat"));
   std::stringstream text;

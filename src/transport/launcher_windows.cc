@@ -2,7 +2,7 @@
 
 namespace multiverso {
 
-// On Windows, MPI is in a folder that the system searches.
+// Windows itself searches the folder of MPI, so the launcher is not needed to find MPI.
 std::vector<std::string> AncestorPrograms() { return {}; }
 
 std::vector<std::string> LibrariesOfLaunchers(const std::vector<std::string>& /*programs*/,

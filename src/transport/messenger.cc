@@ -28,7 +28,7 @@ bool Messenger::Advance() {
   for (auto message = posted_.begin(); message != posted_.end();) {
     bool done = false;
     int64_t bytes = 0;
-    // A failed message is over too: a rank that waits for an answer has a deadline.
+    // A failed message is over too, since the rank that waits for the message has a deadline.
     const bool over = !Test(&message->ticket, &done, &bytes).ok() || done;
     message = over ? posted_.erase(message) : std::next(message);
   }
@@ -45,7 +45,7 @@ bool Messenger::AwaitPosted(Instant until) {
 
 bool Messenger::Drain(Instant until) {
   if (AwaitPosted(until)) return true;
-  // The transport may still read the bytes, so they are leaked rather than freed.
+  // The transport may still read the bytes, so the bytes are leaked rather than freed.
   const std::lock_guard<std::mutex> guard(posted_mutex_);
   if (!posted_.empty()) (void)new std::list<Posted>(std::move(posted_));  // NOLINT: see above
   posted_.clear();

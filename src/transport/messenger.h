@@ -1,8 +1,8 @@
 // Messenger: messages between the ranks of a job that spans nodes.
 //
 // Messages from one rank to another with the same tag are received in the order in which they were
-// sent; nothing else is ordered. Messages are started and then tested; no call waits unless it says
-// so.
+// sent; nothing else is ordered. A call starts a message, and further calls test the message. No
+// call waits unless its comment says so.
 #ifndef MULTIVERSO_TRANSPORT_MESSENGER_H_
 #define MULTIVERSO_TRANSPORT_MESSENGER_H_
 
@@ -18,40 +18,40 @@
 
 namespace multiverso {
 
-// The purpose of a message. A call takes one of the tags from kFirstCallTag on and holds it until
-// its last message has been received (CallTags).
+// The purpose of a message. A call takes one of the tags from kFirstCallTag on and holds the tag
+// until the last message of the call has been received (CallTags).
 enum MessageTag : int {
   kControlTag = 1,   // to a service thread: ControlChannel
   kExchangeTag = 2,  // between leaders, plus the number of the group: LeaderExchange
   kAnswerTag = 4,    // to the leader that asked for late ranks: ControlChannel
   kRequestTag = 5,   // to a service thread: ShardService
-  kErrorTag = 6,     // why a reply is empty
+  kErrorTag = 6,     // to a caller, the error behind an empty reply: ShardService
   kClockTag = 7,     // between leaders: ClockExchange
   kFirstCallTag = 16,
   kLastCallTag = 12287,
-  // Between the leaders of neighbouring nodes: ChainLink. Above the tags of values.
+  // Between the leaders of neighbouring nodes: ChainLink. These tags are above all tags of values.
   kFirstChainTag = 24576,
 };
-// There is one such tag for each table and one for sums without a table. Every MPI allows tags up
-// to 32767.
+// Table n uses tag kFirstChainTag + n % kTableChains, and sums without a table use kAggregateTag.
+// kAggregateTag is 32767, the largest tag that every MPI allows.
 constexpr int kTableChains = 8191;
 constexpr int kAggregateTag = kFirstChainTag + kTableChains;
 
-// The tag of values that follow a request to a server. It differs from the call's tag, since the
-// server's own rank may have a call with the same tag in flight.
+// Returns the tag of values that follow a request to a server. The tag differs from the call's tag,
+// since the server's own rank may have a call with the same tag in flight.
 constexpr int ValuesTag(int call_tag) { return call_tag + kLastCallTag + 1; }
 static_assert(ValuesTag(kLastCallTag) < kFirstChainTag);
 
-// Whether a messenger's failure may mean that a rank has died. Which one it is becomes known a
-// little later (PeerStatus).
+// Returns whether a messenger's failure may mean that a rank has died. PeerStatus learns a little
+// later which rank has died.
 inline bool MayMeanLoss(const Status& status) {
   return status.code() == Code::kTransport || status.code() == Code::kPeerLost;
 }
 
-// Thread-safe.
+// Several threads may use a messenger at once.
 class Messenger {
  public:
-  // A message in flight. It uses the caller's bytes until Test or Withdraw reports that it is over.
+  // A message in flight, which uses the caller's bytes until Test or Withdraw reports its end.
   struct Ticket {
     uint64_t handle = 0;
     bool is_open = false;
@@ -63,32 +63,32 @@ class Messenger {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Sends to ranks for which this is true fail with PeerLostError: an MPI may crash when it sends
-  // to a dead process. Called before anything else.
+  // Makes sends fail with PeerLostError if `has_died` is true for the receiver, because an MPI may
+  // crash when it sends to a dead process. Call this before any other function.
   void RefuseIf(std::function<bool(int)> has_died) { has_died_ = std::move(has_died); }
 
   // Starts a message of less than 2^31 bytes.
   virtual Status Send(int to, int tag, const void* data, int64_t bytes, Ticket* ticket) = 0;
   virtual Status Receive(int from, int tag, void* buffer, int64_t bytes, Ticket* ticket) = 0;
-  // Whether it is over; *received is then the number of bytes received. A message that is longer
-  // than the buffer is an error and ends the receive.
+  // Sets *done to whether the message is over. At the end of a receive, *received is the number of
+  // bytes received. A message that is longer than the buffer ends the receive with an error.
   virtual Status Test(Ticket* ticket, bool* done, int64_t* received) = 0;
-  // Cancels a receive. False if a message is arriving already: test it further.
+  // Cancels a receive. Returns false if a message is already arriving: the caller must test the
+  // receive further.
   virtual bool Withdraw(Ticket* ticket) = 0;
-  // Receives a message from that rank or any, if there is one. A message of more than `most` bytes
-  // is dropped and received as empty.
+  // Receives a message from rank `from` or kAnyRank, if one has arrived. A message of more than
+  // `most` bytes is dropped and received as an empty message.
   virtual Status Take(int from, int tag, int64_t most, std::string* bytes, bool* got) = 0;
-  // Called after all ranks have agreed on the end, when no message is in flight.
+  // Closes the messenger. Call this when all ranks have agreed to end and no message is in flight.
   virtual void Close() {}
 
-  // Sends bytes, which are kept here until they are sent.
+  // Sends bytes, which the messenger keeps until they are sent.
   Status Post(int to, int tag, std::string bytes);
-  // Makes progress with posted messages. True if all are sent.
+  // Makes progress with posted messages. Returns whether all posted messages are over.
   bool Advance();
-  // Waits until all are sent, or that instant. False if some are not.
+  // Waits until all posted messages are over, at most until `until`. Returns false if some are not.
   bool AwaitPosted(Instant until);
-  // Drains like the function above, and abandons the remaining messages: no message may be sent
-  // afterwards.
+  // Waits as AwaitPosted does, then abandons the remaining messages. Send no message afterwards.
   bool Drain(Instant until);
 
  protected:

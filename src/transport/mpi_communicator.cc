@@ -14,7 +14,7 @@
 namespace multiverso {
 namespace {
 
-// Whether this process asked first, and not its parent before a fork.
+// Returns whether this process made the first call, and not its parent before a fork.
 bool IsInitialiser() {
   static const int64_t initialiser = ProcessId();
   return ProcessId() == initialiser;
@@ -25,10 +25,10 @@ std::atomic<bool>& NoEndIsExpected() {
   return is_expected;
 }
 
-// Runs at process exit, after the handler of mpi4py, if any.
+// Finalises MPI at process exit, unless an earlier exit handler, such as mpi4py's, has done so.
 template <class Handle>
 void FinalizeAtExit() {
-  // Finalising MPI in a forked child would end it for the parent.
+  // Finalising MPI in a forked child would finalise the parent's MPI too.
   if (!IsInitialiser() || NoEndIsExpected().load()) return;
   const Result<MpiLibrary> library = MpiLibrary::Find("");
   Functions<Handle> mpi{};
@@ -39,7 +39,7 @@ void FinalizeAtExit() {
   }
 }
 
-// A duplicate is another communicator, with a count of its own.
+// Keeps the count out of duplicates, since a duplicate is another communicator with its own count.
 template <class Handle>
 int IsNotCopied(Handle /*old*/, int /*key*/, void* /*state*/, void* /*value*/, void* /*copy*/,
                 int* is_copied) {
@@ -85,7 +85,7 @@ class CommunicatorOf final : public MpiCommunicator {
   std::string Describe() const override { return description_; }
 
   Status CountUse(int64_t* count) override {
-    // MPI stores the count with the communicator, since its handle may be reused after its end.
+    // The count is an attribute, since MPI may reuse the handle of a freed communicator.
     static const int key = [this] {
       int made = -1;
       const int code =
@@ -126,7 +126,7 @@ class CommunicatorOf final : public MpiCommunicator {
     Handle request{};
     MV_RETURN_IF_NOT_OK(Check(
         mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request), "MPI_Imrecv"));
-    // The message is matched, so the sender is sending it: this waits for no program.
+    // The message is matched, so MPI already transfers it and this wait depends on no program.
     for (flag = 0; flag == 0;) {
       MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
       if (flag == 0 && Clock::now() >= limit.deadline) {
@@ -193,7 +193,7 @@ class CommunicatorOf final : public MpiCommunicator {
   Constants<Handle> constants_{};
   Handle comm_{};
   Handle duplicate_{};
-  Handle duplication_{};  // the request
+  Handle duplication_{};  // the request of MPI_Comm_idup
   int rank_ = 0;
   int size_ = 1;
   std::string description_;

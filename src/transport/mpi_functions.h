@@ -1,6 +1,6 @@
-// The MPI functions and constants that Multiverso uses, declared here because there is no mpi.h at
-// build time, for both kinds of handles: pointers (Open MPI) and ints (MPICH and all that share its
-// binary interface).
+// The MPI functions and constants that Multiverso uses. They are declared here because there is no
+// mpi.h at build time. Handles are pointers in Open MPI, and ints in MPICH and every MPI that
+// shares the binary interface of MPICH.
 #ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 #define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 
@@ -15,7 +15,7 @@ namespace multiverso {
 constexpr int kThreadMultiple = 3;  // in both families
 constexpr int kMpiSuccess = 0;
 
-// A status has at most 64 bytes in both families. Only MPI reads it.
+// Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI reads the bytes.
 struct alignas(16) OpaqueStatus {
   char bytes[64];
 };

@@ -2,8 +2,8 @@
 //
 // Multiverso is compiled without mpi.h. It looks for the MPI library that the process has already
 // loaded (mpi4py's, or the program's own) or opens one, and tells the two binary families apart by
-// the symbols inside: Open MPI, whose handles are pointers, and MPICH with all that share its
-// binary interface (Intel MPI, MVAPICH, Cray MPI), whose handles are ints.
+// the symbols inside: Open MPI, whose handles are pointers, and MPICH with every MPI that shares
+// its binary interface (Intel MPI, MVAPICH, Cray MPI), whose handles are ints.
 #ifndef MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_
 #define MULTIVERSO_TRANSPORT_MPI_LIBRARY_H_
 
@@ -17,9 +17,9 @@ enum class MpiFamily { kOpenMpi, kMpich };
 
 class MpiLibrary {
  public:
-  // Returns the library that is loaded already. Otherwise opens `path`, or, if that is empty, the
-  // library next to the launcher (launcher.h), or one of the usual names. LauncherError if there is
-  // none, or two.
+  // Returns the library that is loaded already. Otherwise opens `path` or, if `path` is empty, a
+  // library next to the launcher (launcher.h) or with a usual name. Returns LauncherError if no
+  // library is found or two are loaded.
   static Result<MpiLibrary> Find(const std::string& path);
 
   MpiFamily family() const { return family_; }

@@ -18,15 +18,15 @@
 
 namespace multiverso {
 
-// Keeps threads from calling MPI once it is finalised. MPI_Finalize first deletes the attributes of
-// MPI_COMM_SELF, so an attribute there closes the gate.
+// Keeps threads from calling MPI after MPI_Finalize. MPI_Finalize first deletes the attributes of
+// MPI_COMM_SELF, so the deletion of an attribute closes the gate.
 struct MpiGate {
   std::shared_timed_mutex mutex;  // held shared during a call
   // Set before waiting for the calls in flight, so that a polling thread cannot keep the gate open
-  // by beginning new ones.
+  // by beginning new calls.
   std::atomic<bool> is_closed{false};
 
-  // A call of MPI in flight; false if the gate is closed.
+  // A call of MPI in flight. It converts to false if the gate is closed and MPI must not be called.
   class Call {
    public:
     explicit Call(MpiGate* gate) : lock_(gate->mutex, std::defer_lock) {
@@ -49,28 +49,28 @@ struct MpiGate {
     *copied = 0;
     return kMpiSuccess;
   }
-  // Takes over `value`, a std::shared_ptr<MpiGate>*.
+  // Deletes `value`, a std::shared_ptr<MpiGate>* that the attribute owns.
   template <class Handle>
   static int Close(Handle, int, void* value, void*) {
     const std::unique_ptr<std::shared_ptr<MpiGate>> gate(
         static_cast<std::shared_ptr<MpiGate>*>(value));
     (*gate)->is_closed.store(true);
-    // Every call that returns takes less time; a call that hangs is not waited for.
+    // A call of MPI that takes longer hangs, and MPI_Finalize must not wait for a hanging call.
     if ((*gate)->mutex.try_lock_for(std::chrono::seconds(10))) (*gate)->mutex.unlock();
     return kMpiSuccess;
   }
 };
 
-// MPI does the locking, with MPI_THREAD_MULTIPLE.
+// MPI_THREAD_MULTIPLE makes MPI's own functions thread-safe, so no lock serialises the calls.
 template <class Handle>
 class MpiMessenger final : public Messenger {
  public:
-  // Owns `comm`.
+  // Takes ownership of `comm`.
   MpiMessenger(const Functions<Handle>& mpi, const Constants<Handle>& constants, Handle comm,
                int rank, int size)
       : mpi_(mpi), constants_(constants), comm_(comm), rank_(rank), size_(size) {}
 
-  // Called before anything else.
+  // Makes MPI_Finalize close the gate. Call this before any other function.
   Status WatchForFinalize() {
     MV_RETURN_IF_NOT_OK(mpi_.Check(
         mpi_.Comm_create_keyval(&MpiGate::Copy<Handle>, &MpiGate::Close<Handle>, &keyval_, nullptr),
@@ -109,7 +109,7 @@ class MpiMessenger final : public Messenger {
   Status Test(Ticket* ticket, bool* done, int64_t* received) override {
     const MpiGate::Call calling(gate_.get());
     if (!calling) {
-      // MPI no longer uses the bytes.
+      // MPI no longer uses the bytes after MPI_Finalize, so the message is over.
       *done = true;
       ticket->is_open = false;
       return MpiGate::Closed();
@@ -140,7 +140,7 @@ class MpiMessenger final : public Messenger {
     }
     Handle request = RequestOf(*ticket);
     mpi_.Cancel(&request);
-    // Cancelling a receive is local: it is over at once unless it has been matched.
+    // MPI cancels a receive locally, so the receive ends at once unless a message has matched.
     OpaqueStatus status{};
     int flag = 0;
     for (int looks = 0; looks < 100 && flag == 0; ++looks) {
@@ -168,18 +168,18 @@ class MpiMessenger final : public Messenger {
     int count = 0;
     MV_RETURN_IF_NOT_OK(
         mpi_.Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
-    // Received into an empty buffer, a message that is too long is truncated, an expected error.
+    // A message that is too long is received into an empty buffer, and MPI's error is ignored.
     const bool fits = count >= 0 && count <= most;
     bytes->resize(fits ? static_cast<size_t>(count) : 0);
     Handle request{};
     int code = mpi_.Imrecv(bytes->data(), fits ? count : 0, constants_.byte, &message, &request);
-    // The message is matched, so the sender is sending it: this waits for no program.
+    // The message is matched, so MPI already transfers it and this wait depends on no program.
     const Instant deadline = Clock::now() + std::chrono::seconds(5);
     for (flag = 0; code == kMpiSuccess && flag == 0;) {
       code = mpi_.Test(&request, &flag, &status);
       if (code != kMpiSuccess || flag != 0) break;
       if (Clock::now() >= deadline) {
-        // MPI may still write to the buffer, so it is leaked.
+        // MPI may still write to the buffer, so the buffer is leaked.
         (void)new std::string(std::move(*bytes));  // NOLINT: see above
         return Status(Code::kTransport, "a message from another rank began to arrive and stopped");
       }

@@ -12,13 +12,13 @@
 namespace multiverso {
 namespace {
 
-constexpr int kTag = 0x4d56;  // well below any MPI's upper bound for tags
-// How long the others wait after the deadline for rank 0 to name the late ranks.
+constexpr int kTag = 0x4d56;  // below 32767, the largest tag that every MPI allows
+// How long ranks other than rank 0 wait after the deadline for rank 0 to name the late ranks.
 constexpr auto kGrace = std::chrono::seconds(2);
-// The longest sleep between two polls. It lets the awaited rank run where ranks outnumber cores.
+// The longest sleep between polls, which lets the awaited rank run where ranks outnumber cores.
 constexpr std::chrono::milliseconds kLongestNap{2};
 
-// The number of ranks that the launcher says it started; 1 if it says nothing.
+// Returns the number of ranks in the launcher's environment variable, or 1 if no variable is set.
 int RanksLaunched(const char** variable) {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
     const char* value = std::getenv(name);
@@ -36,7 +36,7 @@ struct MpiTransport::Header {
   int32_t sender;
   int64_t session;
   int64_t exchange;
-  int32_t verdict;  // a Code; of a reply
+  int32_t verdict;  // the Code of a reply
 };
 
 Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_path,
@@ -58,8 +58,8 @@ Result<std::unique_ptr<MpiTransport>> MpiTransport::Open(const std::string& mpi_
 }
 
 MpiTransport::~MpiTransport() {
-  // Messages are small and their receivers are polling, so this is quick. If a receiver has died,
-  // MPI may never finish with the buffer, which must not be freed then.
+  // Messages are small and their receivers are polling, so draining is quick. If a receiver has
+  // died, MPI may use the buffers forever, so they must not be freed.
   (void)Drain(Clock::now() + std::chrono::milliseconds(200));
   if (!communicator_->AllSent()) (void)communicator_.release();  // NOLINT: see above
 }

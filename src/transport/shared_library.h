@@ -7,17 +7,17 @@
 
 namespace multiverso {
 
-// The files of the MPI libraries that are loaded.
+// Returns the files of the MPI libraries that this process has loaded.
 std::vector<std::string> LoadedMpis();
 
-// What an MPI library is called here, the likeliest first.
+// Returns the usual file names of MPI libraries on this platform, the likeliest first.
 std::vector<std::string> MpiNames();
 
-// Handles are never closed. Null if it cannot be opened.
+// Returns null if the library cannot be opened. Handles are never closed.
 void* OpenLibrary(const std::string& path);
-// Returns null if it is not loaded yet.
+// Returns null if the library is not loaded yet.
 void* FindLoadedLibrary(const std::string& path);
-// Returns null if it has no such symbol.
+// Returns null if the library has no such symbol.
 void* SymbolOf(void* library, const char* name);
 
 }  // namespace multiverso

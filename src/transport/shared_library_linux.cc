@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-// libmpi.so.40, libmpi.so.12, libmpich.so, libmpi_cray.so..., but not libmpi_mpifh.so.
+// Accepts libmpi.so.40, libmpich.so, libmpi_cray.so and so on, but not the Fortran libmpi_mpifh.so.
 bool LooksLikeMpi(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -36,7 +36,7 @@ std::vector<std::string> LoadedMpis() {
 }
 
 std::vector<std::string> MpiNames() {
-  // The launcher's variables tell which of the two would understand it.
+  // Open MPI's launcher sets this variable, and only Open MPI (libmpi.so.40) understands it.
   std::vector<std::string> names = {"libmpi.so.12", "libmpich.so.12", "libmpi.so.40"};
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
     std::rotate(names.begin(), names.begin() + 2, names.end());
@@ -45,7 +45,7 @@ std::vector<std::string> MpiNames() {
 }
 
 void* OpenLibrary(const std::string& path) {
-  // Global, as MPI's own plug-ins look for its symbols among the program's.
+  // RTLD_GLOBAL is needed, since MPI's plug-ins look for MPI's symbols among the program's.
   return dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
 }
 

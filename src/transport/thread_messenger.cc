@@ -14,7 +14,7 @@ uint64_t MailRoom::Send(int from, int to, int tag, const void* data, int64_t byt
   const std::lock_guard<std::mutex> guard(mutex_);
   Message message{next_ticket_++, data, std::string(), bytes,
                   static_cast<int>(random_() % static_cast<uint64_t>(longest_delay_ + 1))};
-  // As in MPI, some messages are buffered, and others stay with the sender until received.
+  // Some messages are buffered, as in MPI, and others stay with the sender until they are received.
   if (bytes == 0 || random_() % 2 == 0) {
     message.copy.assign(static_cast<const char*>(data), static_cast<size_t>(bytes));
     message.data = nullptr;

@@ -19,7 +19,7 @@
 
 namespace multiverso {
 
-// The messages of one job. Thread-safe.
+// The messages of one job. Several threads may use a MailRoom at once.
 class MailRoom {
  public:
   // A message can be received after its receiver has looked a random number of times, up to
@@ -57,13 +57,13 @@ class MailRoom {
     bool was_cut;
   };
 
-  // Shortens the delays of the messages to `rank`, and delivers those that are due.
+  // Shortens the delays of the messages to `rank`, and delivers the messages that are due.
   void Look(int rank);
   void Deliver(const Message& message, const Waiting& receive);
 
   std::mutex mutex_;
   std::vector<Box> boxes_;
-  std::map<uint64_t, Over> over_;  // by ticket: done and not yet tested
+  std::map<uint64_t, Over> over_;  // by ticket; the caller has not tested these yet
   uint64_t next_ticket_ = 1;
   int longest_delay_;
   std::mt19937_64 random_;

@@ -14,7 +14,7 @@
 
 namespace multiverso {
 
-// The state that the ranks of one such job share. Thread-safe.
+// The state that the ranks of one job share. The ranks' threads may use a hub at once.
 class ThreadHub {
  public:
   // Messages between nodes are delayed by up to `longest_delay` looks of the receiver, at random.
@@ -28,8 +28,9 @@ class ThreadHub {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<int64_t> rounds_;  // exchanges each rank has begun
-  // Two rounds are enough: no rank begins round n + 2 before all have finished round n.
+  std::vector<int64_t> rounds_;  // number of exchanges that each rank has begun
+  // Bytes of two rounds are enough, since no rank begins round n + 2 before all have finished round
+  // n.
   std::vector<std::string> bytes_[2];
   std::shared_ptr<MailRoom> mail_;
 };

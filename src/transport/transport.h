@@ -12,28 +12,29 @@
 
 namespace multiverso {
 
-// Used by one thread at a time.
+// Only one thread at a time may use a transport.
 class Transport {
  public:
   virtual ~Transport() = default;
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // For messages, such as "MPICH 5.0.2".
+  // Returns a description for messages to the user, such as "MPICH 5.0.2".
   virtual std::string Describe() const = 0;
 
-  // Collective: returns the bytes of all ranks, by rank, each of at most kMostBytes. A timeout
-  // names the late ranks.
+  // Collective: returns the bytes of all ranks in rank order, at most kMostBytes of each rank. A
+  // timeout error names the late ranks.
   static constexpr size_t kMostBytes = 1024;
   virtual Result<std::vector<std::string>> Exchange(const std::string& mine,
                                                     const WaitLimit& limit) = 0;
 
-  // For jobs that span nodes: whether this rank can have a messenger, and, collective, opening it.
+  // Only jobs that span nodes need a messenger. The check fails if this rank cannot have a
+  // messenger. Connect is collective and opens the messenger.
   virtual Status CheckCanConnect() const = 0;
   virtual Result<std::unique_ptr<Messenger>> Connect(const WaitLimit& limit) = 0;
 };
 
-// "rank 2", "ranks 1 and 3", "ranks 1, 2, 3 and 5 more".
+// Returns "rank 2" or "ranks 1 and 3", or the first eight of many ranks "and 5 more".
 std::string NameRanks(const std::vector<int>& ranks);
 
 }  // namespace multiverso
