@@ -57,7 +57,7 @@ class Aggregation {
   bool IsSmall() const;
 
   void StageChunk();
-  // Waits until all workers have staged the chunk. Stages the first chunk again after a loss.
+  // Stages the chunk and waits for the other workers. Stages the first chunk again after a loss.
   Status StageTogether(const WaitLimit& limit);
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();

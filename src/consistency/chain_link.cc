@@ -33,7 +33,7 @@ ChainLink::~ChainLink() {
   const Instant until = Clock::now() + kFarewell;
   while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
   for (Neighbour& side : sides_) {
-    // Leaking memory that the transport may still use is better than reusing it.
+    // The memory is leaked, because the transport may still read or write the memory.
     for (InFlightRequest& parcel : side.receives) {
       if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
     }

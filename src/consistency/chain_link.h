@@ -15,7 +15,7 @@
 
 namespace multiverso {
 
-// Used by one thread at a time. No function waits.
+// One thread at a time uses a link. No function waits for messages.
 class ChainLink {
  public:
   enum Side { kPrevious = 0, kNext = 1 };

@@ -1,8 +1,8 @@
 // ChainPiece: a part of a sum over the nodes, as it travels along the chain of their leaders.
 //
-// A sum is divided into segments, the units that identify rows on the way: a row, or a part of a
-// row that is longer than a piece. A piece covers consecutive segments, with values either for all
-// of them or for those that it lists. The pieces of a sum arrive in order and without gaps.
+// A sum is divided into segments. A segment is a row, or a part of a row that is longer than a
+// piece. A piece covers consecutive segments, and has values either for all of its segments or only
+// for segments that the piece lists. The pieces of a sum arrive in order and without gaps.
 #ifndef MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
 #define MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
 

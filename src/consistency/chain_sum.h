@@ -14,8 +14,8 @@
 
 namespace multiverso {
 
-// Used by one thread at a time. While every worker adds to the whole table, pieces have values for
-// all of their segments. From the first worker on that names rows, pieces list their segments,
+// One thread at a time uses a sum. While every worker adds to the whole table, pieces have values
+// for all of their segments. From the first worker on that names rows, pieces list their segments,
 // since each segment may then be the sum of a different number of deltas.
 class ChainSum {
  public:

@@ -22,7 +22,7 @@ namespace multiverso {
 
 using RoundsByTable = std::map<int64_t, std::shared_ptr<NodeRounds>>;
 
-// Belongs to the leader of a node. Used by one thread at a time.
+// Belongs to the leader of a node. One thread at a time uses the exchange.
 class ClockExchange {
  public:
   explicit ClockExchange(RankContext* context);

@@ -13,7 +13,7 @@
 
 namespace multiverso {
 
-// Used by one thread at a time.
+// One thread of the leader at a time uses this class.
 class NodeRounds {
  public:
   // Uses the memory of the table's consistency object. Returns null unless the mode has rounds,

@@ -60,7 +60,7 @@ class ReplicaRounds final : public Consistency {
   WorkerClocks clocks_;
   int place_;
   std::vector<bool> leads_;  // whether a worker leads its node, by worker
-  // The round that last used each of this worker's buffers, plus 1; 0 for an unused buffer.
+  // The round that last used each of this worker's buffers, plus 1, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };
 

@@ -31,7 +31,7 @@
 
 namespace multiverso {
 
-// Belongs to the leader of a node. Used by one thread at a time; no function waits.
+// Belongs to the leader of a node. One thread at a time uses a chain. No function waits.
 class RoundChain {
  public:
   RoundChain(int64_t table, const StagedShape& shape, ReplicaMemory memory, WorkerClocks* clocks,

@@ -24,7 +24,7 @@ class RoundService {
   explicit RoundService(RankContext* context);
   ~RoundService();
 
-  // Takes part in the table's rounds until all ranks of all nodes have released it.
+  // Takes part in the table's rounds until all ranks of all nodes have released the table.
   void Keep(int64_t table, std::shared_ptr<NodeRounds> rounds);
   // Forgets a table whose creation failed.
   void Forget(int64_t table);

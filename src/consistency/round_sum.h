@@ -18,7 +18,7 @@ struct Contribution {
   int64_t count = 0;
 };
 
-// Used by one thread at a time.
+// One thread at a time uses an object, because its functions share scratch memory.
 class RoundSum {
  public:
   RoundSum(const StagedShape& shape, const Shard* shard);

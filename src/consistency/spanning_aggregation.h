@@ -3,7 +3,7 @@
 // The array is summed in chunks. The workers of a node stage a chunk in scratch memory. The leader
 // adds the staged values in worker order to the sum of the previous nodes and passes the result
 // on, as RoundChain does for tables. Each leader writes the total to its scratch memory, from which
-// its node's workers copy. They copy one chunk and stage another while the leaders sum.
+// its node's workers copy. The workers copy one chunk and stage another while the leaders sum.
 #ifndef MULTIVERSO_CONSISTENCY_SPANNING_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_SPANNING_AGGREGATION_H_
 

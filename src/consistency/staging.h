@@ -34,7 +34,7 @@ struct StagedAdd {
 // touches a small part of a buffer.
 class Staging {
  public:
-  // The number of adds that a worker can make before the first of them is summed.
+  // The number of adds that a worker can make before its first add is summed.
   static constexpr int kBuffers = 4;
 
   // Returns false if the address space is too small.

@@ -86,7 +86,7 @@ bool SyncRounds::CanSumBlock(int block, uint64_t round) const {
   const uint64_t end = (round + 1) * static_cast<uint64_t>(at.stripes);
   if (at.words->claimed.load(std::memory_order_relaxed) >= end) return false;
   if (!clocks_.AllHavePassed(round)) return false;
-  // Only its owner can sum a block whose owner is in add_get, which leaves that block unstaged.
+  // If a block's owner is in add_get, which does not stage the block, only the owner can sum.
   return block == clocks_.me() || clocks_.adds(block) <= round ||
          staging_.add_of(block, round)->keeps_own.load(std::memory_order_relaxed) == 0;
 }
@@ -188,7 +188,7 @@ void SyncRounds::StageWhole(int buffer, const void* delta, bool keep_own) {
   const auto* const values = static_cast<const char*>(delta);
   const StripeLayout& layout = shape_.layout;
   for (int i = 0; i < clocks_.workers(); ++i) {
-    // Blocks of other workers are staged first, because their owners sum them first.
+    // Other workers' blocks are staged first, because each worker begins to sum with its own block.
     const int block = (clocks_.me() + 1 + i) % clocks_.workers();
     const Block& at = blocks_[static_cast<size_t>(block)];
     if (at.stripes == 0 || (keep_own && block == clocks_.me())) continue;

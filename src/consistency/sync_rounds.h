@@ -92,7 +92,7 @@ class SyncRounds final : public Consistency {
   std::vector<Block> blocks_;                // one per worker, in worker order
   std::vector<Contribution> contributions_;  // to the round that this worker sums
   bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
-  // The round that last used each of this worker's buffers, plus 1; 0 for an unused buffer.
+  // The round that last used each of this worker's buffers, plus 1, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };
 

@@ -166,10 +166,10 @@ class WorkerClocks {
   // Returns a mismatch that names the different calls of two workers in the order of their ranks.
   Status Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call) const;
-  // Aborts the session with that mismatch and returns it.
+  // Aborts the session with the result of Mismatch, and returns that result.
   Status AbortWithMismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                            const char* others_call);
-  // Returns a mismatch if two workers that have reached the same sync point disagree there.
+  // Returns a mismatch if two workers that have reached the same sync point disagree.
   Status CompareAt(const SyncPoint& sync_point, int one, int other);
   // Compares the turns, from `first` on, that both a worker of this node and another have taken.
   Status CompareTurns(int mine, int other, uint64_t first) const;
