@@ -11,9 +11,9 @@
 // the slowest has read the area of the previous call.
 //
 // In a session that continues without lost ranks, each worker states for which workers it has
-// staged. If the participants of the first collective are other workers, no worker has summed yet,
-// and all stage again. If a worker is lost later, only some workers may have its sums, so the call
-// fails on all workers.
+// staged. If the participants of the first collective differ from these workers, no worker has
+// summed yet, and all stage again. If a worker is lost later, only some workers may have its sums,
+// so the call fails on all workers.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
@@ -49,10 +49,10 @@ class Aggregation {
   bool AllStagedFor(const std::vector<int>& present) const;
   Status CheckAllCame(const std::vector<int>& present) const;
 
-  // The first element of the current chunk, and its number of elements.
+  // Return the first element of the current chunk, and its number of elements.
   int64_t ChunkBegin() const;
   int64_t ChunkCount() const;
-  // The first element of the chunk that `worker` sums.
+  // Returns where the part that `worker` sums begins, counted from the start of the chunk.
   int64_t PartBegin(int worker) const;
   bool IsSmall() const;
 

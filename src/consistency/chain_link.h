@@ -35,7 +35,7 @@ class ChainLink {
   // Returns whether few enough pieces are in flight to that side.
   bool CanSend(Side to) const { return sides_[to].sends.size() < kWindow; }
   Status Send(Side to, std::unique_ptr<ChainPiece> piece);
-  // Makes progress with the sends in flight.
+  // Advances the sends in flight, and recycles the pieces whose sends are complete.
   Status Advance();
   bool AllSent() const { return sides_[0].sends.empty() && sides_[1].sends.empty(); }
 

@@ -15,8 +15,8 @@
 namespace multiverso {
 
 // One thread at a time uses a sum. While every worker adds to the whole table, pieces have values
-// for all of their segments. From the first worker on that names rows, pieces list their segments,
-// since each segment may then be the sum of a different number of deltas.
+// for all of their segments. From the first node on where a worker adds rows, pieces list their
+// segments, since each segment may then be the sum of a different number of deltas.
 class ChainSum {
  public:
   ChainSum(const SegmentGrid& grid, DType dtype) : grid_(grid), dtype_(dtype) {}

@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x4d56434c;
 // Every leader writes to every other leader, so the interval grows with the number of nodes.
 constexpr std::chrono::milliseconds kInterval{10};
 constexpr std::chrono::milliseconds kIntervalPerNode{1};
-// A rank waits in a collective for kWaitsFor before other nodes are told. kLook separates checks.
+// Other nodes are told of a rank that has waited for kWaitsFor. Checks are kLook apart.
 constexpr auto kWaitsFor = std::chrono::milliseconds(100);
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr int64_t kMostBytes = int64_t{64} << 20;
@@ -168,8 +168,8 @@ std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count,
 Status ClockExchange::Send(const RoundsByTable& tables) {
   if (last_sent_) return Status::Ok();
   const Instant now = Clock::now();
-  // The waiting ranks are read before the clocks. So the message has all calls that a waiting rank
-  // made before it began to wait.
+  // The waiting ranks are read before the clocks, so that the message has all calls that a waiting
+  // rank made before its wait.
   const std::vector<WaitingRank> waiting = FindWaiting(now);
   Header header{kMagic, context_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
                 is_closing_ ? uint64_t{1} : 0};

@@ -36,8 +36,8 @@ class ClockExchange {
   void Forget(int64_t table) { sent_.erase(table); }
   // Marks the next message as the last, since this node's clocks no longer change.
   void Close() { is_closing_ = true; }
-  // Returns whether this node's last message has been sent and all others have arrived.
-  // Messages between two leaders arrive in order, so no message to this node is in flight then.
+  // Returns whether this node's last message has been sent and every other node's last message has
+  // arrived. Messages between leaders arrive in order, so no message to this node is in flight.
   bool IsClosed() const;
 
  private:

@@ -22,7 +22,7 @@ class NodeRounds {
                                           const StagedShape& shape, char* base, Shard* shard,
                                           RankContext* context, const std::string& table_name);
 
-  // The clocks that are exchanged with the other nodes.
+  // Returns the clocks that the leader exchanges with the other nodes.
   WorkerClocks* clocks() { return &clocks_; }
   // Returns whether the node has a replica, as in sync mode. Without a replica, with bounded
   // staleness, workers of other nodes wait for the clocks of this node's workers.

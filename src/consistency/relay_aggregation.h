@@ -4,9 +4,9 @@
 // A first collective of the workers determines whose arrays are summed. The array is summed in
 // chunks. The workers of a node stage a chunk in scratch memory. The leader, the node's first
 // worker, adds the staged values in worker order to the sum of the previous leader and passes the
-// result on. The last leader sends the total to all leaders. If a rank is lost, the leaders
-// that detect the loss stop summing. A final collective tells all workers whether any worker
-// stopped. If so, the call fails on all of them, so that no worker alone continues with a sum.
+// result on. The last leader sends the total to all leaders. If a rank is lost, the leaders that
+// detect the loss stop summing. A final collective tells all workers whether any worker stopped.
+// If so, the call fails on all workers, so that no worker relies on a sum that others lack.
 #ifndef MULTIVERSO_CONSISTENCY_RELAY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_RELAY_AGGREGATION_H_
 

@@ -13,7 +13,7 @@ constexpr uint32_t kMagic = 0x4d564348;
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
 // The number of elements applied at a time, so that they stay in the first-level cache.
 constexpr int64_t kAtATime = 4096;
-// The number of pieces passed on before the leader polls other tables, so that none starves.
+// The number of pieces passed on before the leader polls other tables, so that no table waits long.
 constexpr int kPieces = 8;
 
 SegmentGrid GridOf(const StagedShape& shape) {

@@ -20,7 +20,7 @@ namespace multiverso {
 // Thread-safe. The work runs in the thread that calls Poll, and only on the leader of a node.
 class RoundService {
  public:
-  // The group must outlive the service.
+  // `context` must outlive the service.
   explicit RoundService(RankContext* context);
   ~RoundService();
 

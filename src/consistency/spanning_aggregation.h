@@ -38,13 +38,14 @@ class SpanningAggregation {
  private:
   int64_t ChunkEnd(int64_t chunk) const;
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
-  // Waits until this node's workers have staged chunk_ and the previous chunk has been summed.
+  // Waits until this node's workers (for chunk 0, all workers) have staged chunk_, and the previous
+  // chunk has been summed.
   Status Meet(const WaitLimit& limit);
   void Stage(int64_t chunk);
   void CopyTotal(int64_t chunk);
   // Does the leader's part until chunk_ has been summed.
   Status Sum(const WaitLimit& limit);
-  // Returns the leaders whose next piece is missing.
+  // Returns the leaders on the side of the chain from which the next piece is missing.
   std::vector<int> Awaited() const;
   // Sends and receives the pieces that are ready. Sets *any if there was a piece.
   Status StepLink(bool* any);

@@ -301,7 +301,7 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
   const uint64_t round = clocks_.my_adds() - 1;
   auto* const out = static_cast<char*>(request.out);
   const OwnBlock own{static_cast<const char*>(request.delta), out};
-  // progress->done counts the blocks that have been copied to `out`.
+  // progress->done counts the blocks that have been written to `out`.
   for (; progress->done < clocks_.workers(); ++progress->done) {
     const int block = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
     const bool is_own = block == clocks_.me();

@@ -40,7 +40,7 @@ class SyncRounds final : public Consistency {
 
  private:
   // Lies in shared memory. Counts the stripes of a block that have been claimed and done in all
-  // rounds. The counts only grow. Round r of a block of n stripes spans r * n to (r + 1) * n.
+  // rounds. The counts only grow. With n stripes, round r spans the counts r * n to (r + 1) * n.
   struct alignas(64) BlockWords {
     std::atomic<uint64_t> claimed;
     std::atomic<uint64_t> done;

@@ -40,7 +40,7 @@ enum class TurnKind : uint8_t { kAdd = 1, kGet = 2 };
 class WorkerClocks {
  public:
   // The number of a worker's latest turns that are kept, so that the other workers can compare them
-  // with theirs. In sync mode a worker is fewer turns than that ahead of the slowest worker.
+  // with theirs. In sync mode a worker is at most kTurnsKept - 1 turns ahead of the slowest worker.
   static constexpr uint64_t kTurnsKept = 64;
 
   // Lies in the table's segment, zero-filled at first. Only the slot's worker writes a slot, or the
@@ -60,7 +60,7 @@ class WorkerClocks {
 
   static int64_t BytesFor(int workers);
 
-  // Uses BytesFor(number of the group's workers) of shared memory. `name` is the table's name.
+  // Uses BytesFor(number of workers) bytes of shared memory at `base`. `name` is the table's name.
   WorkerClocks(char* base, RankContext* context, std::string name);
 
   // A slot as it travels between nodes.
@@ -80,7 +80,7 @@ class WorkerClocks {
   };
 
   int workers() const { return static_cast<int>(members_.size()); }
-  // The workers of this node, in worker order.
+  // Returns the workers of this node, in worker order.
   const std::vector<int>& here() const { return here_; }
   bool is_here(int worker) const;
   int me() const { return me_; }
@@ -93,11 +93,11 @@ class WorkerClocks {
   bool HasPassed(int worker, uint64_t round) const;
   bool AllHavePassed(uint64_t round) const;
   bool OthersHavePassed(uint64_t round) const;
-  // The number of rounds that every worker has passed.
+  // Returns the number of rounds that every worker has passed.
   uint64_t CompleteRounds() const;
   bool AllHereHavePassed(uint64_t round) const;
 
-  // The counts of this worker.
+  // Return the counts and the state of this worker.
   uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
   uint64_t my_turns() const { return slots_[me_].turns.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
