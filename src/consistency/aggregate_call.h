@@ -15,7 +15,7 @@ struct AggregateCall {
   int64_t count;
   int32_t dtype;
   int32_t unused;
-  // A digest of the ranks whose arrays this one sums, if they are known before the allgather.
+  // A digest of the ranks whose arrays the sender sums, or 0 if no worker compares the digest.
   uint64_t ranks;
 
   // Begins the workers' next allgather with this payload.

@@ -16,8 +16,8 @@ namespace {
 // For smaller arrays a second collective would cost more than summing all parts on every worker.
 constexpr int64_t kSmallBytes = int64_t{16} << 10;
 
-// The bytes summed at a time, so that the sum stays in the first-level cache until it has been
-// copied to every worker.
+// The number of bytes summed at a time. A sum of this size stays in the first-level cache until it
+// has been copied to every worker.
 constexpr int64_t kPieceBytes = int64_t{8} << 10;
 
 uint64_t DigestOf(const std::vector<int>& ranks) {
@@ -93,7 +93,7 @@ int64_t Aggregation::ChunkBegin() const {
 int64_t Aggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }
 
 int64_t Aggregation::PartBegin(int worker) const {
-  // Parts begin at cache lines, so that no two workers write to the same line.
+  // Parts begin at cache lines, so that no two workers write to the same cache line.
   const int64_t line = 64 / SizeOf(dtype_);
   if (worker == workers_) return ChunkCount();
   return ChunkCount() / line * worker / workers_ * line;
@@ -152,7 +152,7 @@ void Aggregation::SumPart(int64_t begin, int64_t end) {
       kernels::Sum(sum, part(0), part(1), count);
       for (int worker = 2; worker < workers_; ++worker) kernels::Add(sum, part(worker), count);
       std::memcpy(mine + begin, sum, bytes);
-      if (IsSmall()) continue;  // the others sum for themselves
+      if (IsSmall()) continue;  // every worker sums a small array itself
       for (int worker = 0; worker < workers_; ++worker) {
         if (worker != me_) std::memcpy(staged(worker), sum, bytes);
       }

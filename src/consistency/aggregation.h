@@ -1,19 +1,19 @@
 // Aggregation: the sum of an array over the workers, in place, for model averaging.
 //
-// The array passes through scratch memory in chunks. Every worker stages its part of a chunk, and
-// all synchronize. Each worker then sums its share of the chunk in worker order, and writes the sum
-// over the staged values of each other worker. All synchronize again, and each copies the sums from
-// its own scratch memory. The number of cache lines that a core can fetch limits the speed, so a
-// sum returns in the line of its summand, which the core already has.
+// The array passes through scratch memory in chunks. Every worker stages the parts of a chunk that
+// other workers sum, and all synchronize. Each worker then sums its own part of the chunk in worker
+// order, and writes the sum over the staged values of each other worker. All workers synchronize
+// again, and each copies the sums from its own scratch memory. The number of cache lines that a
+// core can fetch limits the speed, so a sum returns in the line of its summand, which the core has.
 //
-// Small arrays need one collective: every worker stages everything and sums for itself. Consecutive
-// calls alternate between two areas of scratch memory, so that no worker waits until the slowest
-// has read the area of the previous call.
+// Small arrays need one collective: every worker stages all values and sums all of them itself.
+// Consecutive calls alternate between two areas of scratch memory, so that no worker waits until
+// the slowest has read the area of the previous call.
 //
 // In a session that continues without lost ranks, each worker states for which workers it has
-// staged. If those are not the participants of the first collective, no worker has summed yet, and
-// all stage again. A worker that dies later leaves sums that only some workers have, which is an
-// error on all.
+// staged. If the participants of the first collective differ from these workers, no worker has
+// summed yet, and all stage again. If a worker is lost later, only some workers may have its sums,
+// so the call fails on all workers.
 #ifndef MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
@@ -27,37 +27,37 @@
 
 namespace multiverso {
 
-// Selects the area of scratch memory of the next call, equally on all workers. Calls on one area
-// start at the first chunk, calls on the other at the last. If the same array is summed again, the
-// chunks that are still in the cache come first.
+// Selects the area of scratch memory of the next call, equally on all workers. Calls on area 0
+// start at the first chunk, calls on area 1 at the last. So a call that sums the same array as the
+// previous call starts with the chunks that are still in the cache.
 struct AggregationTurn {
   int area = 0;
 };
 
 class Aggregation {
  public:
-  // `turn` belongs to the session. It and `data` must outlive the aggregation.
+  // `turn` belongs to the session. `turn` and `data` must outlive the aggregation.
   Aggregation(RankContext* context, AggregationTurn* turn, DType dtype, void* data, int64_t count);
 
-  // Call this once.
+  // Sums the array. Call this function once.
   Status Run(const WaitLimit& limit);
 
  private:
-  // Sums the arrays of these workers, which include this rank.
+  // Sets the workers whose arrays are summed. `ranks` includes this rank.
   void SumOver(std::vector<int> ranks);
-  // Whether all participants have staged for these participants.
+  // Returns whether all workers in `present` have staged for exactly the workers in `present`.
   bool AllStagedFor(const std::vector<int>& present) const;
   Status CheckAllCame(const std::vector<int>& present) const;
 
-  // The first element of the current chunk, and its number of elements.
+  // Return the first element of the current chunk, and its number of elements.
   int64_t ChunkBegin() const;
   int64_t ChunkCount() const;
-  // The first element of the chunk that `worker` sums.
+  // Returns where the part that `worker` sums begins, counted from the start of the chunk.
   int64_t PartBegin(int worker) const;
   bool IsSmall() const;
 
   void StageChunk();
-  // Stages the chunk on all workers. They repeat the first chunk if some workers were lost.
+  // Stages the chunk and waits for the other workers. Stages the first chunk again after a loss.
   Status StageTogether(const WaitLimit& limit);
   void SumPart(int64_t begin, int64_t end);
   void CopyOthersParts();
@@ -68,11 +68,11 @@ class Aggregation {
   DType dtype_;
   char* data_;
   int64_t count_;
-  int64_t in_chunk_;  // largest number of elements of a chunk
+  int64_t in_chunk_;  // the largest number of elements of a chunk
   int64_t chunks_;
-  int64_t done_ = 0;        // chunks
-  std::vector<int> ranks_;  // whose arrays are summed
-  int me_ = 0;              // index among them
+  int64_t done_ = 0;        // number of chunks summed
+  std::vector<int> ranks_;  // the ranks whose arrays are summed
+  int me_ = 0;              // index of this rank in ranks_
   int workers_ = 0;
 };
 

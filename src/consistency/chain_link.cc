@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kFarewell = std::chrono::milliseconds(200);
 
-// MPI reports the death of a peer as an error of the messages in flight to or from it.
+// Returns PeerLost for a transport error, since MPI reports a rank's death by failing messages.
 Status With(int rank, const Status& status) {
   if (status.code() != Code::kTransport) return status;
   PeerFault peer;
@@ -29,11 +29,11 @@ ChainLink::ChainLink(Messenger* messenger, int previous, int next, int tag, int6
 }
 
 ChainLink::~ChainLink() {
-  // The receivers are polling, so this wait is short.
+  // The receiving leaders poll, so this wait is short.
   const Instant until = Clock::now() + kFarewell;
   while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
   for (Neighbour& side : sides_) {
-    // Leaking memory that the transport may still use is better than reusing it.
+    // The memory is leaked, because the transport may still read or write the memory.
     for (InFlightRequest& parcel : side.receives) {
       if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
     }

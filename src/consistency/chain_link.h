@@ -15,13 +15,13 @@
 
 namespace multiverso {
 
-// Used by one thread at a time. No function waits.
+// One thread at a time uses a link. No function waits for messages.
 class ChainLink {
  public:
   enum Side { kPrevious = 0, kNext = 1 };
 
-  // Connects this rank with `previous` and `next`, one of which may be -1, using a tag that nothing
-  // else between them uses. Pieces take up to `room` bytes.
+  // Connects this rank with `previous` and `next`, one of which may be -1. No other messages
+  // between these ranks may use `tag`. Pieces take up to `room` bytes.
   ChainLink(Messenger* messenger, int previous, int next, int tag, int64_t room);
   ~ChainLink();
   ChainLink(const ChainLink&) = delete;
@@ -30,22 +30,22 @@ class ChainLink {
   bool has(Side side) const { return sides_[side].rank >= 0; }
   int rank(Side side) const { return sides_[side].rank; }
 
-  // Takes the next piece that has arrived from that side; null if there is none.
+  // Takes the next piece from that side. Sets *piece to null if no piece has arrived.
   Status Take(Side from, std::unique_ptr<ChainPiece>* piece);
-  // Whether few enough pieces are in flight to that side.
+  // Returns whether few enough pieces are in flight to that side.
   bool CanSend(Side to) const { return sides_[to].sends.size() < kWindow; }
   Status Send(Side to, std::unique_ptr<ChainPiece> piece);
-  // Makes progress with the sends in flight.
+  // Advances the sends in flight, and recycles the pieces whose sends are complete.
   Status Advance();
   bool AllSent() const { return sides_[0].sends.empty() && sides_[1].sends.empty(); }
 
-  // Returns memory for a piece; pieces are reused.
+  // Returns memory for a piece. Recycled pieces are reused, so that sums rarely allocate memory.
   std::unique_ptr<ChainPiece> NewPiece();
   void Recycle(std::unique_ptr<ChainPiece> piece) { free_.push_back(std::move(piece)); }
 
  private:
-  // The number of pieces in flight in each direction to or from each side, which keeps the network
-  // busy.
+  // The largest number of pieces in flight to each side, and from each side. Several pieces keep
+  // the network busy.
   static constexpr size_t kWindow = 4;
 
   struct InFlightRequest {

@@ -1,8 +1,8 @@
 // ChainPiece: a part of a sum over the nodes, as it travels along the chain of their leaders.
 //
-// A sum is divided into segments, the units that identify rows on the way: a row, or a part of a
-// row that is longer than a piece. A piece covers consecutive segments, with values either for all
-// of them or for those that it lists. The pieces of a sum arrive in order and without gaps.
+// A sum is divided into segments. A segment is a row, or a part of a row that is longer than a
+// piece. A piece covers consecutive segments, and has values either for all of its segments or only
+// for segments that the piece lists. The pieces of a sum arrive in order and without gaps.
 #ifndef MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
 #define MULTIVERSO_CONSISTENCY_CHAIN_PIECE_H_
 
@@ -20,15 +20,15 @@ struct ListedSegment {
   int64_t at() const { return static_cast<int64_t>(number); }
 };
 
-// Travels as bytes, before the listed segments and the values.
+// The start of a message, before the listed segments and the values. The header travels as bytes.
 struct PieceHeader {
   uint32_t magic = 0;
-  uint32_t is_listed = 0;  // otherwise it has values for every segment
-  uint32_t is_end = 0;     // no sums follow from `round` on, and this piece carries none
-  uint32_t terms = 0;      // terms of the values of every segment, unless listed
+  uint32_t is_listed = 0;  // if 0, the piece has values for every segment
+  uint32_t is_end = 0;     // no sums of `round` or later follow, and the piece has no values
+  uint32_t terms = 0;      // number of terms in each value, unless is_listed
   int64_t table = 0;
   uint64_t round = 0;
-  int64_t first = 0;  // covers segments first to end - 1
+  int64_t first = 0;  // the piece covers segments first to end - 1
   int64_t end = 0;
   int64_t count = 0;  // number of listed segments
 };
@@ -37,7 +37,7 @@ struct PieceHeader {
 class SegmentGrid {
  public:
   SegmentGrid() = default;
-  // Divides rows of `columns` elements of `element_bytes` into pieces of about `piece_bytes`.
+  // Divides each row of `columns` elements into segments of at most `piece_bytes`.
   SegmentGrid(int64_t rows, int64_t columns, int64_t element_bytes, int64_t piece_bytes)
       : columns_(columns), element_bytes_(element_bytes), piece_bytes_(piece_bytes) {
     width_ = columns;
@@ -50,7 +50,7 @@ class SegmentGrid {
   int64_t per_row() const { return per_row_; }
   int64_t piece_bytes() const { return piece_bytes_; }
   int64_t element_bytes() const { return element_bytes_; }
-  // Returns the first element of a segment; for segments(), the end of the table.
+  // Returns the first element of a segment, or the end of the table for segments().
   int64_t Element(int64_t segment) const {
     return segment / per_row_ * columns_ + segment % per_row_ * width_;
   }
@@ -71,11 +71,11 @@ class SegmentGrid {
   int64_t segments_ = 0;
 };
 
-// Header, list and values in one block of memory, so that a piece travels as one message.
+// A header, a list and values in one block of memory, so that a piece travels as one message.
 class ChainPiece {
  public:
-  // Returns the memory for pieces of such values. List and values together take no more than that,
-  // except for one segment.
+  // Returns the bytes of a piece whose list and values take at most `piece_bytes`. A piece of one
+  // listed segment may exceed `piece_bytes` by its list, which has room of its own.
   static int64_t RoomFor(int64_t piece_bytes) {
     return static_cast<int64_t>(sizeof(PieceHeader) + sizeof(ListedSegment)) + piece_bytes;
   }
@@ -91,7 +91,7 @@ class ChainPiece {
   const ListedSegment* listed() const {
     return reinterpret_cast<const ListedSegment*>(bytes_.data() + sizeof(PieceHeader));
   }
-  // The values follow the number of segments that the header states.
+  // The values follow the listed segments, whose number the header states.
   char* values() { return reinterpret_cast<char*>(listed() + header()->count); }
   const char* values() const { return reinterpret_cast<const char*>(listed() + header()->count); }
 

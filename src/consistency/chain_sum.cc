@@ -111,7 +111,7 @@ void ChainSum::MakeWhole(int64_t first, int64_t end, ChainPiece* out) const {
 }
 
 void ChainSum::MakeListed(int64_t end, ChainPiece* out) {
-  // The segments are determined first, because the values begin after their list.
+  // The list of segments is made first, because the values begin after that list.
   ahead_ = sources_;
   const auto next = [this] {
     int64_t segment = kNone;

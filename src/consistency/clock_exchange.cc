@@ -10,10 +10,10 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d56434c;
-// Every leader writes to every other leader, so the interval grows with their number.
+// Every leader writes to every other leader, so the interval grows with the number of nodes.
 constexpr std::chrono::milliseconds kInterval{10};
 constexpr std::chrono::milliseconds kIntervalPerNode{1};
-// How long a rank waits in a collective before other nodes are told, and how often that is checked.
+// Other nodes are told of a rank that has waited for kWaitsFor. Checks are kLook apart.
 constexpr auto kWaitsFor = std::chrono::milliseconds(100);
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr int64_t kMostBytes = int64_t{64} << 20;
@@ -168,8 +168,8 @@ std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count,
 Status ClockExchange::Send(const RoundsByTable& tables) {
   if (last_sent_) return Status::Ok();
   const Instant now = Clock::now();
-  // This comes before the clocks, because what a rank did before it began to wait has to travel
-  // with that fact.
+  // The waiting ranks are read before the clocks, so that the message has all calls that a waiting
+  // rank made before its wait.
   const std::vector<WaitingRank> waiting = FindWaiting(now);
   Header header{kMagic, context_->members().rank(), 0, static_cast<uint32_t>(waiting.size()),
                 is_closing_ ? uint64_t{1} : 0};
@@ -186,7 +186,7 @@ Status ClockExchange::Send(const RoundsByTable& tables) {
     if (node == members.node()) continue;
     const Status posted =
         context_->control_channel()->messenger()->Post(members.leader_of(node), kClockTag, bytes);
-    // A rank's death needs no clocks; a worker that waits for its rounds checks for deaths itself.
+    // A lost rank needs no clocks, and workers that wait for its rounds detect the loss themselves.
     if (!posted.ok() && !MayMeanLoss(posted)) return posted;
   }
   for (auto& [id, read] : read_) sent_[id] = std::move(read);

@@ -1,9 +1,9 @@
-// ClockExchange: tells the other nodes how far the workers of this node have come, and keeps this
-// node's copy of the other nodes' clocks up to date (WorkerClocks).
+// ClockExchange: sends the clocks of this node's workers to the other nodes, and keeps this node's
+// copies of the other nodes' clocks up to date (WorkerClocks).
 //
-// The leaders of the nodes write to each other: immediately if a worker may be waiting, otherwise
-// periodically, and only what has changed. The fact that a rank waits in a collective travels with
-// the clocks, so a reader of that fact also knows all calls that the rank made before.
+// The leaders of the nodes send each other the clocks that have changed: immediately if a worker
+// may be waiting for them, otherwise periodically. The same message says which ranks wait in a
+// collective, so its receiver also knows all calls that such a rank made before the collective.
 #ifndef MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
 #define MULTIVERSO_CONSISTENCY_CLOCK_EXCHANGE_H_
 
@@ -22,22 +22,22 @@ namespace multiverso {
 
 using RoundsByTable = std::map<int64_t, std::shared_ptr<NodeRounds>>;
 
-// Belongs to the leader of a node. Used by one thread at a time.
+// Belongs to the leader of a node. One thread at a time uses the exchange.
 class ClockExchange {
  public:
   explicit ClockExchange(RankContext* context);
 
-  // Handles the messages that have arrived; sets *any if there were some.
+  // Handles the messages that have arrived. Sets *any if a message has arrived.
   Status Receive(const RoundsByTable& tables, bool* any);
   // Sends the messages that are due.
   Status Send(const RoundsByTable& tables);
-  // Whether there are changes that have not been sent.
+  // Returns whether some changed clocks have not been sent.
   bool HasChanges() const { return has_changes_; }
   void Forget(int64_t table) { sent_.erase(table); }
-  // Announces that nothing changes any more: the next message is the last one.
+  // Marks the next message as the last, since this node's clocks no longer change.
   void Close() { is_closing_ = true; }
-  // Whether the last message has been sent and the last messages of all others have arrived.
-  // Messages from one leader to another arrive in order, so no message is in flight then.
+  // Returns whether this node's last message has been sent and every other node's last message has
+  // arrived. Messages between leaders arrive in order, so no message to this node is in flight.
   bool IsClosed() const;
 
  private:
@@ -49,10 +49,10 @@ class ClockExchange {
   };
 
   bool Handle(const std::string& bytes, const RoundsByTable& tables);
-  // Returns the ranks of this node that have waited in a collective for a while; false if no check
-  // is due.
+  // Returns the ranks of this node that have waited in a collective for a while and have not been
+  // reported. Returns no ranks if no check is due.
   std::vector<WaitingRank> FindWaiting(Instant now);
-  // Packs the clocks that have changed; sets *urgent if a worker may be waiting for them.
+  // Packs the clocks that have changed. Sets *urgent if a worker may be waiting for a clock.
   std::string Changes(const RoundsByTable& tables, uint32_t* count, bool* urgent);
 
   RankContext* context_;
@@ -62,10 +62,10 @@ class ClockExchange {
   bool has_changes_ = false;
   bool is_closing_ = false;
   bool last_sent_ = false;
-  std::vector<bool> last_came_;  // by node
+  std::vector<bool> last_came_;  // whether a node's last message has arrived, by node
   std::map<int64_t, std::vector<WorkerClocks::Snapshot>>
-      sent_;  // by table, of the workers on this node
-  std::map<int64_t, std::vector<WorkerClocks::Snapshot>> read_;  // to be sent
+      sent_;  // the last clocks sent, by table and worker of this node
+  std::map<int64_t, std::vector<WorkerClocks::Snapshot>> read_;  // to be sent next
   std::vector<std::vector<Seen>> seen_;                          // by rank of this node and group
 };
 

@@ -1,7 +1,7 @@
-// Consistency: which adds of other workers a worker's get may see.
+// Consistency: decides which adds of other workers a worker's get may see.
 //
-// Each table has one, and its calls pass through it: AsyncMode runs them at once, SyncRounds and
-// ReplicaRounds (sync mode) and StalenessBound (bounded staleness) wait for other workers first.
+// Each table passes its calls through a Consistency object. AsyncMode runs a call at once.
+// SyncRounds and ReplicaRounds (sync mode) and StalenessBound (bounded staleness) may wait first.
 #ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
@@ -19,15 +19,15 @@ enum class Mode : int32_t { kAsync = 0, kSync = 1, kStale = 2 };
 
 struct ModeOptions {
   Mode mode = Mode::kAsync;
-  int64_t staleness = 0;  // in kStale: rounds a worker may be ahead of the slowest
+  int64_t staleness = 0;  // in kStale: how many rounds a worker may be ahead of the slowest
 };
 
-// A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees it:
-// all workers must have made the same calls on the table before it.
+// A collective call of all ranks (a barrier, the creation of a table, shutdown) as a table sees the
+// call. All workers must have made the same calls on the table before the sync point.
 struct SyncPoint {
   uint64_t number = 0;    // counted in the session, from 1
-  const char* call = "";  // its name, for messages
-  bool is_last = false;   // no round follows it
+  const char* call = "";  // the name of the call, for messages
+  bool is_last = false;   // no round follows the sync point
 };
 
 // The calls of a worker on a table that count at a sync point.
@@ -36,54 +36,56 @@ struct CallDigest {
   uint64_t digest = 0;  // of the kinds of the calls, in order
 };
 
-// One thread of a worker at a time makes the calls on a table. Like those of the shard, they return
-// pending where they would wait past the slice, and continue from their progress. The defaults are
-// those of a mode without rounds.
+// One thread of a worker at a time makes the calls on a table. Like the shard's functions, a call
+// returns pending rather than wait past its time slice, and continues from its progress. The
+// default functions are those of a mode without rounds.
 class Consistency {
  public:
   virtual ~Consistency() = default;
 
   // Runs the request on this node's shard.
   virtual Status Run(const Request& request, Progress* progress, const WaitLimit& limit) = 0;
-  // Both are for requests that servers of several nodes run. The first is called before the request
-  // and waits until this worker may make the call. The second is called after it and records it.
+  // Enter and Leave are for requests that servers of several nodes run. Enter is called before the
+  // request and waits until this worker may make the call. Leave is called after the request and
+  // records the call.
   virtual Status Enter(RequestKind /*kind*/, Progress* /*progress*/, const WaitLimit& /*limit*/) {
     return Status::Ok();
   }
   virtual void Leave(RequestKind /*kind*/) {}
 
-  // Whether calls are parts of rounds, for which other workers wait.
+  // Returns whether calls are parts of rounds, for which other workers wait.
   virtual bool HasRounds() const { return true; }
-  // Whether Run accepts kExchange; otherwise the caller uses kAddGet.
+  // Returns whether Run accepts kExchange. Otherwise the caller uses kAddGet.
   virtual bool ExchangesInPlace() const { return false; }
-  // This worker joins no further rounds; the others continue without it.
+  // Announces that this worker joins no further rounds. The others then continue without it.
   virtual void Finish() {}
-  // This worker is about to join that call. Aborts the session, with a mismatch, if the workers'
-  // calls on the table do not agree there.
+  // Announces that this worker is about to join that collective call. Aborts the session with a
+  // mismatch if the workers' calls on the table do not agree at the sync point.
   virtual void ReachSyncPoint(const SyncPoint& /*point*/) {}
 
-  // ---- Where workers are on several nodes and do not see each other at the sync point
-  // This worker's calls that count there: the same on all workers that have not finished.
+  // ---- For workers on several nodes, which do not see each other's clocks at a sync point
+  // Returns the calls that all workers that have not finished must have made before the sync point.
   virtual CallDigest CallsBefore(const SyncPoint& /*point*/) const { return CallDigest(); }
-  // After all workers have reached it: mismatch if their calls do not agree; pending while the
-  // clocks of some have not arrived.
+  // Compares the workers' calls after all workers have reached the sync point. Returns a mismatch
+  // if they do not agree, and pending while the clocks of some workers have not arrived.
   virtual Status CompareAt(const SyncPoint& /*point*/) { return Status::Ok(); }
-  // This worker has released the table.
+  // Announces that this worker has released the table.
   virtual void Depart() {}
-  // Whether that many rounds have been applied to the parameters.
+  // Returns whether at least `rounds` rounds have been applied to the parameters.
   virtual bool HasApplied(uint64_t /*rounds*/) const { return true; }
   virtual uint64_t rounds_applied() const { return 0; }
 
   // ---- For checkpoints, while all workers are in the same collective call
-  // Applies the adds of complete rounds.
+  // Waits until the adds of all complete rounds have been applied.
   virtual Status Settle(const WaitLimit& /*limit*/) { return Status::Ok(); }
-  // The adds of each worker, in worker order, with those of earlier jobs.
+  // Returns the number of adds of each worker, in worker order, including adds of earlier jobs.
   virtual std::vector<uint64_t> Clocks() const { return {}; }
-  // Earlier jobs have made so many rounds.
+  // Sets the number of rounds that earlier jobs have made.
   virtual void StartFrom(uint64_t /*rounds*/) {}
 };
 
-// Async mode: nothing waits. Ranks that are not workers have it in every mode.
+// Async mode, in which no call waits for a worker. Ranks that are not workers use this class in
+// every mode, because they take no part in rounds.
 class AsyncMode final : public Consistency {
  public:
   explicit AsyncMode(Shard* shard) : shard_(shard) {}

@@ -1,4 +1,4 @@
-// Makes the Consistency object of a session's mode, and says how much shared memory it needs.
+// MakeConsistency: makes the Consistency object of a session's mode in shared memory.
 #ifndef MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_MAKE_CONSISTENCY_H_
 
@@ -14,11 +14,11 @@
 
 namespace multiverso {
 
-// Bytes of shared memory for a table of that shape, on a node with `workers_here` of the workers.
-// MemoryError if they cannot be addressed.
+// Returns the bytes of shared memory for a table of that shape on a node with `workers_here`
+// of the `workers`, or kMemory if that memory cannot be addressed.
 Result<int64_t> ConsistencyBytes(const ModeOptions& options, const StagedShape& shape, int workers,
                                  int workers_here);
-// Uses that memory, which is zero-filled at first.
+// Makes the object in ConsistencyBytes() of shared memory at `base`, which is zero-filled at first.
 std::unique_ptr<Consistency> MakeConsistency(const ModeOptions& options, const StagedShape& shape,
                                              char* base, Shard* shard, RankContext* context,
                                              const std::string& table_name);

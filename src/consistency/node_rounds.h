@@ -13,33 +13,33 @@
 
 namespace multiverso {
 
-// Used by one thread at a time.
+// One thread of the leader at a time uses this class.
 class NodeRounds {
  public:
-  // Uses the same memory as the table's consistency object. Returns null unless this rank leads a
-  // node with workers and the mode has rounds.
+  // Uses the memory of the table's consistency object. Returns null unless the mode has rounds,
+  // several nodes have workers, and this rank leads one of those nodes.
   static std::unique_ptr<NodeRounds> Make(const ModeOptions& options, int64_t table,
                                           const StagedShape& shape, char* base, Shard* shard,
                                           RankContext* context, const std::string& table_name);
 
-  // The clocks that are exchanged with the other nodes.
+  // Returns the clocks that the leader exchanges with the other nodes.
   WorkerClocks* clocks() { return &clocks_; }
-  // Whether the node has a replica, as in sync mode. With bounded staleness other workers wait for
-  // the adds themselves.
+  // Returns whether the node has a replica, as in sync mode. Without a replica, with bounded
+  // staleness, workers of other nodes wait for the clocks of this node's workers.
   bool IsReplicated() const { return chain_ != nullptr; }
 
   Status Poll(bool* any) { return chain_ == nullptr ? Status::Ok() : chain_->Poll(any); }
-  // Completes rounds on all nodes that were complete before the session was aborted.
+  // Applies the totals of rounds that were complete when the session was aborted.
   Status PollTotals() { return chain_ == nullptr ? Status::Ok() : chain_->PollTotals(); }
-  // Whether a message that a worker waits for may arrive at any moment.
+  // Returns whether a message that a worker waits for may arrive at any moment.
   bool Awaits() const { return clocks_.HasSleepers() || (chain_ != nullptr && chain_->Awaits()); }
-  // Close announces that the workers of this node make no more calls. IsClosed tells whether this
-  // holds for all nodes and nothing is in flight.
+  // Close announces that the workers of this node make no more calls. IsClosed returns whether all
+  // nodes have announced their end and no message is in flight.
   void Close() {
     if (chain_ != nullptr) chain_->Close();
   }
   bool IsClosed() const { return chain_ == nullptr || chain_->IsClosed(); }
-  // Whether no rank of any node holds the table any more.
+  // Returns whether all ranks of all nodes have released the table.
   bool IsReleased() const;
 
  private:
@@ -49,7 +49,7 @@ class NodeRounds {
   WorkerClocks clocks_;
   Shard* shard_;
   int num_nodes_;
-  std::unique_ptr<RoundChain> chain_;  // in sync mode, if several nodes have workers
+  std::unique_ptr<RoundChain> chain_;  // null in other modes than sync mode
 };
 
 }  // namespace multiverso

@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kMagic = 0x4d565253;
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
-// About as long as a short wait takes.
+// A leader polls for this long before it sleeps, because a short wait takes about as long.
 constexpr std::chrono::microseconds kEager{1000};
 
 // The header of a message, before the values.
@@ -116,7 +116,7 @@ Status RelayAggregation::Sum(const WaitLimit& limit) {
   for (;;) {
     bool done = false;
     const Status exchanged = Exchange(&done);
-    // The ranks that detect a death report it.
+    // A failure that may mean a loss is ignored, because the check below finds the lost rank.
     if (!exchanged.ok() && !MayMeanLoss(exchanged)) return exchanged;
     if (done) return Status::Ok();
     const Instant now = Clock::now();
@@ -190,7 +190,7 @@ void RelayAggregation::AddOwn(std::string* values) const {
       if (is_begun) {
         kernels::Add(sum, part, ChunkCount());
       } else {
-        // The first term is copied, so that -0 is preserved.
+        // The first term is copied, because a sum that starts at 0 would turn -0 into 0.
         std::memcpy(sum, part, values->size());
       }
       is_begun = true;
@@ -214,7 +214,7 @@ Status RelayAggregation::TakeFrom(int leader, std::string* values, bool* came) {
     if (!got) break;
     Header header{};
     if (bytes.size() >= sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
-    // An aborted aggregate left messages that were sent for it.
+    // Messages of an earlier aggregate may remain if that aggregate failed.
     if (header.magic == kMagic && header.sequence < sequence_) continue;
     if (header.magic != kMagic || header.sequence != sequence_ || header.chunk != chunk_ ||
         static_cast<int64_t>(bytes.size() - sizeof(header)) != Bytes(ChunkCount())) {

@@ -1,12 +1,12 @@
 // RelayAggregation: the sum of an array over the workers of several nodes, in place, in a session
 // that continues without lost ranks.
 //
-// A first collective of the workers determines whose arrays are summed. The array passes in chunks.
-// The workers of a node stage their parts in scratch memory. The first of them, the leader, adds
-// them in worker order to the sum of the previous node's leader and passes the result on. The last
-// leader has the total and sends it to all leaders. If a rank dies, its node and the nodes that
-// wait for it stop summing. A final collective tells all workers whether any of them stopped: then
-// the call fails on all of them, and can be repeated.
+// A first collective of the workers determines whose arrays are summed. The array is summed in
+// chunks. The workers of a node stage a chunk in scratch memory. The leader, the node's first
+// worker, adds the staged values in worker order to the sum of the previous leader and passes the
+// result on. The last leader sends the total to all leaders. If a rank is lost, the leaders that
+// detect the loss stop summing. A final collective tells all workers whether any worker stopped.
+// If so, the call fails on all workers, so that no worker relies on a sum that others lack.
 #ifndef MULTIVERSO_CONSISTENCY_RELAY_AGGREGATION_H_
 #define MULTIVERSO_CONSISTENCY_RELAY_AGGREGATION_H_
 
@@ -27,7 +27,7 @@ class RelayAggregation {
   // `data` must outlive the aggregation.
   RelayAggregation(RankContext* context, DType dtype, void* data, int64_t count);
 
-  // Call this once.
+  // Sums the array. Call this function once.
   Status Run(const WaitLimit& limit);
 
  private:
@@ -35,42 +35,42 @@ class RelayAggregation {
   int64_t Bytes(int64_t elements) const { return elements * SizeOf(dtype_); }
   int64_t ChunkBegin() const { return chunk_ * in_chunk_; }
   int64_t ChunkCount() const { return std::min(count_, ChunkBegin() + in_chunk_) - ChunkBegin(); }
-  // The areas alternate: the total of one chunk is read while the next is staged.
+  // The two areas alternate, because the next chunk is staged while a total is still read.
   char* scratch(int rank) const {
     return context_->memory()->scratch(context_->members().local_rank_of(rank),
                                        static_cast<int>(chunk_ % 2));
   }
   bool is_leader() const { return context_->members().rank() == here_.front(); }
 
-  // Determines which of the participants take part in the sum.
+  // Determines the ranks and leaders of the sum from the participants of the first collective.
   void TakePart();
   Status SumChunk(const WaitLimit& limit);
-  // Checks that all workers of this node joined its last collective.
+  // Sets lost_ if a worker of this node was missing in the last collective of node_workers().
   void CheckNeighbours();
-  // Sums a chunk, on the leader.
+  // Does the leader's part for a chunk: receives, adds and sends until the total is in scratch.
   Status Sum(const WaitLimit& limit);
   Status Exchange(bool* done);
   void AddOwn(std::string* values) const;
   Status SendTo(int leader, const std::string& values) const;
-  // Receives that leader's values of this chunk, if they have arrived.
+  // Receives that leader's values of this chunk. Sets *came if the values have arrived.
   Status TakeFrom(int leader, std::string* values, bool* came);
-  // Returns the outcome, which is the same on all workers.
+  // Returns the outcome of the final collective, which is the same on all workers.
   Status Vote() const;
 
   RankContext* context_;
   DType dtype_;
   char* data_;
   int64_t count_;
-  int64_t in_chunk_;  // largest number of elements of a chunk
+  int64_t in_chunk_;  // the largest number of elements of a chunk
   int64_t chunks_;
   int64_t chunk_ = 0;
-  uint64_t sequence_ = 0;     // of the workers' first collective; identifies this sum's messages
-  std::vector<int> there_;    // the workers that take part
-  std::vector<int> here_;     // those of this node
+  uint64_t sequence_ = 0;     // of the first collective; identifies this sum's messages
+  std::vector<int> there_;    // the workers whose arrays are summed
+  std::vector<int> here_;     // the workers of there_ on this node
   std::vector<int> leaders_;  // in the order of the sum
-  size_t place_ = 0;          // index of this node's leader
+  size_t place_ = 0;          // the index of this node's leader in leaders_
   bool has_passed_on_ = false;
-  int lost_ = -1;  // the rank whose death ended the sum, as far as this rank knows
+  int lost_ = -1;  // the lost rank that ended the sum, or -1 if this rank knows none
   Instant began_;
   Backoff backoff_;
 };

@@ -1,5 +1,5 @@
-// ReplicaMemory: what the ranks of a node share besides the table's replica, in sync mode with
-// workers on several nodes.
+// ReplicaMemory: the memory that the ranks of a node share besides the table's replica, in sync
+// mode with workers on several nodes.
 #ifndef MULTIVERSO_CONSISTENCY_REPLICA_MEMORY_H_
 #define MULTIVERSO_CONSISTENCY_REPLICA_MEMORY_H_
 
@@ -12,14 +12,14 @@
 
 namespace multiverso {
 
-// Round numbers that the node's leader writes. Valid when zero-filled.
+// Numbers of rounds, written by the node's leader. Zero-filled words are valid.
 struct alignas(64) ReplicaWords {
   std::atomic<uint64_t> summed;   // rounds whose staged deltas on this node are no longer needed
   std::atomic<uint64_t> begun;    // rounds whose application has begun
   std::atomic<uint64_t> applied;  // rounds applied to this node's replica
 };
 
-// The clocks of all workers, the words, and the deltas that the workers of this node stage.
+// Holds the clocks of all workers, the words, and the deltas that this node's workers stage.
 class ReplicaMemory {
  public:
   static bool BytesFor(const StagedShape& shape, int workers, int workers_here, int64_t* bytes);
@@ -29,13 +29,13 @@ class ReplicaMemory {
 
   ReplicaWords* words() const { return words_; }
   const Staging& staging() const { return staging_; }
-  // Returns the index of a worker of this node in the staging memory.
+  // Returns the index in the staging memory of a worker of this node.
   int place_of(int worker) const { return places_[static_cast<size_t>(worker)]; }
 
  private:
   ReplicaWords* words_;
   Staging staging_;
-  std::vector<int> places_;  // by worker
+  std::vector<int> places_;  // by worker; -1 for a worker of another node
 };
 
 }  // namespace multiverso

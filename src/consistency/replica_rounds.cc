@@ -122,14 +122,14 @@ Status ReplicaRounds::WaitUntilApplied(uint64_t rounds, const char* call, const 
       call, limit, [&] { return rounds_applied() >= rounds; },
       [&](int worker) {
         if (!clocks_.HasPassed(worker, rounds - 1)) return Need::kCall;
-        // The leaders exchange the sum.
+        // A worker that has passed the round is needed only if it is a leader, which sums.
         return leads_[static_cast<size_t>(worker)] ? Need::kWork : Need::kNothing;
       });
 }
 
 Status ReplicaRounds::WaitUntilComplete(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
-  // Learns the adds that other workers made before the sync points that this worker has reached.
+  // Other workers' clocks then include all adds that they made before this worker's sync point.
   MV_RETURN_IF_NOT_OK(clocks_.Await(
       call, limit, [&] { return clocks_.AllAtMySyncPoint(); },
       [&](int worker) {
@@ -145,7 +145,7 @@ Status ReplicaRounds::Snapshot(const Request& request, const WaitLimit& limit) {
     const uint64_t before = rounds_applied();
     shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // If no further round has begun meanwhile, the copy is one consistent state.
+    // If no further round began during the copy, the copy is one consistent state.
     if (memory_.words()->begun.load(std::memory_order_relaxed) == before) return Status::Ok();
     const Instant now = Clock::now();
     if (now >= limit.deadline) {

@@ -3,8 +3,8 @@
 // Every node with workers holds a replica of the whole table. Rounds are those of SyncRounds: a
 // worker stages its delta in its node's shared memory and continues. The leaders of the nodes sum
 // the staged deltas along their chain and apply the total to each replica (RoundChain). A get after
-// j adds waits until rounds 0 to j - 1 have been applied here, and copies. The replica does not
-// change meanwhile: round j needs this worker's add, which it has not made yet.
+// j adds waits until rounds 0 to j - 1 have been applied to this node's replica, and then copies
+// the replica. The replica does not change meanwhile, because round j needs this worker's add j.
 #ifndef MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_
 #define MULTIVERSO_CONSISTENCY_REPLICA_ROUNDS_H_
 
@@ -43,15 +43,15 @@ class ReplicaRounds final : public Consistency {
   Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
-  // Stages this worker's delta of its current round; AnnounceAdd makes it visible.
+  // Stages this worker's delta of its current round. AnnounceAdd then makes the delta visible.
   void Stage(const Request& request, int buffer);
   void Describe(bool is_rows, int buffer, int64_t count);
   void AnnounceAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);
-  // Waits until all rounds are applied that were complete at the last sync point of this worker, or
-  // that are known to be complete since then.
+  // Waits until all rounds have been applied that are complete as far as this node knows, which
+  // include the rounds that were complete at this worker's last sync point.
   Status WaitUntilComplete(const char* call, const WaitLimit& limit);
-  // For a worker that has finished: the state after the last complete round.
+  // Copies the parameters after the last complete round, for a worker that has finished.
   Status Snapshot(const Request& request, const WaitLimit& limit);
 
   StagedShape shape_;
@@ -59,8 +59,8 @@ class ReplicaRounds final : public Consistency {
   const Shard* shard_;
   WorkerClocks clocks_;
   int place_;
-  std::vector<bool> leads_;  // by worker: the leader of its node
-  // The round that last used each of this worker's buffers, plus 1.
+  std::vector<bool> leads_;  // whether a worker leads its node, by worker
+  // The round that last used each of this worker's buffers, plus 1, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };
 

@@ -9,11 +9,11 @@ namespace multiverso {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d564348;
-// Large enough for full speed, small enough to reach the next node soon and still be in its cache.
+// A piece is large enough for full speed, and small enough to stay in the receiver's cache.
 constexpr int64_t kPieceBytes = int64_t{256} << 10;
-// Elements applied at a time, so that they stay in the first-level cache.
+// The number of elements applied at a time, so that they stay in the first-level cache.
 constexpr int64_t kAtATime = 4096;
-// The number of pieces passed on before other tables continue.
+// The number of pieces passed on before the leader polls other tables, so that no table waits long.
 constexpr int kPieces = 8;
 
 SegmentGrid GridOf(const StagedShape& shape) {
@@ -70,7 +70,7 @@ bool RoundChain::Open() {
   if (!clocks_->AllHereHavePassed(summed_)) return false;
   std::vector<Contribution> contributions;
   for (const int worker : clocks_->here()) {
-    if (clocks_->adds(worker) <= summed_) continue;  // it had finished
+    if (clocks_->adds(worker) <= summed_) continue;  // the worker had finished before the round
     const int place = memory_.place_of(worker);
     const StagedAdd* const add = memory_.staging().add_of(place, summed_);
     Contribution one;
@@ -120,7 +120,7 @@ Status RoundChain::StepDown(bool* any) {
 }
 
 Status RoundChain::TakeInput(bool* came) {
-  // Pieces are taken only where they may arrive: those of round summed_, or the end before it.
+  // The next piece must belong to round summed_, or announce the end before that round.
   MV_RETURN_IF_NOT_OK(link_.Take(ChainLink::kPrevious, &input_));
   if (input_ == nullptr) return Status::Ok();
   *came = true;
@@ -128,14 +128,14 @@ Status RoundChain::TakeInput(bool* came) {
   if (input_->header()->is_end == 0) return Status::Ok();
   is_end_known_ = true;
   end_ = summed_;
-  is_open_ = false;  // to be opened without it
+  is_open_ = false;  // Open then reopens the round without the previous node
   link_.Recycle(std::move(input_));
   return Status::Ok();
 }
 
 bool RoundChain::NothingMoreFromHere() const {
   return std::all_of(clocks_->here().begin(), clocks_->here().end(), [&](int worker) {
-    // The order matters: once a worker has finished, its clock no longer changes.
+    // has_finished is read first, because a worker's clock no longer changes after it finishes.
     return (is_closing_ || clocks_->has_finished(worker)) && clocks_->adds(worker) <= summed_;
   });
 }
@@ -174,7 +174,7 @@ std::unique_ptr<ChainPiece> RoundChain::MakePiece() {
 Status RoundChain::StepUp(bool* any) {
   if (!link_.has(ChainLink::kNext)) return Status::Ok();
   if (link_.has(ChainLink::kPrevious) && !link_.CanSend(ChainLink::kPrevious)) return Status::Ok();
-  // A node that takes no further part in the rounds learns of them from the pieces that arrive.
+  // A node that has announced its end learns of further rounds only from the pieces that arrive.
   const bool is_due = applied_ < summed_ || is_open_ || end_announced_;
   if (!is_due || is_closed_) return Status::Ok();
   std::unique_ptr<ChainPiece> piece;
@@ -190,7 +190,7 @@ Status RoundChain::StepUp(bool* any) {
 }
 
 Status RoundChain::PassBack(std::unique_ptr<ChainPiece> piece) {
-  // The piece stays in place until the link makes progress.
+  // `total` stays valid after Send, because the link keeps a piece at least until Advance.
   const ChainPiece* const total = piece.get();
   if (!link_.has(ChainLink::kPrevious)) {
     Apply(*total);
@@ -206,7 +206,7 @@ void RoundChain::Apply(const ChainPiece& piece) {
   const PieceHeader& header = *piece.header();
   if (header.first == 0) {
     memory_.words()->begun.store(applied_ + 1, std::memory_order_relaxed);
-    // A reader that takes no part in the round must not see a change before this.
+    // A reader that sees a change of this round must also see `begun`, so that it copies again.
     std::atomic_thread_fence(std::memory_order_release);
   }
   if (header.is_listed == 0) {

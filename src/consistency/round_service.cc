@@ -36,7 +36,7 @@ bool RoundService::Poll() {
   if (!guard.owns_lock()) return false;
   if (failure_.is_set()) AbortIf(failure_.Get());
   if (context_->state()->IsAborted() || failure_.is_set()) {
-    // Failures at this point have no consequences.
+    // Failures are ignored, because the session ends in any case.
     for (const auto& [id, rounds] : tables_) (void)rounds->PollTotals();
     return false;
   }
@@ -49,7 +49,7 @@ bool RoundService::Poll() {
 
 void RoundService::AbortIf(const Status& status) {
   if (status.ok() || status.pending() || context_->state()->IsAborted()) return;
-  // Waiting calls name the lost ranks themselves.
+  // The calls that wait for a lost rank report the loss with the rank's name.
   if (MayMeanLoss(status) && context_->peers()->AnyLost()) return;
   context_->state()->AbortInBackground(status);
 }
@@ -90,7 +90,7 @@ bool RoundService::IsSettled() {
 }
 
 Status RoundService::Settle(const WaitLimit& limit) {
-  // A session that continues without lost ranks has no rounds, and the other leaders may be lost.
+  // A session that continues without lost ranks has no rounds, and other leaders may be lost.
   if (!leads_ || context_->members().survives_losses()) return Status::Ok();
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -100,7 +100,7 @@ Status RoundService::Settle(const WaitLimit& limit) {
   for (;;) {
     (void)Poll();
     const Instant now = Clock::now();
-    // The session ends at the deadline in any case; no rank needs the missing messages.
+    // The deadline is no error, because the session ends and no rank needs the missing messages.
     if (context_->state()->IsAborted() || IsSettled() || now >= limit.deadline) return Status::Ok();
     MV_RETURN_IF_NOT_OK(limit.Check(now));
     std::this_thread::sleep_for(kNap);

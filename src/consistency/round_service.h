@@ -1,4 +1,4 @@
-// RoundService: the background work of a node's leader. It sums the rounds of its workers with
+// RoundService: the background work of a node's leader, which sums the rounds of its workers with
 // those of other nodes and exchanges worker clocks.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
@@ -17,30 +17,30 @@
 
 namespace multiverso {
 
-// Thread-safe. Runs in the thread that polls. On a rank that does not lead a node it does nothing.
+// Thread-safe. The work runs in the thread that calls Poll, and only on the leader of a node.
 class RoundService {
  public:
-  // The group must outlive the service.
+  // `context` must outlive the service.
   explicit RoundService(RankContext* context);
   ~RoundService();
 
-  // Takes part in the table's rounds until all ranks of all nodes have released it.
+  // Takes part in the table's rounds until all ranks of all nodes have released the table.
   void Keep(int64_t table, std::shared_ptr<NodeRounds> rounds);
   // Forgets a table whose creation failed.
   void Forget(int64_t table);
 
-  // Makes progress. Returns true if there was work. Returns at once if another thread is polling.
+  // Makes progress. Returns whether there was work. Returns false if another thread is polling.
   bool Poll();
-  // Whether a message that a worker waits for may arrive at any moment.
+  // Returns whether a message that a worker waits for may arrive at any moment.
   bool Awaits() const { return awaits_.load(std::memory_order_relaxed); }
 
   // Waits until all adds of the workers have been applied and passed on and no message between
-  // leaders is in flight. Call it after all ranks have joined the closing collective.
+  // leaders is in flight. Call Settle after all ranks have joined the closing collective.
   Status Settle(const WaitLimit& limit);
 
  private:
   Status PollAll(bool* any);
-  // Aborts the session after a failure, because this node has no rounds without its leader.
+  // Aborts the session after a failure other than a loss, because rounds need every node's leader.
   void AbortIf(const Status& status);
   void CleanUp();
   bool IsSettled();

@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-// Elements summed at a time, so that the sum stays in the first-level cache until it is applied.
+// The number of elements summed at a time. Their sum stays in the first-level cache until applied.
 constexpr int64_t kPiece = 2048;
 
 }  // namespace

@@ -10,22 +10,22 @@
 
 namespace multiverso {
 
-// One worker's part in a round.
+// The delta of one worker in a round.
 struct Contribution {
   bool is_rows = false;
-  const char* values = nullptr;      // values of the whole table, or of the rows
+  const char* values = nullptr;      // of the whole table, or of the listed rows
   const int64_t* row_ids = nullptr;  // ascending
   int64_t count = 0;
 };
 
-// Used by one thread at a time.
+// One thread at a time uses an object, because its functions share scratch memory.
 class RoundSum {
  public:
   RoundSum(const StagedShape& shape, const Shard* shard);
 
-  // Adds the sum of the contributions over one stripe to the parameters, in one update. The given
-  // order is the workers' order, so the bits do not depend on which rank sums. `out`, if not null,
-  // spans the whole table and receives the new parameters; it requires contributions without row
+  // Applies the sum of the contributions over one stripe to the parameters, as one update. The
+  // contributions are in worker order, so the bits do not depend on which rank sums. `out`, if not
+  // null, spans the whole table and receives the new parameters. No contribution may then have row
   // ids.
   void ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
 

@@ -20,7 +20,8 @@ constexpr uint32_t kMagic = 0x4d564147;
 constexpr int64_t kPieceBytes = int64_t{64} << 10;
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
-// About as long as a short wait takes, also on machines with more threads than cores.
+// A leader polls for this long before it sleeps, because a short wait takes about as long even on
+// machines with more threads than cores.
 constexpr std::chrono::microseconds kEager{1000};
 
 }  // namespace
@@ -58,7 +59,7 @@ int64_t SpanningAggregation::ChunkEnd(int64_t chunk) const {
 }
 
 void SpanningAggregation::Stage(int64_t chunk) {
-  // The leader reads its own array.
+  // The leader sums from its own array, so it does not stage a chunk.
   if (chunk >= chunks_ || context_->members().rank() == leader_) return;
   const int64_t begin = chunk * in_chunk_;
   std::memcpy(scratch(context_->members().rank(), chunk), data_ + Bytes(begin),
@@ -93,7 +94,7 @@ Status SpanningAggregation::Meet(const WaitLimit& limit) {
     const Status met =
         circle->Wait(WaitLimit{limit.deadline, Clock::now() + kLook, limit.interrupt});
     if (!met.pending()) return met;
-    // The leader of this node may be waiting for another node.
+    // This node's leader may be waiting for a lost rank of another node.
     if (chunk_ > 0) MV_RETURN_IF_NOT_OK(LookAfterOthers());
   }
 }
@@ -197,7 +198,7 @@ void SpanningAggregation::AddOwn(ChainPiece* piece) {
       if (is_begun) {
         kernels::Add(sum, part, count);
       } else {
-        // The first term is copied, so that -0 is preserved.
+        // The first term is copied, because a sum that starts at 0 would turn -0 into 0.
         std::memcpy(sum, part, static_cast<size_t>(count) * sizeof(T));
       }
       is_begun = true;

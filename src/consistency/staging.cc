@@ -14,7 +14,7 @@ constexpr int64_t kAddsBytes =
 
 int64_t HeaderBytes(int workers) { return RoundUp(workers * kAddsBytes, kPage); }
 
-// A buffer holds row ids, then values.
+// A buffer holds row ids and then values.
 int64_t BufferBytes(const StagedShape& shape) {
   return RoundUp(shape.layout.rows() * static_cast<int64_t>(sizeof(int64_t)), kPage) +
          RoundUp(shape.layout.bytes(), kPage);

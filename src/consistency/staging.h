@@ -1,4 +1,4 @@
-// Staging: where the workers of a sync round store their deltas for the others to sum.
+// Staging: the memory in which the workers of a sync round store their deltas for others to sum.
 #ifndef MULTIVERSO_CONSISTENCY_STAGING_H_
 #define MULTIVERSO_CONSISTENCY_STAGING_H_
 
@@ -21,20 +21,20 @@ struct StagedShape {
 
 // The delta that a worker staged for one round.
 struct StagedAdd {
-  int32_t is_rows;  // rows in ascending order without duplicates; otherwise the whole table
-  int32_t buffer;   // index of the worker's buffer
-  int64_t count;    // number of rows
-  // The worker's own block is missing, so only that worker can sum it. Atomic because others read
-  // it before they know whether they are too late for the round.
+  int32_t is_rows;  // if 1, distinct rows in ascending order; if 0, the whole table
+  int32_t buffer;   // the index of the worker's buffer
+  int64_t count;    // the number of rows
+  // If 1, the worker's own block is not staged, so only that worker can sum the block. The flag is
+  // atomic, because a late reader may read the flag while the worker sets it for a later round.
   std::atomic<int32_t> keeps_own;
 };
 
-// Lies in the table's shared memory; each worker writes its own part. The memory is sparse: a
-// worker that gets after each add touches one of its buffers, and an add of few rows touches little
-// of it.
+// Lies in the table's shared memory. Each worker writes its own part. Most of the memory remains
+// unused: a worker that gets after each add touches one of its buffers, and an add of few rows
+// touches a small part of a buffer.
 class Staging {
  public:
-  // The number of adds that a worker can make before the first of them is summed.
+  // The number of adds that a worker can make before its first add is summed.
   static constexpr int kBuffers = 4;
 
   // Returns false if the address space is too small.

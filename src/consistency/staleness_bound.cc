@@ -23,9 +23,9 @@ Status StalenessBound::Enter(RequestKind kind, Progress* progress, const WaitLim
   }
   MV_RETURN_IF_NOT_OK(clocks_.CheckAborted());
   const uint64_t adds = clocks_.my_adds() + (IsAdd(kind) ? 1 : 0);
-  // A worker that has finished reads the current values.
+  // A worker that has finished reads the current values without waiting.
   if (adds > staleness_ && !has_finished) {
-    // Add n + 1 ends round n.
+    // Add number n + 1 ends round n, because rounds are counted from 0.
     const uint64_t round = adds - staleness_ - 1;
     MV_RETURN_IF_NOT_OK(clocks_.Await(
         NameOf(kind), limit, [&] { return clocks_.OthersHavePassed(round); },

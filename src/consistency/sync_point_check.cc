@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-// How long the clocks of other nodes may be in flight.
+// The clocks of other nodes may be in flight for this long.
 constexpr auto kOnItsWay = std::chrono::seconds(3);
 constexpr auto kNap = std::chrono::milliseconds(2);
 
@@ -27,7 +27,7 @@ SyncPointArrival Read(const Group& world, int64_t offset, int rank) {
 }  // namespace
 
 void SyncPointArrival::Count(int64_t table, const CallDigest& calls_on_it) {
-  // A table without calls is ignored, because some workers may have released it.
+  // A table without calls is ignored, because some workers may have released the table.
   if (calls_on_it.number == 0) return;
   digest +=
       Mix(Mix(Mix(static_cast<uint64_t>(table) + 1) ^ calls_on_it.number) ^ calls_on_it.digest);
@@ -64,7 +64,7 @@ Status SyncPointCheck::Check(const Group& world, int64_t offset, const WaitLimit
   if (context_ == nullptr || !FindDifference(world, offset, &one, &other)) return Status::Ok();
   const Instant until = Clock::now() + kOnItsWay;
   for (;;) {
-    // Another rank, or the clocks on arrival, may have revealed it first.
+    // Another rank, or a comparison of arriving clocks, may have reported the mismatch already.
     MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/true));
     const Status where = compare_();
     if (!where.ok() && !where.pending()) return where;

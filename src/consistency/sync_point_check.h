@@ -1,10 +1,10 @@
 // SyncPointCheck: checks at a collective call of all ranks that the workers of all nodes have made
 // the same calls on all tables.
 //
-// On one node the workers compare their clocks before the call. Workers of different nodes do not
-// see each other's clocks, so each contributes a digest of its calls to the collective. If the
-// digests differ, the check waits briefly for the clocks that are in flight, which show where the
-// calls differ.
+// On one node the workers compare their clocks before the collective call. Workers of different
+// nodes do not see each other's clocks in time, so each contributes a digest of its calls. If the
+// digests differ, the check waits briefly for the clocks that are in flight, because the clocks
+// show where the calls differ.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
 #define MULTIVERSO_CONSISTENCY_SYNC_POINT_CHECK_H_
 
@@ -19,21 +19,21 @@
 
 namespace multiverso {
 
-// The payload of a rank. It travels as bytes.
+// The payload of a rank, which travels as bytes.
 struct SyncPointArrival {
   uint64_t digest = 0;  // of the calls on all tables up to the sync point
-  uint64_t calls = 0;   // their number
+  uint64_t calls = 0;   // the number of those calls
   int32_t is_worker = 0;
   int32_t has_finished = 0;
 
-  // Adds the calls on one table.
+  // Adds the calls on one table to the digest and to the number of calls.
   void Count(int64_t table, const CallDigest& calls_on_it);
 };
 
 class SyncPointCheck {
  public:
-  // Compares the tables' clocks. Returns a mismatch if workers differ, pending while this is
-  // unknown.
+  // Compares the tables' clocks. Returns a mismatch if the calls of two workers differ, and pending
+  // while some clocks have not arrived.
   using Compare = std::function<Status()>;
 
   SyncPointCheck() = default;
@@ -46,10 +46,10 @@ class SyncPointCheck {
   Status Check(const Group& world, int64_t offset, const WaitLimit& limit);
 
  private:
-  // Finds the first two workers that disagree.
+  // Finds two workers that disagree. Returns false if all agree.
   bool FindDifference(const Group& world, int64_t offset, int* one, int* other) const;
 
-  RankContext* context_ = nullptr;  // null if nothing is to be checked
+  RankContext* context_ = nullptr;  // null if the check is not needed
   SyncPointArrival mine_;
   bool is_last_ = false;
   Compare compare_;

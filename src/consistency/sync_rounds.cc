@@ -17,10 +17,10 @@ constexpr int32_t kEnter = 0;
 constexpr int32_t kStage = 1;
 constexpr int32_t kSum = 2;
 
-// Divides a small table into smaller stripes, so that every worker has some to sum: with a single
-// stripe, all workers would wait while one worker sums. Stripes of less than kMinStripeBytes bytes
-// cost more than they gain. This must not be used if the updater counts updates per stripe of the
-// shard: two workers would then update the same count.
+// Divides a small table into smaller stripes, because with a single stripe all workers would wait
+// while one worker sums. Stripes of less than kMinStripeBytes bytes cost more than they gain. An
+// updater that counts updates per stripe of the shard forbids smaller stripes, because two workers
+// would then update the same count.
 StagedShape InStripesForAll(StagedShape shape, int workers) {
   constexpr int64_t kMinStripeBytes = int64_t{4} << 10;
   constexpr int64_t kStripesPerWorker = 4;  // so that the workers' shares differ little
@@ -86,7 +86,7 @@ bool SyncRounds::CanSumBlock(int block, uint64_t round) const {
   const uint64_t end = (round + 1) * static_cast<uint64_t>(at.stripes);
   if (at.words->claimed.load(std::memory_order_relaxed) >= end) return false;
   if (!clocks_.AllHavePassed(round)) return false;
-  // In add_get the owner of a block does not stage its delta for it, so only the owner can sum it.
+  // If a block's owner is in add_get, which does not stage the block, only the owner can sum.
   return block == clocks_.me() || clocks_.adds(block) <= round ||
          staging_.add_of(block, round)->keeps_own.load(std::memory_order_relaxed) == 0;
 }
@@ -94,7 +94,7 @@ bool SyncRounds::CanSumBlock(int block, uint64_t round) const {
 void SyncRounds::CollectContributions(uint64_t round, const OwnBlock& own) {
   contributions_.clear();
   for (int worker = 0; worker < clocks_.workers(); ++worker) {
-    if (clocks_.adds(worker) <= round) continue;  // it had finished
+    if (clocks_.adds(worker) <= round) continue;  // the worker had finished before the round
     const StagedAdd* const add = staging_.add_of(worker, round);
     Contribution one;
     one.is_rows = add->is_rows != 0;
@@ -117,8 +117,8 @@ void SyncRounds::SumBlock(int block, uint64_t round, const OwnBlock& own) {
     if (!at.words->claimed.compare_exchange_weak(claim, claim + 1, std::memory_order_acq_rel)) {
       continue;
     }
-    // Snapshot reads the parameters while they may change. If it sees a write of this stripe, it
-    // must also see this claim, so that it discards the copy.
+    // Snapshot reads parameters that may change. If Snapshot sees a write to this stripe, Snapshot
+    // must also see this claim, so that the copy is discarded.
     std::atomic_thread_fence(std::memory_order_release);
     // The staged deltas do not change from here until the stripe is done.
     if (!collected) {
@@ -141,7 +141,7 @@ Status SyncRounds::WaitForBlock(int block, uint64_t round, const OwnBlock& own, 
   const Block& at = blocks_[static_cast<size_t>(block)];
   while (!IsApplied(at, round)) {
     const uint64_t in_work = CurrentRound(at);
-    // Another worker completed the round in between; this one must not wait for the next round.
+    // If another worker has completed the round, this worker must not wait for the next round.
     if (in_work > round) break;
     if (CanSumBlock(block, in_work)) {
       SumBlock(block, in_work, in_work == round ? own : OwnBlock{});
@@ -152,7 +152,7 @@ Status SyncRounds::WaitForBlock(int block, uint64_t round, const OwnBlock& own, 
         [&](int worker) {
           if (!clocks_.HasPassed(worker, in_work)) return Need::kCall;
           // All workers have passed the round, so some worker is summing the last stripes of the
-          // block. It may even be a worker that has finished and only reads, so all must be alive.
+          // block. Even a worker that has finished may be summing, so all workers must be alive.
           return clocks_.AllHavePassed(in_work) ? Need::kWork : Need::kNothing;
         }));
   }
@@ -188,7 +188,7 @@ void SyncRounds::StageWhole(int buffer, const void* delta, bool keep_own) {
   const auto* const values = static_cast<const char*>(delta);
   const StripeLayout& layout = shape_.layout;
   for (int i = 0; i < clocks_.workers(); ++i) {
-    // The blocks of other workers first, in the order in which those begin to sum.
+    // Other workers' blocks are staged first, because each worker begins to sum with its own block.
     const int block = (clocks_.me() + 1 + i) % clocks_.workers();
     const Block& at = blocks_[static_cast<size_t>(block)];
     if (at.stripes == 0 || (keep_own && block == clocks_.me())) continue;
@@ -248,7 +248,7 @@ Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
     if (rounds > 0) MV_RETURN_IF_NOT_OK(WaitForRound(rounds - 1, "get", limit));
     shard_->CopyUnlocked(request);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // If no worker has begun another round meanwhile, the copy is one consistent state.
+    // If no worker began another round during the copy, the copy is one consistent state.
     const bool still = std::all_of(blocks_.begin(), blocks_.end(), [&](const Block& block) {
       return block.words->claimed.load(std::memory_order_relaxed) ==
              rounds * static_cast<uint64_t>(block.stripes);
@@ -286,8 +286,8 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
     case kStage: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      // Stages first and then takes both turns together, so that other workers need to fetch this
-      // worker's clock only once.
+      // The delta is staged first and both turns are then taken together, so that other workers
+      // need to fetch this worker's clock only once.
       StageWhole(buffer, request.delta, /*keep_own=*/true);
       MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
       clocks_.CountAdd();
@@ -301,13 +301,13 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
   const uint64_t round = clocks_.my_adds() - 1;
   auto* const out = static_cast<char*>(request.out);
   const OwnBlock own{static_cast<const char*>(request.delta), out};
-  // progress->done counts the blocks that are in `out`.
+  // progress->done counts the blocks that have been written to `out`.
   for (; progress->done < clocks_.workers(); ++progress->done) {
     const int block = (clocks_.me() + static_cast<int>(progress->done)) % clocks_.workers();
     const bool is_own = block == clocks_.me();
     MV_RETURN_IF_NOT_OK(WaitForBlock(block, round, is_own ? own : OwnBlock{}, kCall, limit));
     // The new values of this worker's own block are in `out` already, unless another worker added
-    // rows, rather than the whole table, in this round.
+    // rows in this round, because a sum by rows does not write to `out`.
     if (!is_own || !own_block_is_out_) {
       CopyBlock(blocks_[static_cast<size_t>(block)], out);
     }

@@ -1,15 +1,15 @@
-// SyncRounds: sync mode (bulk synchronous parallel), per table.
+// SyncRounds: sync mode (bulk synchronous parallel) for one table, with all workers on one node.
 //
-// Round r consists of add number r of every worker. A worker stages its delta in shared memory and
-// continues; nothing is applied before all workers have staged. Then the workers that wait in a get
-// sum the deltas, in worker order, and apply the sum as one update. The table's stripes are divided
-// into a block per worker; each worker begins with its own block and then helps with the others. So
-// a round needs every worker's delta, but any worker may do the summing. A get after j adds waits
-// until rounds 0 to j - 1 have been applied, and copies. The parameters do not change meanwhile:
-// round j needs this worker's add, which it has not made yet.
+// Round r consists of add number r of every worker, counted from 0. A worker stages its delta in
+// shared memory and continues. When all workers have staged, the workers that wait in a get sum the
+// deltas in worker order and apply the sum as one update. The table's stripes are divided into a
+// block per worker. Each worker begins with its own block and then helps with the others. So a
+// round needs every worker's delta, but any worker may do the summing. A get after j adds waits
+// until rounds 0 to j - 1 have been applied, and then copies the parameters. The parameters do not
+// change during the copy, because round j needs this worker's add number j.
 //
-// add_get does not stage the worker's own block: it sums that block itself, straight from the
-// caller's delta into the caller's result.
+// A worker in add_get does not stage its own block. The worker sums that block itself, straight
+// from the caller's delta into the caller's result, which saves two copies.
 #ifndef MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
 #define MULTIVERSO_CONSISTENCY_SYNC_ROUNDS_H_
 
@@ -28,7 +28,7 @@ class SyncRounds final : public Consistency {
  public:
   static bool BytesFor(const StagedShape& shape, int workers, int64_t* bytes);
 
-  // `base` begins with what `clocks` is over.
+  // `base` begins with the memory that `clocks` uses.
   SyncRounds(const StagedShape& shape, char* base, Shard* shard, WorkerClocks clocks);
 
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit) override;
@@ -39,8 +39,8 @@ class SyncRounds final : public Consistency {
   void StartFrom(uint64_t rounds) override { clocks_.StartFrom(rounds); }
 
  private:
-  // In shared memory: how many stripes of the block have been claimed and done, over all rounds.
-  // Both only grow; round r of a block of n stripes spans the counts r * n to (r + 1) * n.
+  // Lies in shared memory. Counts the stripes of a block that have been claimed and done in all
+  // rounds. The counts only grow. With n stripes, round r spans the counts r * n to (r + 1) * n.
   struct alignas(64) BlockWords {
     std::atomic<uint64_t> claimed;
     std::atomic<uint64_t> done;
@@ -50,7 +50,7 @@ class SyncRounds final : public Consistency {
     int64_t stripes;
     BlockWords* words;
   };
-  // The delta and result of an add_get, for this worker's own block, which is not staged.
+  // The delta and result of an add_get, for this worker's own block, which add_get does not stage.
   struct OwnBlock {
     const char* delta = nullptr;
     char* out = nullptr;
@@ -60,17 +60,17 @@ class SyncRounds final : public Consistency {
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
   void StageWhole(int buffer, const void* delta, bool keep_own);
-  // Publishes this worker's staged delta of its current round.
+  // Describes this worker's staged delta of its current round. CountAdd then publishes the delta.
   void Describe(bool is_rows, int buffer, int64_t count, bool keep_own);
 
   // ---- Summing
   bool IsApplied(const Block& block, uint64_t round) const;
   bool AllApplied(uint64_t round) const;
   uint64_t CurrentRound(const Block& block) const;
-  // Whether work on the block in that round is left, and this worker may do it.
+  // Returns whether this worker may now sum stripes of the block for that round.
   bool CanSumBlock(int block, uint64_t round) const;
   void SumBlock(int block, uint64_t round, const OwnBlock& own);
-  // Waits until `round` has been applied to that block, and helps where possible.
+  // Waits until `round` has been applied to that block. Sums stripes of the block where possible.
   Status WaitForBlock(int block, uint64_t round, const OwnBlock& own, const char* call,
                       const WaitLimit& limit);
   Status WaitForRound(uint64_t round, const char* call, const WaitLimit& limit);
@@ -79,7 +79,7 @@ class SyncRounds final : public Consistency {
   // ---- Getting
   void CopyBlock(const Block& block, char* out) const;
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
-  // For a worker that has finished: the state after the last complete round.
+  // Copies the parameters after the last complete round, for a worker that has finished.
   Status Snapshot(const Request& request, const WaitLimit& limit);
 
   Status AddGet(const Request& request, Progress* progress, const WaitLimit& limit);
@@ -90,9 +90,9 @@ class SyncRounds final : public Consistency {
   Staging staging_;
   RoundSum sum_;
   std::vector<Block> blocks_;                // one per worker, in worker order
-  std::vector<Contribution> contributions_;  // to the round that this worker helps with
-  bool own_block_is_out_ = false;  // the last add_get's own block has been written to its result
-  // The round that last used each of this worker's buffers, plus 1.
+  std::vector<Contribution> contributions_;  // to the round that this worker sums
+  bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
+  // The round that last used each of this worker's buffers, plus 1, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };
 

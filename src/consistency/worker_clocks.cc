@@ -41,7 +41,7 @@ std::string WorkerClocks::RoundName(uint64_t round) const {
 }
 
 bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
-  // The order matters: once a worker has finished, its clock no longer changes.
+  // has_finished is read first, because a worker's clock no longer changes after it finishes.
   return has_finished(worker) || adds(worker) > round;
 }
 
@@ -78,7 +78,7 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/false));
   const uint64_t number = my_turns();
   const auto lags = [&](int worker) {
-    // One turn less than are kept, because the other worker may still be comparing its last turn.
+    // The limit is kTurnsKept - 1, because the other worker may be comparing its last turn.
     const bool late = !has_finished(worker) && turns(worker) + kTurnsKept - 1 < number + 2;
     return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
@@ -98,7 +98,7 @@ Status WorkerClocks::Advance(TurnKind turn) {
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
   mine.gets.store(turn == TurnKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
   mine.turns.store(number + 1, std::memory_order_release);
-  // A polynomial, so that the order counts; the factor is odd, so that no information is lost.
+  // The digest is a polynomial, so that the order counts. An odd factor loses no information.
   digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(turn);
   if (turn == TurnKind::kAdd) digest_at_add_ = digest_;
   // Other workers wait for turns only when they are far ahead, so an occasional wake-up suffices.
@@ -106,8 +106,8 @@ Status WorkerClocks::Advance(TurnKind turn) {
     Wake();
     CallLeader();
   }
-  // The second worker to reach a turn sees what the first one did there. Both may see it, but not
-  // neither.
+  // The second worker to reach a turn sees the first worker's turn. Both workers may see each
+  // other's turn, but at least one of them does.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
     if (i == me_ || turns(i) <= number) continue;
@@ -125,14 +125,14 @@ TurnKind WorkerClocks::TurnOf(int worker, uint64_t number) const {
 
 void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
   slots_[me_].sync_point.store(sync_point.number, std::memory_order_release);
-  // At least one of two workers sees the other here, where each stays until both have joined the
-  // call.
+  // At least one of two workers sees the other at the sync point, because neither leaves the
+  // collective call before both have joined.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
     if (i == me_ || slots_[i].sync_point.load(std::memory_order_acquire) != sync_point.number)
       continue;
-    // If they disagree the session has been aborted, and the call that this worker is about to join
-    // reports why.
+    // If two workers disagree, CompareAt has aborted the session, and the collective call that this
+    // worker is about to join reports the reason.
     if (!CompareAt(sync_point, me_, i).ok()) return;
   }
 }
@@ -142,8 +142,8 @@ Status WorkerClocks::CompareAt(const SyncPoint& sync_point, int one, int other) 
   if (count(one) == count(other)) return Status::Ok();
   const int fewer = count(other) < count(one) ? other : one;
   const int more = fewer == other ? one : other;
-  // A worker that has finished misses nothing, and before the last sync point every call that it
-  // has made is still visible to the others.
+  // A worker that has finished misses no call, and before the last sync point every call that the
+  // worker has made is still visible to the others.
   if (has_finished(fewer) || (has_finished(more) && !sync_point.is_last)) return Status::Ok();
   const uint64_t number = turns(fewer);
   return AbortWithMismatch(number, adds(fewer), fewer, sync_point.call, more,
@@ -179,9 +179,8 @@ bool WorkerClocks::AllAt(uint64_t sync_point) const {
 WorkerClocks::Snapshot WorkerClocks::TakeSnapshot(int worker) const {
   const Slot& slot = slots_[worker];
   Snapshot snapshot;
-  // A worker reaches a sync point, and finishes, after its calls, and its turns are visible before
-  // it announces that. So a field that is read first must not be newer than a field that is read
-  // after it.
+  // A worker announces a sync point, or that it has finished, after its turns are visible. So the
+  // announcements are read before the turns, which must not be older than an announcement.
   snapshot.sync_point = slot.sync_point.load(std::memory_order_acquire);
   snapshot.finished = slot.finished.load(std::memory_order_acquire);
   snapshot.adds = slot.adds.load(std::memory_order_acquire);
@@ -195,16 +194,16 @@ WorkerClocks::Snapshot WorkerClocks::TakeSnapshot(int worker) const {
 void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
   Slot& slot = slots_[worker];
   uint64_t first = turns(worker);
-  // Turns whose bits have been overwritten were compared on the worker's own node: it does not get
-  // that far ahead of workers from which it has not heard.
+  // Turns whose bits have been overwritten need no comparison here. The worker's own node compared
+  // them, because a worker does not get that far ahead of clocks that its node has received.
   if (snapshot.latest >= kTurnsKept) first = std::max(first, snapshot.latest - kTurnsKept + 1);
   slot.gets.store(snapshot.gets, std::memory_order_relaxed);
   slot.turns.store(snapshot.turns, std::memory_order_release);
   slot.adds.store(snapshot.adds, std::memory_order_release);
   slot.finished.store(static_cast<uint32_t>(snapshot.finished), std::memory_order_release);
   Wake();
-  // A worker that takes a turn from now on sees these values (Advance); otherwise it took the turn
-  // before.
+  // A worker that takes a turn after this point sees the stored values (Advance). A turn taken
+  // before is compared here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const int mine : here_) {
     const Status compared = CompareTurns(mine, worker, first);
@@ -212,7 +211,7 @@ void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
     context_->state()->AbortInBackground(compared);
     return;
   }
-  // A reader that sees the worker at the sync point knows that its turns have been compared.
+  // A reader that sees this sync point knows that the worker's turns have been compared.
   slot.sync_point.store(snapshot.sync_point, std::memory_order_release);
   Wake();
 }
@@ -223,11 +222,10 @@ Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) const {
     const TurnKind my_turn = TurnOf(mine, number);
     const TurnKind others_turn = TurnOf(other, number);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // The bits of the turn that the worker takes now may already have replaced the bits of this
-    // one.
+    // The bit of the turn that the worker is taking may already have replaced the bit of `number`.
     if (my_turn == others_turn || turns(mine) >= number + kTurnsKept) continue;
-    // Both workers made the same calls up to here. A worker in the middle of an add has taken its
-    // turn but not counted it, and appears to be in the previous round.
+    // Both workers made the same calls before turn `number`, so their rounds agree. A worker in the
+    // middle of an add has taken its turn but not counted the add, and appears one round behind.
     const uint64_t round = std::max(RoundOf(mine, number), RoundOf(other, number));
     return Mismatch(number, round, mine, NameOf(my_turn), other, NameOf(others_turn));
   }
@@ -316,20 +314,20 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
   }
   MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(!aborted_before_));
   std::vector<int> late;
-  std::vector<int> carrying;  // ranks that carry sums for others; late only if no worker is
-  // The round of the late workers, which is not always the round of this worker.
+  std::vector<int> carrying;  // ranks that carry sums, reported if no worker is late
+  // The round of the slowest late worker, which is not always the round of this worker.
   uint64_t round = my_adds();
   std::string lost;
-  bool is_lost = false;  // lost, with no messages still in flight
+  bool is_lost = false;  // whether a worker is lost with no messages in flight
   int lost_rank = -1;
-  std::string lost_later;  // has done its part of this round and will not do the next
+  std::string lost_later;  // lost workers whose part of this round is done
   int lost_later_rank = -1;
   int elsewhere = me_;  // the worker that waits in another call
   const char* call_there = nullptr;
   for (int i = 0; i < workers(); ++i) {
     if (i == me_) continue;
-    // Read before checking whether the worker is late, because it made its adds before it entered
-    // another call.
+    // The awaited call is read before waits_for, because the worker made its adds before it entered
+    // the awaited call.
     const char* const awaited_call = context_->peers()->CollectiveAwaitedBy(rank_of(i));
     const std::string reason = context_->peers()->ExitReason(rank_of(i));
     const Need need = waits_for(i);
@@ -342,8 +340,8 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     }
     (need == Need::kCall ? late : carrying).push_back(rank_of(i));
     round = std::min(round, adds(i));
-    // All lost workers are named, because a worker that was told of a loss before this one may have
-    // ended for that reason.
+    // All lost workers are named, because one of them may have ended only after it was told of the
+    // loss of another.
     if (!reason.empty()) {
       is_lost = MessagesHaveArrived(is_here(i)) || is_lost;
       lost += NameLost(i, reason, !lost.empty());
@@ -361,7 +359,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
         lost_rank, StrCat(lost, " while rank ", context_->members().rank(), " waited for it in ",
                           call, ", ", RoundName(round), context_->peers()->Trace(lost_rank)));
   }
-  // A worker that does not arrive may have been told of the loss and ended for that reason.
+  // A late worker may have ended because it was told of the loss of a worker that was not late.
   if (!lost_later.empty() && MessagesHaveArrived(/*of_this_node=*/false)) {
     return context_->state()->ReportLost(
         lost_later_rank,

@@ -1,14 +1,14 @@
-// WorkerClocks: how far each worker has come with one table. These are the words of sync mode and
-// of bounded staleness, in the table's shared memory.
+// WorkerClocks: the progress of each worker with one table, in sync mode and with bounded
+// staleness. The clocks lie in the table's shared memory.
 //
 // In a session that spans nodes each node has a slot for every worker. The slots of other nodes'
-// workers are copies that the leaders of the nodes keep up to date (ClockExchange): correct, but
-// possibly a little old.
+// workers are copies that the leaders of the nodes keep up to date (ClockExchange). A copy is
+// correct, but possibly a little old.
 //
-// A worker's clock is the number of its adds; an add ends its round. A worker that has to wait
-// sleeps on one word that every advancing worker changes. While it sleeps it checks periodically
-// whether the workers it waits for can still arrive. A worker that died, left, or waits in a
-// barrier or in shutdown cannot, and the wait fails with its name.
+// A worker's clock is the number of its adds, because each add ends a round. A worker that has to
+// wait sleeps on one word that every advancing worker changes. The sleeping worker checks
+// periodically whether the workers that it waits for can still make their calls. If one of them is
+// lost or waits in another collective call, the wait fails with an error that names that worker.
 #ifndef MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
 #define MULTIVERSO_CONSISTENCY_WORKER_CLOCKS_H_
 
@@ -27,7 +27,7 @@
 
 namespace multiverso {
 
-// Why a wait needs another worker.
+// The reason why a wait needs another worker.
 enum class Need {
   kNothing,
   kCall,  // the worker has not made the call yet, so it must not be in another call
@@ -39,16 +39,16 @@ enum class TurnKind : uint8_t { kAdd = 1, kGet = 2 };
 
 class WorkerClocks {
  public:
-  // The number of turns that a worker may be ahead of the slowest one in any mode. The latest turns
-  // are kept so that the others can compare theirs.
+  // The number of a worker's latest turns that are kept, so that the other workers can compare them
+  // with theirs. In sync mode a worker is at most kTurnsKept - 1 turns ahead of the slowest worker.
   static constexpr uint64_t kTurnsKept = 64;
 
-  // Lies in the table's segment and is written by its worker alone. Valid when zero-filled. It
-  // fills one cache line, because fetching a line from another core takes longer than everything
-  // else in a small round.
+  // Lies in the table's segment, zero-filled at first. Only the slot's worker writes a slot, or the
+  // leader for a worker of another node. A slot fills one cache line, because fetching a line from
+  // another core takes longer than everything else in a small round.
   struct alignas(64) Slot {
-    std::atomic<uint64_t> adds;        // number of adds, in rounds 0 to adds - 1
-    std::atomic<uint64_t> turns;       // number of turns taken
+    std::atomic<uint64_t> adds;        // the number of adds, in rounds 0 to adds - 1
+    std::atomic<uint64_t> turns;       // the number of turns taken
     std::atomic<uint64_t> gets;        // bit n % kTurnsKept is set if turn n was a get
     std::atomic<uint64_t> sync_point;  // the number of the last sync point that the worker reached
     std::atomic<uint32_t> finished;
@@ -60,7 +60,7 @@ class WorkerClocks {
 
   static int64_t BytesFor(int workers);
 
-  // Uses BytesFor(number of the group's workers) of shared memory. `name` is the table's name.
+  // Uses BytesFor(number of workers) bytes of shared memory at `base`. `name` is the table's name.
   WorkerClocks(char* base, RankContext* context, std::string name);
 
   // A slot as it travels between nodes.
@@ -69,7 +69,7 @@ class WorkerClocks {
     uint64_t turns = 0;
     uint64_t gets = 0;
     uint64_t latest =
-        0;  // turns after `gets` was read: the bits of old turns may belong to newer ones
+        0;  // `turns` after `gets` was read, since newer turns may have replaced bits of old turns
     uint64_t sync_point = 0;
     uint64_t finished = 0;
 
@@ -80,7 +80,7 @@ class WorkerClocks {
   };
 
   int workers() const { return static_cast<int>(members_.size()); }
-  // The workers of this node, in worker order.
+  // Returns the workers of this node, in worker order.
   const std::vector<int>& here() const { return here_; }
   bool is_here(int worker) const;
   int me() const { return me_; }
@@ -89,26 +89,25 @@ class WorkerClocks {
   bool has_finished(int worker) const {
     return slots_[worker].finished.load(std::memory_order_acquire) != 0;
   }
-  // Whether that worker has made its add of `round`, or never will because it has finished.
+  // Returns whether that worker has made its add of `round` or has finished.
   bool HasPassed(int worker, uint64_t round) const;
   bool AllHavePassed(uint64_t round) const;
   bool OthersHavePassed(uint64_t round) const;
-  // The number of rounds that every worker has passed.
+  // Returns the number of rounds that every worker has passed.
   uint64_t CompleteRounds() const;
-  // Considers the workers of this node only.
   bool AllHereHavePassed(uint64_t round) const;
 
-  // The counts of this worker.
+  // Return the counts and the state of this worker.
   uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
   uint64_t my_turns() const { return slots_[me_].turns.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
 
-  // Takes this worker's next turn and compares it with the same turn of the others. Returns a
-  // mismatch on every rank if another worker made a different call there. Pending while this worker
-  // is too far ahead.
+  // Takes this worker's next turn and compares the turn with the same turn of the others. If
+  // another worker made a different call in that turn, aborts the session with a mismatch and
+  // returns the mismatch. Returns pending while this worker is too far ahead.
   Status TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit);
-  // The two halves of TakeTurn, for calls that do something in between: the first checks whether
-  // two turns may be taken now, the second takes one.
+  // The two halves of TakeTurn, for calls that stage a delta between them. MayTakeTurns waits until
+  // two turns may be taken. Advance takes one turn.
   Status MayTakeTurns(const char* call, const WaitLimit& limit);
   Status Advance(TurnKind turn);
   // Returns the error if the session has been aborted.
@@ -118,45 +117,44 @@ class WorkerClocks {
   // Announces that this worker takes no further turns.
   void Finish();
   // Compares this worker's turns with those of the workers that have reached the sync point. At the
-  // last sync point only adds count: a worker may read the result on its own, but an add that the
-  // others do not make would be lost.
+  // last sync point only adds count, because a worker may read the result on its own, but an add
+  // that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
-  // Compares all workers when all have reached the sync point, as far as this node knows. Pending
-  // if some have not.
+  // Compares all workers after all have reached the sync point. Returns pending while some worker,
+  // as far as this node knows, has not reached the sync point.
   Status CompareAt(const SyncPoint& sync_point);
-  // Returns the digest that this worker contributes at a sync point where it does not see the
-  // others.
+  // Returns the digest of this worker's calls, for a sync point of workers on several nodes.
   CallDigest CallsBefore(const SyncPoint& sync_point) const;
-  // Whether every worker has reached that sync point, or the last one that this worker has reached.
+  // Return whether every worker has reached that sync point, or this worker's last sync point.
   bool AllAt(uint64_t sync_point) const;
   bool AllAtMySyncPoint() const {
     return AllAt(slots_[me_].sync_point.load(std::memory_order_relaxed));
   }
-  // Announces that this worker has released the table and reaches no more sync points with it.
+  // Announces that this worker has released the table and reaches no more sync points.
   void Depart() { slots_[me_].sync_point.store(UINT64_MAX, std::memory_order_release); }
-  // Wakes the sleepers after another condition that they wait for has changed.
+  // Wakes the workers that sleep in Await, after a condition that they wait for may have changed.
   void Wake();
   // Makes the leader of this node check these clocks at once.
   void CallLeader() const { context_->memory()->WakeLeader(); }
   bool HasSleepers() const { return words_->sleepers.load(std::memory_order_relaxed) != 0; }
 
-  // ---- For the leader of a node.
-  // Returns the part of a slot of this node's worker that other nodes need.
+  // ---- For the leader of a node
+  // Returns the part of the slot of a worker of this node that other nodes need.
   Snapshot TakeSnapshot(int worker) const;
-  // Merges the clock of a worker of another node. Aborts the session with a mismatch if it
-  // contradicts the calls of this node's workers.
+  // Stores the clock of a worker of another node. Aborts the session with a mismatch if that worker
+  // and a worker of this node took different turns.
   void Merge(int worker, const Snapshot& snapshot);
 
-  // Waits until done(). `waits_for(worker)` returns why the wait needs that worker.
+  // Waits until done() returns true. `waits_for(worker)` returns why the wait needs that worker.
   template <class Done, class WaitsFor>
   Status Await(const char* call, const WaitLimit& limit, Done done, WaitsFor waits_for);
 
-  // Returns the adds of all workers, counted from the first job that trained the table.
+  // Returns each worker's number of adds, counted from the first job that trained the table.
   std::vector<uint64_t> AllAdds() const;
-  // Sets the number of rounds that earlier jobs have made. Only names and checkpoints show it.
+  // Sets the number of rounds that earlier jobs made, which only names and checkpoints show.
   void StartFrom(uint64_t rounds);
 
-  // "round 5 of table 'w'", for messages.
+  // Returns a name such as "round 5 of table 'w'", for messages.
   std::string RoundName(uint64_t round) const;
   int rank_of(int worker) const;
 
@@ -165,42 +163,41 @@ class WorkerClocks {
                       const std::function<Need(int)>& waits_for);
   uint64_t turns(int worker) const { return slots_[worker].turns.load(std::memory_order_acquire); }
   TurnKind TurnOf(int worker, uint64_t number) const;
-  // Describes what two workers called at the same place, in the order of their ranks.
+  // Returns a mismatch that names the different calls of two workers in the order of their ranks.
   Status Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call) const;
-  // Aborts the session with that mismatch and returns it.
+  // Aborts the session with the result of Mismatch, and returns that result.
   Status AbortWithMismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                            const char* others_call);
-  // Returns a mismatch if two workers that have reached the same sync point disagree there.
+  // Returns a mismatch if two workers that have reached the same sync point disagree.
   Status CompareAt(const SyncPoint& sync_point, int one, int other);
-  // Compares the turns from `first` on that a worker of this node and another worker have both
-  // taken.
+  // Compares the turns, from `first` on, that both a worker of this node and another have taken.
   Status CompareTurns(int mine, int other, uint64_t first) const;
-  // Returns the round of a worker's turn.
+
   uint64_t RoundOf(int worker, uint64_t turn) const;
-  // "rank 1 on host (process 12) died", with a separator if another rank precedes it.
+  // Returns "rank 1 on host (process 12) died", after a separator if `follows`.
   std::string NameLost(int worker, const std::string& reason, bool follows) const;
-  // Whether actions that preceded the abort may still be arriving; the abort itself can arrive
-  // before them.
+  // Returns whether messages sent before the abort may still arrive, because an abort can overtake
+  // other messages.
   bool MayStillArrive();
-  // Whether enough time has passed since a loss was detected for the lost rank's last messages to
-  // have arrived.
+  // Returns whether the lost rank's last messages have had enough time to arrive since this worker
+  // detected the loss.
   bool MessagesHaveArrived(bool of_this_node);
 
   RankContext* context_;
   std::string name_;
-  std::vector<int> members_;  // ranks of the workers, in worker order
+  std::vector<int> members_;  // the ranks of the workers, in worker order
   std::vector<int> here_;
-  int me_ = -1;  // index in members_
+  int me_ = -1;  // this rank's index in members_
   Words* words_;
   Slot* slots_;
-  // When this worker began to wait, and whether the session had been aborted before that.
+  // The time when this worker began to wait, and whether the session was aborted before that time.
   Instant waiting_since_{};
   bool waiting_ = false;
   bool aborted_before_ = false;
   std::optional<Instant> loss_noticed_;
   std::optional<Instant> abort_noticed_;
-  // Digests of all turns of this worker and of its turns up to its latest add.
+  // Digests of all turns of this worker, and of its turns up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
   uint64_t rounds_before_ = 0;  // modulo 2^64
