@@ -9,8 +9,8 @@
 
 namespace multiverso {
 
-// The workers wait for each other, read, and wait again: no worker adds in between. The request has
-// been checked.
+// Runs a checked get. The workers wait for each other before the get, so that it includes earlier
+// adds, and after it, so that no worker adds before all have read.
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit);
 
 }  // namespace multiverso

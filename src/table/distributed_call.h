@@ -32,15 +32,15 @@ class DistributedCall {
   DistributedCall(const DistributedCall&) = delete;
   DistributedCall& operator=(const DistributedCall&) = delete;
 
-  // Call this once. After an interrupt, the requests that were sent are applied and the others are
-  // not.
+  // Runs the call; called once. After an interrupt, the requests that were sent are applied, and
+  // the other requests are not.
   Status Run(const WaitLimit& limit);
 
  private:
   void OpenPipelines();
   void SplitRows(std::vector<std::vector<int64_t>>* by_owner) const;
-  // Returns the rows to request from the server at index `place` of Partition::servers(). These are
-  // its own rows, except for an array whose updater counts steps: then the boundaries between the
+  // Returns the rows to request from the server at index `place` of Partition::servers(). The rows
+  // are the server's own, except for an array whose updater counts steps: its boundaries between
   // servers of a node move to whole stripes, since a stripe is updated in one piece.
   RowRange RowsAskedOf(size_t place) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
@@ -48,14 +48,15 @@ class DistributedCall {
   // Runs one chunk of this node's rows.
   Status StepHere(const WaitLimit& limit, bool* progressed);
   Status StepPipelines(bool* progressed);
-  // Fails if a server that has not answered no longer can.
+  // Replaces lost servers, or returns an error if a lost server that owes an answer has no
+  // successor.
   Status CheckServers();
-  // Lets another rank of the server's node take over, in a session that continues without lost
-  // ranks.
+  // Redirects the pipeline to another rank of the server's node, in a session that continues
+  // without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
   Status Timeout() const;
-  // Completes the messages in flight, so that the caller gets the memory back.
+  // Completes or abandons the messages in flight, so that the caller gets its memory back.
   void WindDown(const Status& failure);
 
   TableShard* here_;
@@ -71,7 +72,7 @@ class DistributedCall {
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
-  // Runs the part of this node's rows.
+  // The chunks of this node's rows; null when all have run.
   std::unique_ptr<ChunkSource> source_;
   Chunk chunk_;
   bool has_chunk_ = false;

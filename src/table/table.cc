@@ -95,7 +95,7 @@ Status Table::RunPastMode(const Request& request, const WaitLimit& limit) {
   Request distributed = request;
   if (request.kind == RequestKind::kSetHyper) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));
-    // Other nodes follow when they have applied as many rounds as this one.
+    // Other nodes apply the change after as many rounds as this node.
     distributed.rounds = consistency()->rounds_applied();
   }
   return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);
