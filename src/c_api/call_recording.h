@@ -37,7 +37,7 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return log->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// The slice of a collective call. Without other ranks and files there is nothing to wait for.
+// Returns the slice of a collective call, or 0 if the call waits for neither ranks nor files.
 inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
   const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
                           call == CallKind::kLoad ||
