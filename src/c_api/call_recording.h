@@ -46,7 +46,7 @@ inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind cal
                                                            : std::chrono::milliseconds(0);
 }
 
-// Runs `body`, a collective call of the session, with RunCall and records it.
+// Runs `body`, a collective call of the session, with RunCall and records the call.
 inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
                             std::function<Status(SessionEntry*, Interrupt*)> body) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());

@@ -14,7 +14,7 @@ using multiverso::Code;
 using multiverso::Status;
 using multiverso::c_api::Guard;
 
-// The internal status codes equal those of the header.
+// The internal status codes equal the codes of the public header.
 #define MV_SAME(name, code) static_assert(name == static_cast<int32_t>(Code::code))
 MV_SAME(MV_OK, kOk);
 MV_SAME(MV_PENDING, kPending);

@@ -1,4 +1,4 @@
-// How the C API makes a call on a table.
+// The functions with which the C API makes a call on a table.
 #ifndef MULTIVERSO_C_API_TABLE_CALL_H_
 #define MULTIVERSO_C_API_TABLE_CALL_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso::c_api {
 
-// A call that has to wait. The guard is destroyed before the use, since the table owns its flag.
+// A call that has to wait. The guard is destroyed before the use, which keeps the guard's flag.
 struct WaitingCall {
   TableUse use;
   CallGuard guard;

@@ -16,7 +16,7 @@ namespace multiverso {
 // An AsyncWriter is used by one thread.
 class AsyncWriter {
  public:
-  // Only the writer may use the file. If no thread can be started, Write writes in the caller's.
+  // Only the writer uses the file. If no thread can be started, the calling thread writes.
   explicit AsyncWriter(WritableFile* file);
   // Waits for the block in flight.
   ~AsyncWriter();

@@ -16,8 +16,7 @@ namespace multiverso {
 // Returns "shard-00002.mv" for index 2.
 std::string DataFileName(uint32_t index);
 
-// One thread at a time uses a DataFile. Every failure is CheckpointCorruptError or
-// CheckpointIOError.
+// One thread at a time uses a DataFile. Failures are CheckpointCorruptError or CheckpointIOError.
 class DataFile {
  public:
   // Opens a file and verifies its header and checksums.
@@ -27,7 +26,7 @@ class DataFile {
   const DataHeader& header() const { return header_; }
   const std::string& path() const { return file_->path(); }
 
-  // Reads one block of a section into `out`, which has room for kBlockBytes, and verifies it.
+  // Reads and verifies one block of a section. `out` has room for kBlockBytes.
   // Returns the number of the block's bytes that are data; the other bytes are padding.
   Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out) const;
 

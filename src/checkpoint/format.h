@@ -30,7 +30,7 @@ constexpr uint32_t kFirstSlotArea = 1;    // state slot k is area 1 + k
 constexpr uint32_t kStepsArea = 0x10000;  // one uint32 per row
 constexpr uint32_t kMostSlots = 0x10000 - 1;
 
-// How a table counts its updates.
+// The way in which a table counts its updates.
 enum class StepCounting : uint32_t { kNone = 0, kPerRow = 1, kPerSection = 2 };
 
 struct SavedTable {
@@ -85,7 +85,7 @@ struct Section {
   uint32_t area = 0;
   int64_t first_row = 0;
   int64_t rows = 0;
-  uint64_t steps = 0;  // updates of these rows, if the table counts per section
+  uint64_t steps = 0;  // updates of the rows, if the table counts per section
   // Computed from the fields above.
   int64_t offset = 0;
   int64_t bytes = 0;  // bytes without the padding to kDataAlignment

@@ -47,7 +47,7 @@ struct SavePlan {
   Manifest manifest;  // manifest without the files; the other ranks use its id
   uint32_t num_files = 0;
   int64_t keep = 0;  // number of checkpoints to keep; 0 for all
-  // Returns why the file will never be written, or ok while its rank may still write it.
+  // Returns why the file will never be written, or ok while its rank may still write the file.
   std::function<Status(uint32_t file)> why_never;
 };
 
@@ -57,7 +57,7 @@ class SaveJob {
   // Returns MemoryError if the thread cannot be started. `files` outlives the job.
   static Result<std::unique_ptr<SaveJob>> Start(FileSystem* files, SavePlan plan,
                                                 std::unique_ptr<BlockSource> source);
-  // Stops the thread and waits for it.
+  // Stops the thread and waits until the thread has ended.
   ~SaveJob();
 
   bool commits() const { return plan_.commits; }
@@ -68,7 +68,7 @@ class SaveJob {
 
   // Waits for this rank's file and returns the result of writing the file.
   Status AwaitWritten(const WaitLimit& limit);
-  // Tells the job that all ranks have written their files, so that a missing file is an error.
+  // Tells the job that all ranks have written their files: a file that stays invisible is an error.
   void NoteAllWritten();
   // Waits for the checkpoint on the rank that commits and returns its result; ok on other ranks.
   Status AwaitCommitted(const WaitLimit& limit);

@@ -22,8 +22,7 @@ class CheckpointCall {
   CheckpointCall(Checkpointing* state, CollectiveKind kind, CheckpointRequest request)
       : state_(state), kind_(kind), request_(std::move(request)) {}
 
-  // Runs the beginning except for the barrier. Begin passes `tables` and `num_created` to
-  // Negotiate.
+  // Runs the beginning after the barrier, with the `tables` and `num_created` of Negotiate.
   Status Begin(Tables tables, int64_t num_created, const WaitLimit& limit);
 
   Checkpointing* state() const { return state_; }
@@ -36,7 +35,7 @@ class CheckpointCall {
   int master() const { return master_; }
   bool is_master() const { return members().rank() == master_; }
 
-  // Sends this rank's vote and waits for the votes of the others.
+  // Sends this rank's vote and waits for the votes of the other ranks.
   Status Vote(const Status& mine, const WaitLimit& limit,
               const LeaderMessage& from_leader = LeaderMessage());
   // Returns, after Vote, the first failure, or PeerLost if one of `ranks` did not vote.

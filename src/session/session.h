@@ -52,8 +52,8 @@ class Session {
   // Returns the deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
-  // ---- Collective calls. A rank that is interrupted in a collective call aborts the session,
-  // since the other ranks would wait for the rank in vain.
+  // ---- Collective calls. A rank that is interrupted aborts the session, since the other ranks
+  // would wait for the rank in vain.
   Status Barrier(Interrupt* interrupt = nullptr);
   // Creates a table with all ranks. The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
@@ -116,8 +116,7 @@ class Session {
   SyncPointArrival released_;
   SyncPointArrival released_adds_;
   AggregationTurn next_aggregation_;
-  std::unique_ptr<ChainLink>
-      aggregate_link_;  // null except on leaders in a session that spans nodes
+  std::unique_ptr<ChainLink> aggregate_link_;  // null unless this rank leads one of several nodes
   Checkpointing checkpointing_;
 };
 

@@ -19,10 +19,9 @@ SavedTable RecordOf(const Table& table);
 // the copy is read again.
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    ReadAgain when, const WaitLimit& limit);
-// Sets *steps to the number of updates of the rows if a whole section has one count, otherwise to
-// 0.
+// Sets *steps to the rows' number of updates if a whole section has one count, and otherwise to 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
-// Sets `count` elements of the area from element `first` on; the steps area has one element per
+// Sets `count` elements of the area from element `first` on. In the steps area, an element is a
 // row.
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit);

@@ -13,7 +13,7 @@
 
 namespace multiverso {
 
-// The data that the deciding rank sends to the others with its vote.
+// The data that the deciding rank sends to the other ranks with its vote.
 struct LeaderMessage {
   int64_t value[4] = {};
 };

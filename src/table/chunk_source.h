@@ -12,7 +12,7 @@
 
 namespace multiverso {
 
-// A chunk can be reused for the next one, which saves the allocation of ids and scratch.
+// A Chunk can be reused for the next chunk, which saves the allocation of ids and scratch.
 struct Chunk {
   // The request refers to the caller's memory, or to the scratch if the rows are not adjacent.
   Request request;

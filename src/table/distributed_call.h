@@ -1,9 +1,9 @@
 // DistributedCall: a call on a table whose rows lie on several nodes.
 //
 // The calling thread operates directly on the rows of its own node, which lie in shared memory. At
-// the same time, it sends requests for the other rows to the ranks that own them, whose service
-// threads execute them (ShardService). The call returns after every server has answered, so every
-// later get sees its adds.
+// the same time, the thread sends requests for the other rows to the ranks that own those rows, and
+// their service threads execute the requests (ShardService). The call returns after every server
+// has answered, so every later get sees the call's adds.
 #ifndef MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 #define MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 
@@ -32,8 +32,7 @@ class DistributedCall {
   DistributedCall(const DistributedCall&) = delete;
   DistributedCall& operator=(const DistributedCall&) = delete;
 
-  // Runs the call; called once. After an interrupt, the requests that were sent are applied, and
-  // the other requests are not.
+  // Runs the call; called once. After an interrupt, only the requests that were sent are applied.
   Status Run(const WaitLimit& limit);
 
  private:
@@ -48,15 +47,14 @@ class DistributedCall {
   // Runs one chunk of this node's rows.
   Status StepHere(const WaitLimit& limit, bool* progressed);
   Status StepPipelines(bool* progressed);
-  // Replaces lost servers, or returns an error if a lost server that owes an answer has no
-  // successor.
+  // Replaces lost servers. Returns an error if a server that owes an answer cannot be replaced.
   Status CheckServers();
   // Redirects the pipeline to another rank of the server's node, in a session that continues
   // without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
   Status Timeout() const;
-  // Completes or abandons the messages in flight, so that the caller gets its memory back.
+  // Completes or abandons the messages in flight, so that the caller may reuse its memory.
   void WindDown(const Status& failure);
 
   TableShard* here_;

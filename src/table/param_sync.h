@@ -21,12 +21,10 @@
 
 namespace multiverso {
 
-// A ParamSync is used by one thread at a time. It does not own the table, which may be released
-// first.
+// One thread at a time uses a ParamSync. A ParamSync does not keep its table from being released.
 class ParamSync {
  public:
-  // Creates a sync for tensors of `counts` elements, whose content now equals the table's and
-  // `values`.
+  // Creates a sync for tensors of `counts` elements, which now equal the table's and `values`.
   static Result<std::unique_ptr<ParamSync>> Make(const Table& table, const int64_t* counts,
                                                  int64_t tensors, const void* values);
 

@@ -35,7 +35,7 @@ class Partition {
   // Returns the place of the server that owns a row of the table.
   size_t OwnerOf(int64_t row) const;
   // Returns the rows that `rank` writes into a checkpoint of `savers`, which are in ascending
-  // order. Exactly one of the savers that have a row writes the row; ranks that keep replicas write
+  // order. Exactly one of the savers that have a row writes the row. Ranks that keep replicas write
   // one part each. The rows of a server that is not a saver are written by a saver on the server's
   // node, or by no rank if the node has no saver.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;

@@ -22,7 +22,7 @@ namespace multiverso {
 
 // The most bytes of values, and the most row ids, of one chunk. Chunks are large enough for full
 // speed and small enough that both sides work on one chunk while others cross the network: at 1
-// MiB, ten million values took up to twice as long between two hosts.
+// MiB, a request of ten million values took up to twice as long between two hosts.
 constexpr int64_t kChunkBytes = int64_t{1} << 18;
 constexpr int64_t kChunkIds = int64_t{1} << 16;
 static_assert(kChunkBytes == StepCells::kMostBytes, "no chunk ends within a cell");

@@ -166,7 +166,7 @@ Status ShardService::ReceiveValues(Job* job) {
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = static_cast<uint64_t>(header.count);
-  // The values of an invalid request are received, too, so that no later request matches them.
+  // The values of an invalid request are received, too, so that no later request receives them.
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), ids, id_bytes,
                                             &job->receives[0]));

@@ -30,11 +30,11 @@ class ShardService {
   explicit ShardService(RankContext* rank_context);
   ~ShardService();
 
-  // Serves the table until all ranks of all nodes have released it.
+  // Serves the table until all ranks of all nodes have released the table.
   void Keep(std::shared_ptr<TableShard> table);
   // Drops a table whose creation has failed.
   void Forget(int64_t table);
-  // Records that this rank has released the table. The last rank of the node tells other nodes.
+  // Records that this rank has released the table. The node's last rank informs the other nodes.
   void Release(const TableShard& table);
 
   // Accepts requests and continues accepted requests. Returns whether there was work. Returns false

@@ -1,5 +1,5 @@
-// Table: a client's handle to one table. Checks a request, passes it through the consistency mode,
-// and runs it: on the shard of this node, or by a DistributedCall if rows lie on other nodes too.
+// Table: a client's handle to one table. A Table checks a request, passes the request through the
+// consistency mode, and runs it on this node's shard, or by a DistributedCall across nodes.
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
@@ -70,8 +70,7 @@ class Table {
 
   // Returns whether the mode runs kExchange, which needs all rows on this node.
   bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
-  // Returns whether every get returns the same on all workers, as in sync mode. In other modes,
-  // only get(sync=True) does.
+  // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
   // Returns whether servers of other nodes have rows of the table. In sync mode no table spans
   // nodes, since each node has a replica.

@@ -144,7 +144,7 @@ Status TableCreation::MapAndArrive() {
     if (here.ok()) here_ = std::move(here.value());
   }
   if (failure_.ok() && context_.service != nullptr) {
-    // The services keep the table before any rank of another node can send a request for it.
+    // The services must keep the table before any rank of another node can send a request.
     here_->shard()->holders()->ranks.fetch_add(1);
     context_.service->Keep(here_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));

@@ -1,15 +1,14 @@
-// TableCreation: how the ranks create one table together.
+// TableCreation: the call with which the ranks create one table together.
 //
-// There are three or four exchanges. In the first, every rank sends its spec, and the specs must be
+// The call has three or four exchanges. In the first, every rank sends its spec, and specs must be
 // equal. In the second, the first rank of each node sends the locator of the segment that it made,
 // or an error. In the third, every rank reports that it has mapped the segment, or an error. The
-// fourth takes place only if the master has an initial value, and after it stored the value. So an
+// fourth takes place if the master has an initial value, after the master has stored it. So an
 // error on one rank fails the creation on all ranks, with the same text, and leaves nothing behind.
 //
 // In a session that continues without lost ranks, the participants of the first exchange create the
-// table: the first of them on each node makes the segment, and the first worker is the master. If a
-// maker or the master dies during the creation, the creation fails on all ranks and can be
-// repeated.
+// table: the first of them on each node makes the segment, and the first worker is the master. If
+// a maker or the master dies meanwhile, the creation fails on all ranks and can be repeated.
 #ifndef MULTIVERSO_TABLE_TABLE_CREATION_H_
 #define MULTIVERSO_TABLE_TABLE_CREATION_H_
 

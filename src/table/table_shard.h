@@ -1,5 +1,5 @@
-// TableShard: this node's part of a table: the segment that its ranks share, the shard in it, and
-// the table's consistency mode.
+// TableShard: this node's part of a table: the segment that the node's ranks share, the shard in
+// the segment, and the table's consistency mode.
 //
 // The rows of this node's servers lie in one shard; in sync mode over several nodes each node has a
 // replica of all rows. Ranks of this node use the part through their Table, and ranks of other
@@ -46,8 +46,7 @@ class TableShard {
   // Returns the table's rounds with other nodes on the leader of this node, and null elsewhere.
   NodeRounds* node_rounds() const { return node_rounds_.get(); }
 
-  // Returns an error if this node cannot serve a request of another node. CheckRows checks the row
-  // ids, which follow the header.
+  // Return an error if this node cannot serve the header, or the row ids that follow the header.
   Status CheckRequest(const RequestHeader& header) const;
   Status CheckRows(const int64_t* row_ids, int64_t num_ids) const;
 

@@ -1,4 +1,4 @@
-// TableSpec: everything that must agree between the ranks for a table to be one table.
+// TableSpec: the properties of a table, which must be the same on all ranks that create it.
 #ifndef MULTIVERSO_TABLE_TABLE_SPEC_H_
 #define MULTIVERSO_TABLE_TABLE_SPEC_H_
 
@@ -11,7 +11,7 @@
 
 namespace multiverso {
 
-// The numbers are those of the C API (MV_TABLE_ARRAY, ...).
+// The numbers equal those of the C API (MV_TABLE_ARRAY, ...).
 enum class TableKind : int32_t { kArray = 0, kMatrix = 1 };
 
 // Ranks send a spec as bytes, so every field is plain and of fixed size. A spec keeps a caller's
