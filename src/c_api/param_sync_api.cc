@@ -31,7 +31,7 @@ HandleTable<ParamSyncEntry>& ParamSyncs() {
 
 uintptr_t Number(MV_ParamSync handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// A sync in use by one thread. The guard is destroyed before the use, which keeps the guard's flag.
+// A sync in use by one thread. The guard is destroyed before the use, which keeps the flag alive.
 struct ExclusiveSync {
   HandleTable<ParamSyncEntry>::Use entry;
   CallGuard guard;

@@ -16,7 +16,7 @@
 
 namespace multiverso::c_api {
 
-// A call that has to wait. The guard is destroyed before the use, which keeps the guard's flag.
+// A call that has to wait. The guard is destroyed before the use, which keeps the flag alive.
 struct WaitingCall {
   TableUse use;
   CallGuard guard;

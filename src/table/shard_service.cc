@@ -296,7 +296,7 @@ Status ShardService::Work(Job* job) {
 }
 
 Status ShardService::Run(Job* job) {
-  // A change of a hyper-parameter waits for the rounds before it, which use the old value.
+  // A change of a hyper-parameter waits for the rounds before the change, which use the old value.
   if (job->header.kind == RequestKind::kSetHyper &&
       !job->table->consistency()->HasApplied(job->request.rounds)) {
     return Status::Pending();

@@ -55,7 +55,7 @@ class TableCreation {
   const void* init_value_;
   TableContext context_;
   Segment segment_;
-  Status failure_;           // failure of this rank
+  Status failure_;           // this rank's failure
   int maker_ = -1;           // the rank of this node that makes the segment
   std::vector<int> makers_;  // the makers of all nodes
   int master_ = -1;          // the rank that has the initial value
