@@ -1,8 +1,7 @@
 // CallGuard: keeps two threads of a rank from making calls that only one thread at a time may make.
 //
-// Collective calls must be made in the same order on every rank, but concurrent calls of two
-// threads have no order: the second thread gets an error. The same applies to the rounds of a
-// table.
+// Collective calls, and the rounds of a table, must be made in the same order on every rank. Two
+// concurrent calls of two threads have no order, so the second thread gets an error.
 #ifndef MULTIVERSO_C_API_CALL_GUARD_H_
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 
@@ -15,7 +14,7 @@
 
 namespace multiverso::c_api {
 
-// Holds a flag while it lives, unless another thread holds it.
+// A guard holds its flag while the guard lives, unless another thread holds the flag.
 class CallGuard {
  public:
   // A null flag means that the call needs no guard.
@@ -30,9 +29,9 @@ class CallGuard {
   CallGuard& operator=(const CallGuard&) = delete;
   CallGuard& operator=(CallGuard&&) = delete;
 
-  // StateError if another thread holds the flag. `on` is "session" or "table".
+  // Returns StateError if another thread holds the flag. `on` is "session" or "table".
   Status Check(const char* on) const { return is_denied_ ? Denied(on) : Status::Ok(); }
-  // Keeps the flag for ever: no further call is possible.
+  // Keeps the flag set for ever, so that no further call is possible.
   void Keep() { flag_ = nullptr; }
 
  private:

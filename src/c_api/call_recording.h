@@ -37,7 +37,7 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return log->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// The slice of a collective call. Without other ranks and files there is nothing to wait for.
+// Returns the slice of a collective call, or 0 if the call waits for neither ranks nor files.
 inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
   const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
                           call == CallKind::kLoad ||
@@ -46,7 +46,7 @@ inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind cal
                                                            : std::chrono::milliseconds(0);
 }
 
-// Runs `body`, a collective call of the session, with RunCall and records it.
+// Runs `body`, a collective call of the session, with RunCall and records the call.
 inline Status RunCollective(MV_Session session, CallKind call, int64_t bytes,
                             std::function<Status(SessionEntry*, Interrupt*)> body) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());

@@ -73,7 +73,7 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
                        });
 }
 
-// Finds the session of a table, and its number there.
+// Finds the session of a table, and the table's number in the session.
 Status Find(MV_Table table, MV_Session* session, int64_t* number) {
   const TableUse use = Using(table);
   if (!use) return WhyStale("table");

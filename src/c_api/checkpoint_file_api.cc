@@ -24,17 +24,17 @@ namespace {
 static_assert(MV_AREA_STEPS == kStepsArea);
 static_assert(MV_HYPER_COUNT <= kSavedHypers);
 
-// How long MV_CheckpointClose waits for another thread's call.
+// The time that MV_CheckpointClose waits for another thread's call.
 constexpr auto kLongestCall = std::chrono::minutes(2);
 
 struct CheckpointEntry {
   std::unique_ptr<CheckpointReader> reader;
   std::mutex mutex;      // held while reading
-  int64_t verified = 0;  // blocks
+  int64_t verified = 0;  // number of verified blocks
 };
 
 HandleTable<CheckpointEntry>& Checkpoints() {
-  // Never destroyed, since a handle may be used while the process exits.
+  // The table is never destroyed, since a handle may be used while the process exits.
   static auto* const checkpoints = new HandleTable<CheckpointEntry>;
   return *checkpoints;
 }
@@ -43,7 +43,7 @@ using CheckpointUse = HandleTable<CheckpointEntry>::Use;
 
 uintptr_t Number(MV_Checkpoint handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// Runs body(entry) on an open checkpoint, for one thread at a time.
+// Runs body(entry) on an open checkpoint, one thread at a time, since reading uses one buffer.
 template <class Body>
 Status With(MV_Checkpoint checkpoint, Body body) {
   const CheckpointUse use(&Checkpoints(), Number(checkpoint));

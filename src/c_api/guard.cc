@@ -38,7 +38,7 @@ int32_t Report(const Status& status) noexcept {
 int32_t Report(Code code, const char* text) noexcept {
   File().path.clear();
   Peer().rank = -1;
-  // If the text cannot be stored, the code is still returned.
+  // Report still returns the code if there is no memory for the text.
   try {
     Text() = text;
   } catch (const std::exception&) {

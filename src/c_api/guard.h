@@ -12,7 +12,7 @@ namespace multiverso::c_api {
 
 // Stores the text for this thread's MV_LastError and returns the number.
 int32_t Report(const Status& status) noexcept;
-// Report without a Status, which would need memory.
+// Works as Report, but without a Status, which would need memory.
 int32_t Report(Code code, const char* text) noexcept;
 const char* LastError();
 // Returns the file that the last error is about; the path is empty if it is about no file.
@@ -20,7 +20,7 @@ const FileFault& LastFile();
 // Returns the rank that the last error is about; it is negative if the error is about no rank.
 const PeerFault& LastPeer();
 
-// Runs `body`, which returns Status, and reports its result. Throws nothing.
+// Runs `body`, which returns a Status, and reports the status or the exception that `body` throws.
 template <class Body>
 int32_t Guard(Body body) noexcept {
   try {

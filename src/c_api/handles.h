@@ -1,10 +1,10 @@
 // HandleTable: callers hold numbers instead of pointers, so that a stale handle is an error and not
-// a crash, even if another thread closes it at the same moment.
+// a crash, even if another thread closes the handle at the same moment.
 //
-// A handle consists of a slot's index and the generation of its content. Using one costs two atomic
+// A handle consists of a slot's index and the generation of its content. A use costs two atomic
 // additions. The lowest two bits of a generation are the state of the slot: free, open, or closing
 // (no new use begins, and the slot cannot be reused yet). After a fork all slots of the child get a
-// new generation, which makes every handle stale there without a check on the fast path.
+// new generation, which makes every handle stale in the child without a check on the fast path.
 #ifndef MULTIVERSO_C_API_HANDLES_H_
 #define MULTIVERSO_C_API_HANDLES_H_
 
@@ -18,7 +18,7 @@
 
 namespace multiverso::c_api {
 
-// Thread-safe. The table does not own the objects.
+// A HandleTable is thread-safe. It does not own the objects.
 template <class Object>
 class HandleTable {
   struct Slot;
@@ -27,7 +27,7 @@ class HandleTable {
   static constexpr uint32_t kChunks = 256;
   static constexpr uint32_t kPerChunk = 256;
 
-  // A handle, or 0 if 65 536 are open.
+  // Returns a new handle, or 0 if 65 536 handles are open.
   uintptr_t Open(Object* object) {
     const std::lock_guard<std::mutex> guard(mutex_);
     for (uint32_t index = 0; index < kChunks * kPerChunk; ++index) {
@@ -41,8 +41,8 @@ class HandleTable {
     return 0;
   }
 
-  // Makes the handle stale and waits until no thread uses it. Null if it was stale, or if a thread
-  // still used it at the deadline; it stays valid then.
+  // Makes the handle stale and waits until no thread uses it. Returns null if the handle was stale,
+  // or if a thread still used the handle at the deadline; the handle then stays valid.
   Object* Close(uintptr_t handle, Instant deadline) {
     Slot* slot = Find(handle);
     const uint32_t free = GenerationOf(handle) - kOpen;
@@ -62,8 +62,8 @@ class HandleTable {
     return object;
   }
 
-  // Makes all handles stale, in a forked child, which has no other threads. Calls `last` with each
-  // object, which is unreachable afterwards.
+  // Makes all handles stale in a forked child, which has no other threads. Calls `last` with each
+  // object, since the object is unreachable afterwards.
   template <class Last>
   void Forget(const Last& last) {
     for (auto& entry : chunks_) {
@@ -83,7 +83,7 @@ class HandleTable {
     Forget([](Object*) {});
   }
 
-  // All open handles.
+  // Returns all open handles.
   std::vector<uintptr_t> All() {
     const std::lock_guard<std::mutex> guard(mutex_);
     std::vector<uintptr_t> handles;
@@ -96,7 +96,7 @@ class HandleTable {
     return handles;
   }
 
-  // Keeps a handle's object open while it lives.
+  // A Use keeps a handle's object open while the Use lives.
   class Use {
    public:
     Use(HandleTable* table, uintptr_t handle) : slot_(table->Find(handle)) {
@@ -123,7 +123,7 @@ class HandleTable {
   };
 
  private:
-  // States of a slot, in the lowest bits of its generation.
+  // The states of a slot, in the lowest bits of its generation.
   static constexpr uint32_t kFree = 0;
   static constexpr uint32_t kOpen = 1;
   static constexpr uint32_t kClosing = 2;

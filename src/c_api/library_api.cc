@@ -14,7 +14,7 @@ using multiverso::Code;
 using multiverso::Status;
 using multiverso::c_api::Guard;
 
-// The internal status codes equal those of the header.
+// The internal status codes equal the codes of the public header.
 #define MV_SAME(name, code) static_assert(name == static_cast<int32_t>(Code::code))
 MV_SAME(MV_OK, kOk);
 MV_SAME(MV_PENDING, kPending);
@@ -97,7 +97,7 @@ const char* MV_StatusName(int32_t status) {
 }
 
 int32_t MV_LastErrorFile(MV_FileError* error) {
-  // Guard would overwrite the error.
+  // This function does without Guard, which would overwrite the error.
   if (error == nullptr || error->struct_size != sizeof(MV_FileError)) return MV_ERR_VALUE;
   const multiverso::FileFault& file = multiverso::c_api::LastFile();
   error->error_number = file.error_number;

@@ -14,24 +14,24 @@
 namespace multiverso::c_api {
 namespace {
 
-// How long freeing waits for another thread's call before it fails.
+// The time that MV_ParamSyncFree waits for another thread's call before it fails.
 constexpr auto kLongestCall = std::chrono::minutes(2);
 
 struct ParamSyncEntry {
-  MV_Table table;  // a handle, since the table may go first
+  MV_Table table;  // a handle, since the table may be released first
   std::unique_ptr<ParamSync> sync;
   std::atomic<bool> is_running{false};
 };
 
 HandleTable<ParamSyncEntry>& ParamSyncs() {
-  // Never destroyed: a handle may be used while the process exits.
+  // The table is never destroyed, since a handle may be used while the process exits.
   static auto* const syncs = new HandleTable<ParamSyncEntry>;
   return *syncs;
 }
 
 uintptr_t Number(MV_ParamSync handle) { return reinterpret_cast<uintptr_t>(handle); }
 
-// A sync in use by one thread. The guard ends before the use does.
+// A sync in use by one thread. The guard is destroyed before the use, which keeps the flag alive.
 struct ExclusiveSync {
   HandleTable<ParamSyncEntry>::Use entry;
   CallGuard guard;

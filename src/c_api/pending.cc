@@ -35,10 +35,10 @@ class PendingCall {
   bool IsDoneWithin(std::chrono::milliseconds time) const {
     return result_.wait_for(time) == std::future_status::ready;
   }
-  // Returns the result of a finished call. Throws what the call threw.
+  // Returns the result of a finished call, or throws the exception that the call threw.
   Status TakeResult() { return result_.get(); }
 
-  // Returns when the call has ended.
+  // Cancels the call and waits until the call has ended.
   void Cancel(const std::string& reason) {
     {
       const std::lock_guard<std::mutex> guard(mutex_);
@@ -58,7 +58,7 @@ class PendingCall {
 struct ThreadState {
   MV_InterruptCheck check = nullptr;
   void* argument = nullptr;
-  bool is_asking = false;  // `check` is running
+  bool is_asking = false;  // whether `check` is running
   std::unique_ptr<PendingCall> pending;
 
   std::optional<std::string> Ask() {

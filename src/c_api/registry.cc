@@ -19,12 +19,12 @@ std::atomic<bool> forked{false};
 std::atomic<bool> lost_any{false};
 
 void AfterForkInChild() {
-  // A session that is being opened is not counted yet.
+  // sessions_open does not count a session that is being opened, but its call is pending.
   const bool was_pending = ForgetPending();
   if (sessions_open.load() == 0 && !was_pending) return;
   forked.store(true);
   Tables().Forget();
-  // Otherwise the other ranks would not notice the parent's death while the child lives.
+  // The child closes its connections, which would hide the parent's death from the other ranks.
   Sessions().Forget([](SessionEntry* entry) { entry->session->CloseInForkedChild(); });
 }
 
@@ -35,7 +35,7 @@ std::vector<uintptr_t> TablesOf(SessionEntry* session) {
   return session->tables;
 }
 
-// The caller keeps the session in use.
+// Closes a table's handle and releases the table. The caller keeps the session in use.
 Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
   const std::unique_ptr<TableEntry> entry(Tables().Close(Number(table), deadline));
   if (entry == nullptr) {
@@ -51,7 +51,7 @@ Status WithdrawFrom(SessionEntry* session, MV_Table table, Instant deadline) {
   return Status::Ok();
 }
 
-// The sessions are not destroyed, since other threads may be in a call.
+// Leaves all sessions without destroying them, since other threads may be in a call.
 void LeaveSessions() {
   for (const uintptr_t handle : Sessions().All()) {
     const SessionUse use(&Sessions(), handle);
@@ -66,7 +66,6 @@ void LeaveSessions() {
 void SleepBetweenLooks() { std::this_thread::sleep_for(std::chrono::microseconds(100)); }
 
 HandleTable<SessionEntry>& Sessions() {
-  // Never destroyed, since a handle may be used while the process exits.
   static auto* const table = new HandleTable<SessionEntry>;
   return *table;
 }
@@ -86,7 +85,7 @@ Status WatchForks() {
 }
 
 void LeaveSessionsAtExit() {
-  // If it fails, the other ranks report a timeout.
+  // If the registration fails, the other ranks report a timeout.
   [[maybe_unused]] static const int registered = std::atexit(LeaveSessions);
 }
 
@@ -152,7 +151,7 @@ Status Withdraw(MV_Table table) {
     if (!use) return WhyStale("table");
     owner = use->session->handle;
   }
-  // Kept in use to the end of this function, since another thread may be closing it.
+  // The session stays in use to the end of this function: another thread may be closing it.
   const SessionUse session = Using(owner);
   if (!session) return WhyStale("table");
   return WithdrawFrom(session.get(), table, session->session->NextDeadline());

@@ -21,7 +21,7 @@ struct TableEntry;
 struct SessionEntry {
   std::unique_ptr<Session> session;
   MV_Session handle = nullptr;
-  std::chrono::milliseconds slice{0};  // 0: calls block
+  std::chrono::milliseconds slice{0};  // 0 makes calls block
   std::atomic<bool> in_collective_call{false};
   // The handles that become stale when the session ends.
   std::mutex tables_mutex;
@@ -37,22 +37,22 @@ struct TableEntry {
 using SessionUse = HandleTable<SessionEntry>::Use;
 using TableUse = HandleTable<TableEntry>::Use;
 
-// Never destroyed.
+// The tables of handles are never destroyed, since a handle may be used while the process exits.
 HandleTable<SessionEntry>& Sessions();
 HandleTable<TableEntry>& Tables();
 
 SessionUse Using(MV_Session session);
 TableUse Using(MV_Table table);
 
-// A session in use for a collective call, which one thread at a time makes. The guard ends before
-// the use.
+// A session in use for a collective call, which one thread at a time makes. The guard is destroyed
+// before the use, since the session owns the guard's flag.
 struct CollectiveUse {
   SessionUse use;
   CallGuard guard;
 };
 Result<std::shared_ptr<CollectiveUse>> UsingTogether(MV_Session session);
 
-// Why a handle is invalid: closed, never valid, or opened before this process was forked.
+// Returns the error for an invalid handle: closed, never valid, or from before a fork.
 Status WhyStale(const char* what);
 
 // Creates a handle for a new session or table.
@@ -61,23 +61,23 @@ Result<MV_Table> Publish(SessionEntry* session, std::shared_ptr<Table> table);
 
 // Closes a table's handle and releases the table.
 Status Withdraw(MV_Table table);
-// Closes the handles of a session and of its tables and destroys the session. Waits until the
-// session's timeout for other threads' calls on them.
+// Closes the handles of a session and of its tables, and destroys the session. Waits until the
+// session's timeout for other threads' calls on the handles.
 Status Withdraw(MV_Session session);
 
-// From now on the sessions that are open when the process exits leave before MPI is finalised,
-// which would otherwise wait for ranks that wait for this one. To be called after a session has
-// been opened over MPI, since exit handlers run in reverse order of their registration.
+// Makes open sessions leave at process exit before MPI is finalised: MPI_Finalize would otherwise
+// wait for ranks that wait for this rank. Called after a session has been opened over MPI, since
+// exit handlers run in reverse order of their registration.
 void LeaveSessionsAtExit();
 
-// NoteLosses records, before the session ends, whether it continued without a lost rank.
-// HasLostAny: whether any session of this process did.
+// NoteLosses records, before the session ends, whether the session continued without a lost rank.
+// HasLostAny returns whether any session of this process has done so.
 void NoteLosses(const Session& session);
 bool HasLostAny();
 
-// ForkedError in a child of a process that had a session open or was opening one.
+// Returns ForkedError in a child of a process that had a session open or was opening a session.
 Status CheckNotForked();
-// CheckNotForked, and from now on forks of this process are noticed. To be called before a session
+// Works as CheckNotForked, and from now on notices forks of this process. Called before a session
 // is opened.
 Status WatchForks();
 

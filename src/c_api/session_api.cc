@@ -122,7 +122,7 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     wanted.peer_timeout = std::chrono::milliseconds(options->peer_timeout_ms);
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
     const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
-    // Shared, since a std::function must be copyable.
+    // The transport is held by a shared_ptr, since a std::function must be copyable.
     auto ranks = std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
     return RunCall((*ranks)->size() > 1 ? slice : std::chrono::milliseconds(0),
                    [wanted, ranks, slice, session, over_mpi](Interrupt* interrupt) -> Status {
@@ -235,8 +235,8 @@ int32_t MV_SessionClose(MV_Session session) {
       const Status status = held->use->session->Close(interrupt);
       record->End(status.code());
       NoteLosses(*held->use->session);
-      // Withdraw waits until no call uses the handle, this one included. No other collective call
-      // may follow.
+      // Withdraw waits until no call uses the handle, so this call ends its use first. Keep
+      // ensures that no other collective call follows.
       held->guard.Keep();
       held.reset();
       const Status withdrawn = Withdraw(session);
@@ -252,7 +252,7 @@ int32_t MV_SessionLeave(MV_Session session, const char* reason) {
       const SessionUse use = Using(session);
       if (!use) return WhyStale("session");
       use->session->Leave(reason == nullptr ? "left" : reason);
-      // The remaining ranks continue without this one: MPI_Finalize would wait for them.
+      // The remaining ranks continue without this rank, and MPI_Finalize would wait for them.
       NoteLosses(*use->session);
     }
     return Withdraw(session);

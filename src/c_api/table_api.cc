@@ -52,7 +52,7 @@ struct RequestCall {
 
   Request request;
   Table* table = nullptr;
-  std::shared_ptr<const MergedRows> merged;  // that the request refers to, if any
+  std::shared_ptr<const MergedRows> merged;  // the rows that the request refers to, or null
 
   Status operator()(Progress* progress, const WaitLimit& limit) const {
     return table->Run(request, progress, limit);
@@ -68,7 +68,7 @@ struct RequestCall {
   }
 };
 
-// Runs a request that refers to `count` elements of the caller's.
+// Runs a request that refers to `count` elements of the caller's memory.
 Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flags = 0) {
   MV_RETURN_IF_NOT_OK(CheckNothingPending());
   TableUse use = Using(handle);

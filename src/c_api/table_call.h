@@ -1,4 +1,4 @@
-// How the C API makes a call on a table.
+// The functions with which the C API makes a call on a table.
 #ifndef MULTIVERSO_C_API_TABLE_CALL_H_
 #define MULTIVERSO_C_API_TABLE_CALL_H_
 
@@ -16,7 +16,7 @@
 
 namespace multiverso::c_api {
 
-// A call that has to wait. The guard ends before the use does.
+// A call that has to wait. The guard is destroyed before the use, which keeps the flag alive.
 struct WaitingCall {
   TableUse use;
   CallGuard guard;
@@ -31,8 +31,8 @@ Status RunWaiting(WaitingCall call, std::function<Status(const WaitLimit&)> body
 // Makes the checked get that all workers make together.
 Status RunCollectiveGet(TableUse use, const Request& get, int64_t count);
 
-// Runs `body`, a Status(Progress*, const WaitLimit&), which makes a checked call of that kind. The
-// usual call waits for nothing and needs neither a clock nor an allocation, nor a copy of `body`.
+// Runs `body`, a Status(Progress*, const WaitLimit&), which makes a checked call of kind `kind`. A
+// call that need not wait reads no clock, allocates no memory and does not copy `body`.
 template <class Body>
 Status RunTableCall(TableUse* use, RequestKind kind, int64_t count, const Body& body) {
   const Table& table = *(*use)->table;

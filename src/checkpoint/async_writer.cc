@@ -11,7 +11,7 @@ AsyncWriter::AsyncWriter(WritableFile* file) : file_(file) {
   try {
     thread_ = std::thread(&AsyncWriter::Run, this);
   } catch (const std::system_error&) {
-    // Without a thread the write only takes longer.
+    // Without a thread, Write writes in the caller's thread, which only takes longer.
   }
 }
 

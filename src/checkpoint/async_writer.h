@@ -1,5 +1,5 @@
-// AsyncWriter: writes to a file in a separate thread, one block behind the caller, which prepares
-// the next block meanwhile.
+// AsyncWriter: writes to a file in a separate thread, one block behind the caller, so that the
+// caller can prepare the next block meanwhile.
 #ifndef MULTIVERSO_CHECKPOINT_ASYNC_WRITER_H_
 #define MULTIVERSO_CHECKPOINT_ASYNC_WRITER_H_
 
@@ -13,20 +13,20 @@
 
 namespace multiverso {
 
-// Used by one thread.
+// An AsyncWriter is used by one thread.
 class AsyncWriter {
  public:
-  // Nothing else uses the file meanwhile. If no thread can be started, Write writes itself.
+  // Only the writer uses the file. If no thread can be started, the calling thread writes.
   explicit AsyncWriter(WritableFile* file);
   // Waits for the block in flight.
   ~AsyncWriter();
   AsyncWriter(const AsyncWriter&) = delete;
   AsyncWriter& operator=(const AsyncWriter&) = delete;
 
-  // Waits until the previous block is written and returns its status; if that is ok, starts to
-  // write this one, which must stay valid until the next call returns.
+  // Waits until the previous block is written and returns its status. If that status is ok, starts
+  // to write `data`, which must stay valid until the next call returns.
   Status Write(const char* data, int64_t bytes);
-  // Waits until everything is written and returns its status.
+  // Waits until all blocks are written and returns the status of the writes.
   Status Drain();
 
  private:

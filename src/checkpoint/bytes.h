@@ -13,7 +13,7 @@ namespace multiverso {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie here");
 
-// Appends to a string.
+// A ByteWriter appends values to a string.
 class ByteWriter {
  public:
   template <class T>
@@ -22,7 +22,7 @@ class ByteWriter {
     out_.append(reinterpret_cast<const char*>(&value), sizeof(value));
     return *this;
   }
-  // Padded with zeros.
+  // Appends a text, cut or padded with zeros to `bytes` bytes.
   ByteWriter& PutText(const std::string& text, int64_t bytes) {
     out_ += text.substr(0, static_cast<size_t>(bytes));
     out_.resize(out_.size() + static_cast<size_t>(bytes) -
@@ -38,7 +38,7 @@ class ByteWriter {
   std::string out_;
 };
 
-// Reads consecutive values; the caller ensures that enough bytes exist.
+// A ByteReader reads consecutive values. The caller ensures that enough bytes exist.
 class ByteReader {
  public:
   explicit ByteReader(const std::string& bytes, int64_t at = 0)

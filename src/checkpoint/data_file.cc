@@ -21,7 +21,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   auto opened = files->Open(path);
   if (!opened.ok()) {
     const FileFault* const fault = opened.status().file();
-    // The manifest lists the file, so the checkpoint is incomplete.
+    // The manifest lists the file, so a missing file means that the checkpoint is corrupt.
     if (fault == nullptr || fault->error_number != ENOENT) return opened.status();
     return Corrupt(path, 0, "the file is missing");
   }
@@ -30,7 +30,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
   std::string header(static_cast<size_t>(std::min(bytes, kDataPreludeBytes)), '\0');
   MV_RETURN_IF_NOT_OK(file->Read(0, header.data(), static_cast<int64_t>(header.size())));
   if (bytes < kDataAlignment) {
-    // The file is too short, but a file of another format deserves a more precise message.
+    // The file is too short, but HeaderBytesOf reports a file of another format more precisely.
     const Result<int64_t> header_bytes = HeaderBytesOf(header, bytes, path);
     return header_bytes.ok() ? Corrupt(path, bytes, "the file ends here") : header_bytes.status();
   }
@@ -45,7 +45,7 @@ Result<std::unique_ptr<DataFile>> DataFile::Open(FileSystem* files, const std::s
         path, bytes,
         StrCat("expected a file of ", manifest.files[index].bytes, " bytes, received ", bytes));
   }
-  // One checksum per block, and one of the checksums.
+  // The file has one checksum per block, followed by the checksum of the checksums.
   std::vector<uint32_t> checksums(static_cast<size_t>(decoded->checksums) + 1);
   MV_RETURN_IF_NOT_OK(file->Read(decoded->checksums_offset, checksums.data(),
                                  static_cast<int64_t>(checksums.size()) * 4));

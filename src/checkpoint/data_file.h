@@ -13,21 +13,21 @@
 
 namespace multiverso {
 
-// "shard-00002.mv".
+// Returns "shard-00002.mv" for index 2.
 std::string DataFileName(uint32_t index);
 
-// Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
+// One thread at a time uses a DataFile. Failures are CheckpointCorruptError or CheckpointIOError.
 class DataFile {
  public:
-  // Reads and verifies the header and the checksums.
+  // Opens a file and verifies its header and checksums.
   static Result<std::unique_ptr<DataFile>> Open(FileSystem* files, const std::string& path,
                                                 const Manifest& manifest, uint32_t index);
 
   const DataHeader& header() const { return header_; }
   const std::string& path() const { return file_->path(); }
 
-  // Reads one block of a section into `out`, which has room for kBlockBytes, and verifies it.
-  // Returns how many of its bytes are data; the rest is padding.
+  // Reads and verifies one block of a section. `out` has room for kBlockBytes.
+  // Returns the number of the block's bytes that are data; the other bytes are padding.
   Result<int64_t> ReadBlock(const Section& section, int64_t block, char* out) const;
 
  private:

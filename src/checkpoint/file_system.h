@@ -12,7 +12,7 @@
 
 namespace multiverso {
 
-// A file that is written sequentially. Its destructor closes it.
+// A file that is written sequentially. The destructor closes the file.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
@@ -26,44 +26,44 @@ class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
   virtual const std::string& path() const = 0;
-  // The size when the file was opened.
+  // Returns the size that the file had when it was opened.
   virtual int64_t bytes() const = 0;
-  // Reads exactly `bytes` bytes. CheckpointCorruptError if the file has become shorter.
+  // Reads exactly `bytes` bytes. Returns CheckpointCorruptError if the file has become shorter.
   virtual Status Read(int64_t offset, void* out, int64_t bytes) = 0;
 };
 
 enum class EntryKind { kNone, kFile, kFolder, kOther };
 
-// Thread-safe. Every failure is CheckpointIOError with the path and errno.
+// A FileSystem is thread-safe. Every failure is CheckpointIOError with the path and errno.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Creates a file; an error if it exists.
+  // Creates a file, or returns an error if the file exists.
   virtual Result<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
   virtual Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
-  // The kind of the entry, following links; kNone if it does not exist.
+  // Returns the kind of the entry, following links, or kNone if the entry does not exist.
   virtual Result<EntryKind> Look(const std::string& path) = 0;
-  // The names in a folder, in any order.
+  // Returns the names in a folder, in any order.
   virtual Result<std::vector<std::string>> List(const std::string& path) = 0;
-  // Creates a folder and its parents; ok if it exists.
+  // Creates a folder and its parents. Returns ok if the folder exists.
   virtual Status MakeFolders(const std::string& path) = 0;
-  // Creates a folder without parents; an error if it exists.
+  // Creates a folder without parents, or returns an error if the folder exists.
   virtual Status MakeFolder(const std::string& path) = 0;
-  // Atomic for other processes.
+  // Renames an entry, atomically for other processes.
   virtual Status Rename(const std::string& from, const std::string& to) = 0;
   // Flushes the entries of the folder to the disk.
   virtual Status SyncFolder(const std::string& path) = 0;
-  // Removes a file or an empty folder. Links are removed, not followed.
+  // Removes a file or an empty folder. A link itself is removed, and its target stays.
   virtual Status Remove(const std::string& path) = 0;
 };
 
-// The file system of this machine; never destroyed.
+// Returns the file system of this machine, which is never destroyed.
 FileSystem* LocalFileSystem();
 
-// "PATH: cannot write: No space left on device (errno 28), after 4096 bytes".
+// Returns "PATH: cannot write: No space left on device (errno 28), after 4096 bytes".
 Status IoFailure(const std::string& path, const char* what, int error_number, int64_t bytes = 0);
-// "PATH, byte 64: ...".
+// Returns "PATH, byte 64: ...".
 Status Corrupt(const std::string& path, int64_t offset, const std::string& what);
 
 }  // namespace multiverso

@@ -17,9 +17,9 @@ namespace {
 
 constexpr mode_t kFileMode = 0666;  // before the user's umask
 constexpr mode_t kFolderMode = 0777;
-// Most bytes of one system call: the kernel accepts at most 2 GiB minus a page.
+// The most bytes of one system call. The kernel accepts at most 2 GiB minus a page.
 constexpr int64_t kMostBytes = int64_t{1} << 30;
-// After as many bytes the disk is told to start, so that Sync has less to do.
+// The bytes after which the kernel is told to start writing, so that Sync has less to do.
 constexpr int64_t kWriteBehind = int64_t{8} << 20;
 
 class PosixWritable final : public WritableFile {
@@ -40,7 +40,7 @@ class PosixWritable final : public WritableFile {
     }
 #if defined(__linux__)
     if (written_ - behind_ >= kWriteBehind) {
-      // This is a hint: Sync reports failures.
+      // The result of this hint is ignored, since Sync reports failures.
       (void)sync_file_range(fd_, behind_, written_ - behind_, SYNC_FILE_RANGE_WRITE);
       behind_ = written_;
     }
@@ -100,7 +100,7 @@ class Posix final : public FileSystem {
   }
 
   Result<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
-    // A pipe would block until its other end is opened.
+    // O_NONBLOCK matters for a pipe: open would block until the other end is opened.
     const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return IoFailure(path, "open", errno);
     struct stat about{};
@@ -141,7 +141,7 @@ class Posix final : public FileSystem {
 
   Status MakeFolders(const std::string& path) override {
     for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
-      // The last folder reports a failure to create one of its parents.
+      // The result is ignored: if a parent is missing, the creation of the last folder fails.
       (void)mkdir(path.substr(0, end).c_str(), kFolderMode);
     }
     if (mkdir(path.c_str(), kFolderMode) == 0) return Status::Ok();
@@ -172,7 +172,7 @@ class Posix final : public FileSystem {
     const int result = fsync(fd);
     const int why = errno;
     close(fd);
-    // A file system that cannot sync a folder returns EINVAL.
+    // EINVAL is no failure: the file system cannot sync folders.
     if (result != 0 && why != EINVAL) return IoFailure(path, "sync", why);
     return Status::Ok();
   }
@@ -187,7 +187,7 @@ class Posix final : public FileSystem {
 }  // namespace
 
 FileSystem* LocalFileSystem() {
-  // Never destroyed: a thread may still be writing when the process exits.
+  // The object is never destroyed: a thread may still be writing when the process exits.
   static auto* const files = new Posix;
   return files;
 }

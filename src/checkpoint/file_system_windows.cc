@@ -13,12 +13,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Most bytes of one call.
+// The most bytes of one call.
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 fs::path PathOf(const std::string& path) { return fs::path(windows::Wide(path)); }
 
-// The errno that is closest to an error of Windows.
+// Returns the errno that is closest to an error of Windows.
 int NumberOf(const std::error_code& error) {
   const std::error_condition condition = error.default_error_condition();
   return condition.category() == std::generic_category() ? condition.value() : EIO;
@@ -155,7 +155,7 @@ class Windows final : public FileSystem {
   }
 
   Status Rename(const std::string& from, const std::string& to) override {
-    // Returns when the data is on the disk.
+    // MOVEFILE_WRITE_THROUGH makes the call return only when the rename is on the disk.
     if (MoveFileExW(windows::Wide(from).c_str(), windows::Wide(to).c_str(),
                     MOVEFILE_WRITE_THROUGH) == 0) {
       return IoFailure(to, "rename to", LastError());
@@ -163,7 +163,7 @@ class Windows final : public FileSystem {
     return Status::Ok();
   }
 
-  // Windows has no such call: the journal of the file system writes the names.
+  // Windows cannot sync a folder, but the file system's journal writes the names.
   Status SyncFolder(const std::string& /*path*/) override { return Status::Ok(); }
 
   Status Remove(const std::string& path) override {
@@ -178,7 +178,7 @@ class Windows final : public FileSystem {
 }  // namespace
 
 FileSystem* LocalFileSystem() {
-  // Never destroyed: a thread may still be writing when the process exits.
+  // The object is never destroyed: a thread may still be writing when the process exits.
   static auto* const files = new Windows;
   return files;
 }

@@ -115,7 +115,7 @@ Status CheckpointFolder::Prune(int64_t keep) {
   const auto count = static_cast<int64_t>(names.value().size());
   for (int64_t i = 0; i < count - keep; ++i) {
     const CheckpointName& name = names.value()[static_cast<size_t>(i)];
-    // Readers must not find a partly removed checkpoint.
+    // The rename ensures that readers never find a partly removed checkpoint.
     const std::string removing = StrCat(path_, "/", kRemoving, name.text());
     MV_RETURN_IF_NOT_OK(files_->Rename(PathOf(name), removing));
     MV_RETURN_IF_NOT_OK(RemoveAll(removing));

@@ -18,15 +18,15 @@
 namespace multiverso {
 
 struct CheckpointName {
-  int64_t number = 0;  // in the order of saving
-  int64_t step = 0;    // as the user counts
+  int64_t number = 0;  // place in the order of saving
+  int64_t step = 0;    // the user's count
 
   std::string text() const;
   // Returns false if `text` is not the name of a checkpoint.
   static bool Parse(const std::string& text, CheckpointName* name);
 };
 
-// Used by one process at a time, except for Latest and Resolve.
+// One process at a time uses the folder, but any number of processes may call List and Resolve.
 class CheckpointFolder {
  public:
   CheckpointFolder(FileSystem* files, std::string path) : files_(files), path_(std::move(path)) {}
@@ -34,22 +34,22 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
   std::string PathOf(const CheckpointName& name) const { return path_ + "/" + name.text(); }
 
-  // All checkpoints, in the order of saving.
+  // Returns all checkpoints, in the order of saving.
   Result<std::vector<CheckpointName>> List() const;
-  // The checkpoint that `path` refers to: itself, or the last one saved in it; empty if there is no
-  // checkpoint. CheckpointCorruptError if `path` is a file.
+  // Returns path(), if path() is a checkpoint, or the last checkpoint in it; empty without one.
+  // Returns CheckpointCorruptError if path() is a file.
   Result<std::string> Resolve() const;
 
   // Creates a folder to write the next checkpoint in, removes leftovers of killed saves, and
   // returns the path of the folder. `step` -1 means the last step plus 1.
   Result<std::string> Begin(int64_t step, uint64_t id, CheckpointName* name);
-  // The path that Begin returned.
+  // Returns the path that Begin returned.
   std::string SavingPath(const CheckpointName& name, uint64_t id) const;
   // Renames the folder to its final name.
   Status Commit(const std::string& saving, const CheckpointName& name);
-  // Removes a folder that Begin created; best effort.
+  // Removes a folder that Begin created, and ignores failures.
   void Abandon(const std::string& saving);
-  // Removes all but the newest `keep`.
+  // Removes all checkpoints except for the newest `keep`.
   Status Prune(int64_t keep);
 
  private:

@@ -25,10 +25,10 @@ constexpr int64_t kFileBytes = 16;
 constexpr int64_t kLibraryBytes = 24;
 constexpr int64_t kSectionBytes = 56;
 
-// Far above the size of any real table, and small enough that sums of several stay below 2^63.
+// The limit is far above the size of any real table, and sums of several limits stay below 2^63.
 constexpr int64_t kMostTableBytes = int64_t{1} << 56;
 
-// Checks the first 12 bytes: the format and its version.
+// Checks the first 12 bytes, which name the format and its version.
 Status CheckBegin(const std::string& bytes, const char* magic, const char* what,
                   const std::string& path) {
   if (static_cast<int64_t>(bytes.size()) < kMagicBytes + 4 ||
@@ -62,7 +62,7 @@ bool IsText(const std::string& field) {
   return end != std::string::npos && field.find_first_not_of('\0', end) == std::string::npos;
 }
 
-// Empty if the table is possible.
+// Returns why no table can have this description, or an empty text if a table can.
 std::string WhyNoTable(const SavedTable& table) {
   int64_t elements = 0;
   int64_t bytes = 0;
@@ -139,12 +139,12 @@ Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& pat
                           " workers do not make ", size, " bytes"));
   }
   MV_RETURN_IF_NOT_OK(CheckCrc(bytes, path));
-  // The checksum matches, but the writer may have been malicious.
+  // A malicious writer can produce a matching checksum, so the values are checked as well.
   if (reserved != 0 || !IsText(library) || manifest.number < 0 || manifest.step < 0) {
     return Corrupt(path, 0, "expected a number, a step and a version that can be");
   }
   manifest.library = TextOf(library);
-  // Bounded by the number of bytes left, so that decoding needs no more memory than the file.
+  // The remaining bytes bound both counts, so decoding needs no more memory than the file.
   manifest.tables.reserve(static_cast<size_t>(tables));
   manifest.files.reserve(static_cast<size_t>(files));
   for (int64_t i = 0; i < tables; ++i) {
@@ -278,8 +278,8 @@ Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes
     section.bytes = section.rows * table.row_bytes(section.area);
     header.sections.push_back(section);
   }
-  // The layout follows from these fields, so if encoding them again gives the same header, the rest
-  // of it is right as well.
+  // The layout follows from the decoded fields. So if encoding the fields gives the same bytes, the
+  // remaining fields of the header are right as well.
   if (!LayOut(&header) || header.file_bytes != file_bytes || EncodeDataHeader(header) != bytes) {
     return Corrupt(path, 0,
                    StrCat("the sections do not lie where they must, in a file of ", file_bytes,

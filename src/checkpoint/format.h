@@ -30,7 +30,7 @@ constexpr uint32_t kFirstSlotArea = 1;    // state slot k is area 1 + k
 constexpr uint32_t kStepsArea = 0x10000;  // one uint32 per row
 constexpr uint32_t kMostSlots = 0x10000 - 1;
 
-// How a table counts its updates.
+// The way in which a table counts its updates.
 enum class StepCounting : uint32_t { kNone = 0, kPerRow = 1, kPerSection = 2 };
 
 struct SavedTable {
@@ -46,11 +46,11 @@ struct SavedTable {
   std::vector<uint64_t> clocks;  // adds of each of the Manifest::workers workers
 
   DType type() const { return static_cast<DType>(dtype); }
-  // The bytes of one row of an area.
+  // Returns the bytes of one row of an area.
   int64_t row_bytes(uint32_t area) const {
     return area == kStepsArea ? 4 : num_col * SizeOf(type());
   }
-  // The areas that have sections, by place; the steps come last.
+  // num_areas() and area() list the areas that have sections. The steps are the last area.
   uint32_t num_areas() const { return 1 + slots + (counting == StepCounting::kPerRow ? 1 : 0); }
   uint32_t area(uint32_t place) const { return place <= slots ? place : kStepsArea; }
   bool has_area(uint32_t area) const {
@@ -76,7 +76,7 @@ struct Manifest {
 };
 
 std::string EncodeManifest(const Manifest& manifest);
-// `bytes` is the whole file, `path` is for messages.
+// Decodes a manifest. `bytes` is the whole file, and `path` is for messages.
 Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path);
 
 // Consecutive rows of one area of one table.
@@ -85,10 +85,10 @@ struct Section {
   uint32_t area = 0;
   int64_t first_row = 0;
   int64_t rows = 0;
-  uint64_t steps = 0;  // updates of these rows, if the table counts per section
+  uint64_t steps = 0;  // updates of the rows, if the table counts per section
   // Computed from the fields above.
   int64_t offset = 0;
-  int64_t bytes = 0;  // without padding to kDataAlignment
+  int64_t bytes = 0;  // bytes without the padding to kDataAlignment
   int64_t first_checksum = 0;
 
   int64_t padded_bytes() const;
@@ -98,7 +98,7 @@ struct Section {
 // The header of a data file.
 struct DataHeader {
   uint64_t id = 0;
-  uint32_t index = 0;  // of the file
+  uint32_t index = 0;  // index of the file
   std::vector<Section> sections;
   // Computed from the sections.
   int64_t header_bytes = 0;
@@ -107,7 +107,7 @@ struct DataHeader {
   int64_t file_bytes = 0;
 };
 
-// Computes the offsets of the sections, whose `bytes` are set. False if they exceed 63 bits.
+// Computes the sections' offsets from their `bytes`. Returns false if offsets exceed 63 bits.
 bool LayOut(DataHeader* header);
 // Encodes a header after LayOut. It ends with its checksum.
 std::string EncodeDataHeader(const DataHeader& header);
@@ -115,11 +115,11 @@ std::string EncodeDataHeader(const DataHeader& header);
 constexpr int64_t kDataPreludeBytes = 64;
 Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path);
-// `bytes` is the whole header. It must match the manifest.
+// Decodes a header, which must match the manifest. `bytes` is the whole header.
 Result<DataHeader> DecodeDataHeader(const std::string& bytes, int64_t file_bytes,
                                     const Manifest& manifest, uint32_t index,
                                     const std::string& path);
-// The checksum at the end of a header.
+// Returns the checksum at the end of a header.
 uint32_t HeaderCrcOf(const std::string& header);
 
 }  // namespace multiverso

@@ -15,12 +15,12 @@ namespace multiverso {
 
 struct MemoryTable {
   SavedTable record;
-  std::vector<const void*> areas;  // by index
-  uint64_t steps = 0;              // if the table counts per section
+  std::vector<const void*> areas;  // the areas' values, in the order of SavedTable::area
+  uint64_t steps = 0;              // used if the table counts per section
 };
 
-// Writes a checkpoint to `folder` and waits until it is complete. `step` and `keep` as in
-// CheckpointFolder::Begin and Prune.
+// Writes a checkpoint to `folder` and waits until the checkpoint is complete. `step` is passed to
+// CheckpointFolder::Begin, and `keep` to Prune.
 Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, int64_t keep,
                   const std::vector<MemoryTable>& tables, const std::string& library);
 

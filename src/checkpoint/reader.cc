@@ -98,7 +98,7 @@ int64_t CheckpointReader::file_bytes() const {
 }
 
 Status CheckpointReader::Verify(int64_t first, int64_t end, const WaitLimit& limit) {
-  int64_t before = 0;  // blocks of the preceding places
+  int64_t before = 0;  // number of blocks of the preceding places
   for (const Place& place : places_) {
     const int64_t blocks = place.section->blocks();
     for (; first < std::min(end, before + blocks); ++first) {
@@ -122,7 +122,7 @@ Status CheckpointReader::Read(uint32_t table, uint32_t area, int64_t first_row, 
     const int64_t begin = std::max(first_row, section.first_row);
     const int64_t end = std::min(end_row, section.first_row + section.rows);
     if (begin >= end) continue;
-    // Offsets in the section, in bytes.
+    // `from` and `to` are offsets in the section, in bytes.
     const int64_t from = (begin - section.first_row) * row_bytes;
     const int64_t to = (end - section.first_row) * row_bytes;
     for (int64_t block = from / kBlockBytes; block * kBlockBytes < to; ++block) {

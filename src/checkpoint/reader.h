@@ -18,27 +18,27 @@ namespace multiverso {
 
 constexpr char kManifestName[] = "manifest.mv";
 
-// Used by one thread at a time. Every failure is CheckpointCorruptError or CheckpointIOError.
+// One thread at a time uses a reader. Every failure is CheckpointCorruptError or CheckpointIOError.
 class CheckpointReader {
  public:
-  // `path` is the checkpoint's folder. Verifies that the files hold each row of each area of each
-  // table exactly once.
+  // Opens the checkpoint in folder `path` and verifies that its files hold each row of each area of
+  // each table exactly once.
   static Result<std::unique_ptr<CheckpointReader>> Open(FileSystem* files, const std::string& path);
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  int64_t file_bytes() const;  // of all files
+  int64_t file_bytes() const;  // bytes of all files
 
   int64_t blocks() const { return blocks_; }
   // Reads and verifies blocks first to end - 1.
   Status Verify(int64_t first, int64_t end, const WaitLimit& limit);
 
-  // Reads rows first to end - 1 of an area: calls take(first element, number of elements, data) for
-  // each block.
+  // Reads rows first to end - 1 of an area, and calls take(first element, number of elements, data)
+  // for each block.
   using Take = std::function<Status(int64_t first, int64_t count, const char* data)>;
   Status Read(uint32_t table, uint32_t area, int64_t first_row, int64_t end_row,
               const WaitLimit& limit, const Take& take);
-  // The largest number of steps of a section with these rows.
+  // Returns the largest number of steps of a section with rows first_row to end_row - 1.
   uint64_t StepsOf(uint32_t table, int64_t first_row, int64_t end_row) const;
 
  private:
@@ -59,9 +59,9 @@ class CheckpointReader {
   Manifest manifest_;
   int64_t manifest_bytes_ = 0;
   std::vector<std::unique_ptr<DataFile>> data_;
-  std::vector<Place> places_;  // by table, area and first row
+  std::vector<Place> places_;  // sorted by table, area and first row
   int64_t blocks_ = 0;
-  std::vector<char> buffer_;  // for a block
+  std::vector<char> buffer_;  // room for a block
 };
 
 }  // namespace multiverso

@@ -18,12 +18,12 @@
 namespace multiverso {
 namespace {
 
-// How often the rank that commits polls for the files of the others.
+// The intervals at which the rank that commits polls for the files of the other ranks.
 constexpr auto kFirstLook = std::chrono::milliseconds(1);
 constexpr auto kLongestLook = std::chrono::milliseconds(50);
-// How often a rank that waits for its own thread checks its limit.
+// The interval at which a rank that waits for its own thread checks its limit.
 constexpr auto kLook = std::chrono::milliseconds(20);
-// How long a complete file may take to become visible on a file system of several machines.
+// The time in which a complete file becomes visible on a file system of several machines.
 constexpr auto kOnItsWay = std::chrono::seconds(20);
 
 }  // namespace
@@ -97,7 +97,7 @@ void SaveJob::Run() {
   } catch (const std::exception& error) {
     status = Status(Code::kMemory, StrCat(plan_.saving, ": ", error.what()));
   }
-  source_.reset();  // no longer needed, and may own much memory
+  source_.reset();  // the source may own much memory
   finish(&written_, &written_status_, status);
   try {
     if (status.ok() && plan_.commits) status = CollectFiles();
@@ -130,7 +130,7 @@ Status SaveJob::WriteFile() {
   if (status.ok()) status = file.value()->Sync();
   file.value().reset();
   if (status.ok()) status = files_->Rename(part, path);
-  // Frees space on a full disk.
+  // The removal of the partial file frees space on a full disk.
   if (!status.ok()) (void)files_->Remove(part);
   return status;
 }
@@ -138,7 +138,7 @@ Status SaveJob::WriteFile() {
 Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   const std::string head = EncodeDataHeader(header);
   MV_RETURN_IF_NOT_OK(file->Write(head.data(), static_cast<int64_t>(head.size())));
-  // One buffer is written while the other one is filled.
+  // One buffer is written while the other buffer is filled.
   std::vector<char> rooms[2];
   for (auto& room : rooms) room.resize(static_cast<size_t>(kBlockBytes));
   std::vector<uint32_t> checksums;
@@ -173,7 +173,7 @@ Status SaveJob::CollectFiles() {
   auto nap = kFirstLook;
   Instant give_up = Instant::max();
   for (uint32_t index = 0; index < plan_.num_files;) {
-    // Checked before CollectFile, since a rank may leave as soon as it has written its file.
+    // why_never is asked before CollectFile: a rank may leave as soon as it has written its file.
     const Status never = plan_.why_never ? plan_.why_never(index) : Status::Ok();
     const Status status = CollectFile(index);
     if (status.ok()) {
@@ -232,7 +232,7 @@ Status SaveJob::Commit() {
   MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
   if (plan_.keep > 0) {
     const Status pruned = folder.Prune(plan_.keep);
-    // This does not affect the new checkpoint.
+    // A failure to remove old checkpoints does not affect the new checkpoint.
     if (!pruned.ok()) LogWarning(StrCat("old checkpoints stay: ", pruned.text()));
   }
   return Status::Ok();

@@ -30,7 +30,7 @@ namespace multiverso {
 class BlockSource {
  public:
   virtual ~BlockSource() = default;
-  // Returns `bytes` bytes of the section from `offset` on, which it may have written to `room`.
+  // Returns `bytes` bytes of the section from `offset` on. The source may write them to `room`.
   virtual Result<const char*> Fetch(size_t section, int64_t offset, int64_t bytes, char* room) = 0;
 };
 
@@ -41,36 +41,36 @@ struct SavePlan {
   Instant deadline;
   // The index of this rank's file, or negative without one.
   int32_t file_index = -1;
-  std::vector<Section> sections;  // with their bytes
-  // Used by the rank that commits:
+  std::vector<Section> sections;  // sections with their bytes set
+  // Only the rank that commits uses the following fields.
   bool commits = false;
-  Manifest manifest;  // without the files; the other ranks use only its id
+  Manifest manifest;  // manifest without the files; the other ranks use its id
   uint32_t num_files = 0;
-  int64_t keep = 0;  // checkpoints to keep; 0 for all
-  // Why the rank that writes that file never will; ok while it may.
+  int64_t keep = 0;  // number of checkpoints to keep; 0 for all
+  // Returns why the file will never be written, or ok while its rank may still write the file.
   std::function<Status(uint32_t file)> why_never;
 };
 
-// Thread-safe.
+// A SaveJob is thread-safe.
 class SaveJob {
  public:
-  // MemoryError if the thread cannot be started. `files` outlives the job.
+  // Returns MemoryError if the thread cannot be started. `files` outlives the job.
   static Result<std::unique_ptr<SaveJob>> Start(FileSystem* files, SavePlan plan,
                                                 std::unique_ptr<BlockSource> source);
-  // Stops the thread.
+  // Stops the thread and waits until the thread has ended.
   ~SaveJob();
 
   bool commits() const { return plan_.commits; }
   const std::string& saving() const { return plan_.saving; }
   const std::string& folder() const { return plan_.folder; }
-  // The path of the complete checkpoint.
+  // Returns the path of the complete checkpoint.
   std::string path() const { return StrCat(plan_.folder, "/", plan_.name.text()); }
 
-  // The result of writing this rank's file.
+  // Waits for this rank's file and returns the result of writing the file.
   Status AwaitWritten(const WaitLimit& limit);
-  // Call this when all ranks have written their files.
+  // Tells the job that all ranks have written their files: a file that stays invisible is an error.
   void NoteAllWritten();
-  // The result of the whole checkpoint on the rank that commits; ok on the others.
+  // Waits for the checkpoint on the rank that commits and returns its result; ok on other ranks.
   Status AwaitCommitted(const WaitLimit& limit);
   // Makes the thread stop after the current block.
   void Stop();

@@ -1,8 +1,8 @@
 // CheckpointCall: the common part of a save and a load.
 //
-// Both begin alike. A barrier ensures that no rank is in the middle of training; the previous save
-// is completed; the ranks negotiate which tables the call covers, and who is the master; and
-// pending adds are applied, so that each add is either before the checkpoint or after it.
+// Both calls begin alike. A barrier ensures that no rank is in the middle of training. The previous
+// save is completed. The ranks negotiate which tables the call covers, and which rank is the
+// master. Pending adds are applied, so that each add is either before the checkpoint or after it.
 #ifndef MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 #define MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 
@@ -22,7 +22,7 @@ class CheckpointCall {
   CheckpointCall(Checkpointing* state, CollectiveKind kind, CheckpointRequest request)
       : state_(state), kind_(kind), request_(std::move(request)) {}
 
-  // All but the barrier. `tables` and `num_created` as in Negotiate.
+  // Runs the beginning after the barrier, with the `tables` and `num_created` of Negotiate.
   Status Begin(Tables tables, int64_t num_created, const WaitLimit& limit);
 
   Checkpointing* state() const { return state_; }
@@ -30,15 +30,15 @@ class CheckpointCall {
   Group* world() const { return context()->world(); }
   const Membership& members() const { return context()->members(); }
   const CheckpointRequest& request() const { return request_; }
-  // After Begin: the tables that the call covers, and the master among the ranks that take part.
+  // Return, after Begin, the tables that the call covers and the master among the participants.
   const Tables& tables() const { return tables_; }
   int master() const { return master_; }
   bool is_master() const { return members().rank() == master_; }
 
-  // Sends this rank's vote and waits for the votes of the others.
+  // Sends this rank's vote and waits for the votes of the other ranks.
   Status Vote(const Status& mine, const WaitLimit& limit,
               const LeaderMessage& from_leader = LeaderMessage());
-  // After it: the first failure, or the loss of one of `ranks` before it had done `task`.
+  // Returns, after Vote, the first failure, or PeerLost if one of `ranks` did not vote.
   Status CheckVotes(const std::vector<int>& ranks, const std::string& task) const;
 
  private:

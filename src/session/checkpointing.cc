@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSlowestDisk = 20'000;  // bytes per millisecond
 
-// The result of a vote about the save.
+// Returns the result of the vote about the save.
 Status ResultOf(const Checkpointing& state) {
   const Group& world = *state.context->world();
   MV_RETURN_IF_NOT_OK(CheckAllCame(*state.context, world, {state.committer},
@@ -20,7 +20,7 @@ Status ResultOf(const Checkpointing& state) {
   return FirstFailure(world, state.job->folder());
 }
 
-// Whether this rank is the first of its node among the participants of the last collective.
+// Returns whether this rank is the first of its node among the participants of the last collective.
 bool IsFirstHere(RankContext* context) {
   const std::vector<int> present = context->world()->participants();
   return *std::find_if(present.begin(), present.end(), [&](int rank) {
@@ -53,7 +53,7 @@ Status EndSave(Checkpointing* state, const WaitLimit& limit) {
   const bool cleans = job->commits() && !status.ok();
   if (status.ok() && IsFirstHere(state->context))
     state->context->memory()->RecordCheckpoint(job->path());
-  state->job.reset();  // waits for its thread
+  state->job.reset();  // waits for the job's thread, which writes to the folder
   if (cleans) CheckpointFolder(state->files, folder).Abandon(saving);
   return status;
 }

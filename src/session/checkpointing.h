@@ -1,5 +1,5 @@
-// Checkpointing: the state that a session keeps between saves: the background save in progress and
-// the memory that it writes from.
+// Checkpointing: the state that a session keeps between saves: the background save in progress, and
+// the memory from which the save writes.
 #ifndef MULTIVERSO_SESSION_CHECKPOINTING_H_
 #define MULTIVERSO_SESSION_CHECKPOINTING_H_
 
@@ -17,23 +17,23 @@
 
 namespace multiverso {
 
-// Used by the thread that makes the session's collective calls.
+// Only the thread that makes the session's collective calls uses this state.
 struct Checkpointing {
   FileSystem* files = nullptr;
   RankContext* context = nullptr;
-  // Copies of this rank's rows. Kept for the next save, since copying to memory that has been used
-  // before is twice as fast. Outlives the job.
+  // Copies of this rank's rows. The copies outlive the job, which reads them. The memory is kept
+  // for the next save, since copying to memory that has been used before is twice as fast.
   Segment copy;
   // The save in progress, on all ranks or on none.
   std::unique_ptr<SaveJob> job;
   int committer = -1;  // the rank that completes the save
 };
 
-// The extra time that a call gets for writing or reading `bytes`, at the speed of a very slow disk.
+// Returns the extra time that a call gets to write or read `bytes` on a very slow disk.
 std::chrono::milliseconds TimeForDisk(int64_t bytes);
 
-// Waits, with all ranks, until the save in progress is complete, and returns its failure. Ok
-// without one.
+// Waits, with all ranks, until the save in progress is complete, and returns its failure. Returns
+// ok if no save is in progress.
 Status EndSave(Checkpointing* state, const WaitLimit& limit);
 
 }  // namespace multiverso

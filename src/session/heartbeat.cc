@@ -9,7 +9,7 @@ namespace multiverso {
 
 Result<std::unique_ptr<Heartbeat>> Heartbeat::Start(RankContext* context) {
   std::unique_ptr<Heartbeat> heartbeat(new Heartbeat(context));
-  // The first heartbeat, before any rank expects one.
+  // This sends the first heartbeat before any rank expects one.
   context->failure_detector()->Beat();
   const WithoutSignals without_signals;
   try {

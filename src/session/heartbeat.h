@@ -14,10 +14,10 @@
 
 namespace multiverso {
 
-// The thread runs for a few microseconds per second and sleeps otherwise.
+// The thread runs for a few microseconds per second and otherwise sleeps, so it costs no speed.
 class Heartbeat {
  public:
-  // `group` outlives it. MemoryError if the thread cannot be started.
+  // Returns MemoryError if the thread cannot be started. `context` outlives the heartbeat.
   static Result<std::unique_ptr<Heartbeat>> Start(RankContext* context);
   ~Heartbeat();
 

@@ -32,7 +32,7 @@ Status Loading::Find(const WaitLimit& limit) {
     if (found.ok() && found.value().empty()) {
       if (!request().flag) status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
     } else if (found.ok()) {
-      // Every rank reads the whole manifest later; here only the checkpoint's identity matters.
+      // The master sends only the checkpoint's identity, since every rank reads the manifest later.
       auto reader = CheckpointReader::Open(state()->files, found.value());
       status = reader.status();
       if (reader.ok()) {
@@ -103,8 +103,8 @@ Status Loading::MatchTables() {
 
 Status Loading::Apply(const WaitLimit& limit) {
   for (size_t i = 0; i < tables().size(); ++i) {
-    // An updater that keeps state for each worker has more slots, or fewer, than were saved if the
-    // number of workers differs.
+    // An updater with one slot per worker has more or fewer slots than were saved if the number of
+    // workers differs.
     const SavedTable& saved = reader_->manifest().tables[places_[i]];
     const auto slots = static_cast<uint32_t>(tables()[i]->shard()->state_slots());
     const uint32_t areas = saved.num_areas() - saved.slots + slots;
@@ -136,7 +136,7 @@ Status Loading::ApplyArea(size_t number, uint32_t area, const WaitLimit& limit) 
   Table* const table = tables()[number].get();
   const SavedTable& saved = reader_->manifest().tables[places_[number]];
   const RowRange rows = MyRows(*table);
-  // The job that saved had fewer workers.
+  // The area was not saved if the saving job had fewer workers.
   if (!saved.has_area(area)) return ClearArea(table, area, rows, limit);
   return reader_->Read(places_[number], area, rows.first, rows.end, limit,
                        [&](int64_t first, int64_t count, const char* data) {

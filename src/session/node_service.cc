@@ -14,7 +14,7 @@ namespace multiverso {
 namespace {
 
 constexpr int kLastLooks = 10;
-// Longest sleep while a worker of this node waits for a message of another node.
+// The longest sleep while a worker of this node waits for a message of another node.
 constexpr std::chrono::microseconds kAwaiting{2000};
 constexpr long kMaxSleepMs = 40;  // NOLINT: the type of strtol
 

@@ -15,7 +15,7 @@
 namespace multiverso {
 namespace {
 
-// Reads from the copies of the sections.
+// A CopySource reads from the copies of the sections.
 class CopySource final : public BlockSource {
  public:
   CopySource(const char* data, const std::vector<Section>& sections)
@@ -30,7 +30,7 @@ class CopySource final : public BlockSource {
   std::vector<int64_t> offsets_;
 };
 
-// Reads from the tables themselves.
+// A TableSource reads from the tables themselves.
 class TableSource final : public BlockSource {
  public:
   TableSource(Tables tables, std::vector<Section> sections, Instant deadline)
@@ -67,7 +67,7 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
       status = EndSave(state(), limit);
     }
   }
-  // Other ranks may be waiting for this rank's file.
+  // An interrupt aborts the session, so no rank completes this save.
   if (limit.is_interrupted()) state()->job.reset();
   return status;
 }

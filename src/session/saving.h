@@ -1,10 +1,10 @@
 // Saving: the call that writes a checkpoint.
 //
 // After CheckpointCall::Begin, the master creates the folder in which the ranks write and announces
-// it; from then until the call ends, no rank changes the tables. Each rank's SaveJob writes the
-// rows that the rank saves directly from the tables, and the call ends when the checkpoint is
-// complete. In a background save, each rank first copies its rows to memory. The call ends when all
-// ranks have done so, and the jobs write from the copies after that.
+// its name. From then until the call ends, no rank changes the tables. Each rank's SaveJob writes
+// the rank's rows directly from the tables, and the call ends when the checkpoint is complete. In a
+// background save, each rank first copies its rows to memory. The call ends when all ranks have
+// copied their rows, and the jobs then write from the copies.
 #ifndef MULTIVERSO_SESSION_SAVING_H_
 #define MULTIVERSO_SESSION_SAVING_H_
 
@@ -20,17 +20,17 @@ namespace multiverso {
 
 class Saving : private CheckpointCall {
  public:
-  // `mode` is written to the manifest.
+  // Makes a save, which writes `mode` to the manifest.
   Saving(Checkpointing* state, CheckpointRequest request, Mode mode)
       : CheckpointCall(state, CollectiveKind::kSave, std::move(request)), mode_(mode) {}
 
-  // Called once, after a barrier. `tables` and `num_created` as in Negotiate.
+  // Runs the save; called once, after a barrier, with the arguments of Negotiate.
   Status Run(Tables tables, int64_t num_created, const WaitLimit& limit);
 
  private:
-  // The master creates the folder; the others learn its name.
+  // Creates the folder on the master and sends its name to the other ranks.
   Status Prepare(const WaitLimit& limit);
-  // Lists the rows that this rank saves, with the number of their updates, in sections_.
+  // Sets sections_ to the rows that this rank saves, with the number of their updates.
   Status ListSections(const WaitLimit& limit);
   Status MakeRoomForCopy();
   Status Copy(const WaitLimit& limit);

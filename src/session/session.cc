@@ -104,11 +104,11 @@ Status Session::Close(Interrupt* interrupt) {
 
 Status Session::SettleAll(bool* save_failed, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(AwaitAll(CollectiveKind::kClose, limit));
-  // Other nodes may need sums that this node passes on.
+  // Other nodes may need sums that this node forwards, so the node forwards all sums first.
   RoundService* const rounds = table_context().rounds;
   if (rounds != nullptr) MV_RETURN_IF_NOT_OK(rounds->Settle(limit));
   const Status saved = EndSave(&checkpointing_, limit);
-  // All ranks know of a failure once the job has been removed, so the failure does not keep the
+  // All ranks know of the failure when the job has been removed, so the failure does not keep the
   // session open.
   *save_failed = !saved.ok() && checkpointing_.job == nullptr;
   if (saved.ok()) Linger(limit);
@@ -116,21 +116,21 @@ Status Session::SettleAll(bool* save_failed, const WaitLimit& limit) {
 }
 
 void Session::Linger(const WaitLimit& limit) {
-  // If no rank was lost, processes end when MPI does, on all nodes. Otherwise each ends by itself,
-  // and messages that another node still needs for the last allgather could be lost with it. So a
-  // rank stays until all nodes have confirmed that one, or for a moment.
+  // If no rank was lost, MPI_Finalize ends all processes together. Otherwise each process ends by
+  // itself, and messages that other nodes need for the last allgather could be lost. So a rank
+  // waits for another allgather, or for kLinger.
   Group* const world = context_->world();
   const bool some_lost = world->participants().size() < world->members().size();
   if (!some_lost || !context_->members().spans_nodes()) return;
   world->BeginAllgather(CollectiveKind::kClose);
-  // A rank that no longer answers has finished, too.
+  // A failure is ignored, since a rank that no longer answers has finished, too.
   (void)world->Wait(WaitLimit{Instant::max(), Clock::now() + kLinger, limit.interrupt});
 }
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
   SyncPointCheck fence = ReachSyncPoint(CollectiveKind::kCreateTable);
-  // KeepTable increments it after success, which all ranks share.
+  // KeepTable increments next_table_ after success, so the numbers are the same on all ranks.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   TableCreation creation(spec, id, init_value, table_context());

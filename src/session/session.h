@@ -1,4 +1,4 @@
-// Session: one rank's part in a job, from init to shutdown, and the tables made in it.
+// Session: one rank's part in a job, from init to shutdown, and the tables of the job.
 #ifndef MULTIVERSO_SESSION_SESSION_H_
 #define MULTIVERSO_SESSION_SESSION_H_
 
@@ -33,10 +33,10 @@ struct SessionOptions {
   FileSystem* files = LocalFileSystem();  // for checkpoints
 };
 
-// Collective calls are made by one thread at a time; everything else is thread-safe.
+// One thread at a time makes collective calls; all other calls are thread-safe.
 class Session {
  public:
-  // `service` is null unless the session spans nodes, `heartbeat` if it has one rank.
+  // `service` is null if the session has one node, and `heartbeat` is null if it has one rank.
   Session(const SessionOptions& options, std::unique_ptr<Transport> transport, Membership members,
           std::unique_ptr<RankContext> context, std::unique_ptr<NodeService> service,
           std::unique_ptr<Heartbeat> heartbeat = nullptr);
@@ -49,32 +49,32 @@ class Session {
                         service_ == nullptr ? nullptr : service_->shards(),
                         service_ == nullptr ? nullptr : service_->rounds()};
   }
-  // The deadline of a call that starts now.
+  // Returns the deadline of a call that starts now.
   Instant NextDeadline() const { return Clock::now() + options_.timeout; }
 
-  // ---- Collective calls. A rank that is interrupted in one aborts the session, as the other ranks
-  // would wait for it in vain.
+  // ---- Collective calls. A rank that is interrupted aborts the session, since the other ranks
+  // would wait for the rank in vain.
   Status Barrier(Interrupt* interrupt = nullptr);
-  // The caller passes the table to KeepTable.
+  // Creates a table with all ranks. The caller passes the table to KeepTable.
   Result<std::shared_ptr<Table>> CreateTable(TableSpec spec, const void* init_value,
                                              Interrupt* interrupt = nullptr);
-  // Collective over the workers: sums `count` elements in place, the same number and type on each.
+  // Sums `count` elements in place over all workers, which pass the same number and type.
   Status Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt = nullptr);
-  // A save in the background ends in SaveWait, the next Save or Load, or Close, which return its
-  // failure.
+  // Saves all tables or one table. A save in the background ends in SaveWait, the next Save or
+  // Load, or Close, which return the save's failure.
   Status Save(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
   Status SaveWait(Interrupt* interrupt = nullptr);
-  // Whether a save is in progress in the background.
+  // Returns whether a save is in progress in the background.
   bool IsSaving() const { return checkpointing_.job != nullptr; }
-  // Returns the checkpoint's step; -1 without a checkpoint.
+  // Returns the checkpoint's step, or -1 without a checkpoint.
   Result<int64_t> Load(const CheckpointRequest& request, Interrupt* interrupt = nullptr);
-  // The session cannot be used afterwards, whatever the result.
+  // Ends the session, which cannot be used afterwards, whatever the result.
   Status Close(Interrupt* interrupt = nullptr);
 
   // ---- Calls of this rank alone
-  // This worker joins no further rounds of any table.
+  // Ends this worker's part in the rounds of all tables.
   void Finish();
-  // For a forked child, which shares the parent's descriptors. Async-signal-safe.
+  // Closes the connections that a forked child inherited. The function is async-signal-safe.
   void CloseInForkedChild() const {
     if (context_->connections() != nullptr) context_->connections()->CloseInForkedChild();
   }
@@ -86,37 +86,37 @@ class Session {
   void ReleaseTable(Table* table);
 
  private:
-  // To be called before this rank enters a collective call of all ranks: each table compares the
-  // rounds of the workers, and so does the returned check when all ranks have entered the call.
+  // Prepares for a collective call of all ranks, which this rank enters next. Each table compares
+  // the workers' rounds, and so does the returned check when all ranks have entered the call.
   SyncPointCheck ReachSyncPoint(CollectiveKind call);
-  // The barrier that a collective call of that kind begins with.
+  // Runs the barrier with which the collective call begins.
   Status AwaitAll(CollectiveKind call, const WaitLimit& limit);
-  // What Close does before it leaves the group.
+  // Completes rounds and saves, before Close leaves the group.
   Status SettleAll(bool* save_failed, const WaitLimit& limit);
-  // Keeps this rank until all nodes have heard of the end.
+  // Keeps this rank, after a loss, until all nodes have received the last messages.
   void Linger(const WaitLimit& limit);
-  // The limit of a collective call.
+  // Returns the limit of a collective call, whose interrupt aborts the session.
   WaitLimit LimitOf(Instant deadline, Interrupt* interrupt);
   Tables TablesHere();
-  // The deadline of a call that writes or reads all tables.
+  // Returns the deadline of a call that writes or reads all tables.
   Instant NextDiskDeadline();
 
   SessionOptions options_;
   std::unique_ptr<Transport> transport_;
   Membership members_;
   std::unique_ptr<RankContext> context_;
-  std::unique_ptr<NodeService> service_;  // destroyed before the group
+  std::unique_ptr<NodeService> service_;  // destroyed before context_, which it uses
   std::unique_ptr<Heartbeat> heartbeat_;
   int64_t next_table_ = 0;
   uint64_t sync_points_ = 0;
   std::mutex tables_mutex_;
   std::vector<std::shared_ptr<Table>> tables_;
   bool has_finished_ = false;  // guarded by tables_mutex_
-  // The calls on released tables: those that count at a sync point, and at the last one.
+  // The calls on released tables: the calls that count at a sync point, and at the last sync point.
   SyncPointArrival released_;
   SyncPointArrival released_adds_;
   AggregationTurn next_aggregation_;
-  std::unique_ptr<ChainLink> aggregate_link_;  // on leaders, in a session that spans nodes
+  std::unique_ptr<ChainLink> aggregate_link_;  // null unless this rank leads one of several nodes
   Checkpointing checkpointing_;
 };
 

@@ -18,7 +18,7 @@
 namespace multiverso {
 namespace {
 
-// Sent after a rank has created or mapped the control segment.
+// The message that a rank sends after it has created or mapped the control segment.
 struct Message {
   Vote vote;
   SegmentLocator locator;     // from the first rank of each node
@@ -39,11 +39,11 @@ class Opening {
   // Sends this rank's vote and returns the messages of all ranks, or the first failure.
   Result<std::vector<Message>> Exchange(const Status& mine, const SegmentLocator& locator,
                                         const ConnectionAddress& address, const WaitLimit& limit);
-  // Everything until the group exists.
+  // Runs all steps until this rank has its group.
   Status JoinGroup(const WaitLimit& limit);
   // Creates the control segment on the first rank of the node.
   Status MakeControl();
-  // Where other nodes can connect to this rank; nowhere if they need not or cannot.
+  // Returns the address of this rank for other nodes, empty without other nodes or on failure.
   ConnectionAddress OpenPort();
   // Maps the control segment on the other ranks.
   Status MapControl(const std::vector<Message>& messages);
@@ -63,7 +63,7 @@ Result<std::unique_ptr<Session>> Opening::Run(Interrupt* interrupt) {
   const WaitLimit limit = WaitLimit::Until(Clock::now() + options_.timeout, interrupt);
   MV_RETURN_IF_NOT_OK(JoinGroup(limit).In("init"));
   if (interrupt != nullptr) {
-    // The ranks that have joined would wait for this one.
+    // An abort reaches the ranks that have joined, which would otherwise wait for this rank.
     interrupt->OnAbort([this](const Status& reason) { context_->state()->Abort(reason); });
   }
   if (context_->connections() != nullptr) {
@@ -143,7 +143,7 @@ Status Opening::MakeControl() {
   const auto ranks = static_cast<int>(members_.node_ranks().size());
   const int64_t bytes = NodeMemory::ControlBytes(members_.size());
   const int64_t scratch = NodeMemory::ScratchBytes(ranks);
-  // With one rank, only observers share the segment.
+  // On a node with one rank, the segment is shared only so that observers can read it.
   const bool shared = ranks > 1 || NodeSnapshot::CanBeSeen();
   Result<Segment> made =
       shared ? Segment::CreateShared(bytes, scratch) : Segment::CreatePrivate(bytes, scratch);
@@ -156,7 +156,7 @@ ConnectionAddress Opening::OpenPort() {
   if (!members_.spans_nodes()) return ConnectionAddress();
   Result<std::unique_ptr<ConnectionPort>> port = PeerConnections::OpenPort();
   if (!port.ok()) {
-    // The session works without them; other ranks log the same.
+    // The session works without connections, so the failure is only logged.
     LogWarning(StrCat("rank ", members_.rank(),
                       " can have no connections with other nodes: ", port.status().text()));
     return ConnectionAddress();

@@ -12,24 +12,24 @@
 
 namespace multiverso {
 
-// The table with its current hyper-parameters, without clocks.
+// Returns the table's description with its current hyper-parameters, without clocks.
 SavedTable RecordOf(const Table& table);
 
-// Copies `bytes` bytes of a section of the table, from `offset` on, to `out`, where they are read
-// again `when`.
+// Copies `bytes` bytes of a section of the table, from `offset` on, to `out`. `when` says how soon
+// the copy is read again.
 Status CopySection(Table* table, const Section& section, int64_t offset, int64_t bytes, char* out,
                    ReadAgain when, const WaitLimit& limit);
-// The number of updates of the rows, if a whole section has one count; otherwise 0.
+// Sets *steps to the rows' number of updates if a whole section has one count, and otherwise to 0.
 Status StepsOfSection(Table* table, RowRange rows, uint64_t* steps, const WaitLimit& limit);
-// Sets `count` elements of the area from element `first` on; the steps area has one element per
+// Sets `count` elements of the area from element `first` on. In the steps area, an element is a
 // row.
 Status LoadPart(Table* table, uint32_t area, int64_t first, int64_t count, const char* data,
                 const WaitLimit& limit);
 // Sets the number of updates of the rows, if a whole section has one count.
 Status LoadStepsOfSection(Table* table, RowRange rows, uint64_t steps, const WaitLimit& limit);
 
-// Checks that the saved table of the checkpoint `path` can be loaded into `table`. MismatchError
-// names both; CheckpointCorruptError if no table can have such a description.
+// Checks that the saved table of the checkpoint `path` can be loaded into `table`. Returns a
+// MismatchError that names both, or CheckpointCorruptError if no table can have such a description.
 Status CheckFits(const std::string& path, const SavedTable& saved, const Table& table);
 
 }  // namespace multiverso

@@ -13,7 +13,7 @@
 namespace multiverso {
 namespace {
 
-// Copied between two checks of the limit.
+// The bytes that a thread copies between two checks of the limit.
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 constexpr int64_t kCacheLine = 64;
 // More threads hardly increase the memory throughput.
@@ -67,7 +67,7 @@ Status TableSnapshot::Copy(int threads, const WaitLimit& limit) {
           *result = CopyPieces(&next, WaitLimit::Until(limit.deadline));
         });
       } catch (const std::system_error&) {
-        break;  // with fewer threads it only takes longer
+        break;  // with fewer threads the copy only takes longer
       }
     }
   }

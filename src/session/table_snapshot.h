@@ -1,5 +1,5 @@
 // TableSnapshot: copies sections of tables to memory with several threads, since one thread alone
-// cannot use the full memory bandwidth. The tables do not change meanwhile.
+// cannot use the full memory bandwidth. The caller ensures that the tables do not change meanwhile.
 #ifndef MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_
 #define MULTIVERSO_SESSION_TABLE_SNAPSHOT_H_
 
@@ -17,11 +17,11 @@ namespace multiverso {
 
 class TableSnapshot {
  public:
-  // The offset of each section in the copy: they follow each other, each aligned to a cache line.
+  // Returns the offset of each section in the copy. Sections are aligned to cache lines.
   static std::vector<int64_t> OffsetsOf(const std::vector<Section>& sections);
-  // The bytes of the whole copy.
+  // Returns the bytes of the whole copy.
   static int64_t BytesOf(const std::vector<Section>& sections);
-  // How many threads each of `ranks` ranks of a node may use.
+  // Returns the number of threads that each of `ranks` ranks of a node may use.
   static int ThreadsFor(int ranks);
 
   // The tables and `to` must outlive the snapshot.
@@ -32,12 +32,12 @@ class TableSnapshot {
   struct Piece {
     Table* table = nullptr;
     Section section;
-    int64_t offset = 0;  // in the section
+    int64_t offset = 0;  // offset in the section
     int64_t bytes = 0;
     char* to = nullptr;
   };
 
-  // One thread's part: copies pieces until none are left or a thread has failed.
+  // Copies pieces, in each thread, until no piece is left or a thread has failed.
   Status CopyPieces(std::atomic<size_t>* next, const WaitLimit& limit) const;
 
   std::vector<Piece> pieces_;

@@ -1,8 +1,8 @@
-// The version of this library, as multiverso/_version.py has it.
+// The version of this library, which multiverso/_version.py sets.
 #ifndef MULTIVERSO_SESSION_VERSION_H_
 #define MULTIVERSO_SESSION_VERSION_H_
 
-// The build system defines it.
+// The build system defines MULTIVERSO_VERSION.
 #ifndef MULTIVERSO_VERSION
 #error "MULTIVERSO_VERSION is not defined: build with CMakeLists.txt"
 #endif

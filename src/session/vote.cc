@@ -19,7 +19,7 @@ struct Message {
 
 static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
 
-// Replaces the folder at the beginning of a text. No error's text contains it.
+// The character that replaces the folder at the beginning of a text. No error's text contains it.
 constexpr char kHere = '\x01';
 
 std::string WithoutFolder(const std::string& text, const std::string& folder) {

@@ -56,8 +56,8 @@ void ChunkSource::TakeRange(int64_t first, int64_t count, int64_t at, Chunk* chu
 
 bool ChunkSource::NextOfRange(Chunk* chunk) {
   if (next_ >= end_) return false;
-  // Whole rows, or pieces of a row that are counted from its beginning: every call cuts a row in
-  // the same places.
+  // A chunk has whole rows or a piece of one row. Pieces are counted from the row's beginning, so
+  // that every call cuts the row in the same places.
   const int64_t most = kChunkBytes / element_bytes_;
   const int64_t to_cut =
       columns_ <= most ? most / columns_ * columns_ : std::min(most, columns_ - next_ % columns_);

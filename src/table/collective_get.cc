@@ -5,7 +5,7 @@
 namespace multiverso {
 namespace {
 
-// Sends the table's number: a get on another table is not the same call.
+// Waits for all workers and sends the table's number, so that CheckSameTable can compare it.
 Status AwaitWorkers(Table* table, const WaitLimit& limit) {
   const int64_t id = table->id();
   Group* const workers = table->context()->workers();

@@ -9,8 +9,8 @@
 
 namespace multiverso {
 
-// The workers wait for each other, read, and wait again: no worker adds in between. The request has
-// been checked.
+// Runs a checked get. The workers wait for each other before the get, which so includes all earlier
+// adds, and after the get, so that no worker adds before all workers have read.
 Status CollectiveGet(Table* table, const Request& get, const WaitLimit& limit);
 
 }  // namespace multiverso

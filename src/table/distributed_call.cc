@@ -13,15 +13,15 @@
 namespace multiverso {
 namespace {
 
-// Longest sleep between two looks for answers.
+// The longest sleep between two checks for answers.
 constexpr auto kLongestNap = std::chrono::milliseconds(2);
-// How often a waiting call checks the servers that it waits for.
+// The interval at which a waiting call checks whether its servers were lost.
 constexpr auto kCheckEvery = std::chrono::milliseconds(50);
-// How long a call that failed waits for messages in flight; their receivers are polling.
+// The wait of a failed call for its messages in flight, whose receivers are polling.
 constexpr auto kWindDown = std::chrono::seconds(2);
-// Fails the call in the same way after a server was lost.
+// The same wait after a loss or a timeout: it is shorter, since the receiver may never poll again.
 constexpr auto kWindDownFromLost = std::chrono::milliseconds(100);
-// How long it may take until the death of a server to which messages fail is known.
+// The time in which the death of a server becomes known after messages to the server fail.
 constexpr auto kKnownWithin = std::chrono::seconds(2);
 
 }  // namespace
@@ -60,7 +60,7 @@ void DistributedCall::AddPipeline(int server, ChunkSource source, RowRange rows)
     ControlChannel* const control_channel = rank_context_->control_channel();
     failover.node = rank_context_->members().node_of(server);
     if (!rank_context_->peers()->ExitReason(server).empty()) {
-      // Another pipeline may go to the same rank.
+      // Another pipeline may use tag_ with the same rank, so this pipeline takes its own tag.
       server = control_channel->ServiceRankOf(failover.node);
       const int other = control_channel->tags()->Take();
       if (other >= 0) tag = other;
@@ -122,7 +122,7 @@ RowRange DistributedCall::RowsAskedOf(size_t place) const {
   RowRange rows = partition.RowsOf(place);
   const bool is_array = here_->spec().kind == static_cast<int32_t>(TableKind::kArray);
   if (!is_array || !here_->shard()->updater().counts_steps()) return rows;
-  // Whole stripes, since a stripe of an array is updated in one piece.
+  // A stripe of an array is updated in one piece, so the boundaries move to whole stripes.
   const Membership& members = rank_context_->members();
   const std::vector<int>& servers = partition.servers();
   const int node = members.node_of(servers[place]);
@@ -157,7 +157,7 @@ Status DistributedCall::StepPipelines(bool* progressed) {
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (answered_[i]) continue;
     Status status = pipelines_[i].Step(progressed);
-    // With failover, the pipeline has held the messenger's errors back.
+    // With failover, the pipeline itself keeps errors that may mean a loss, until it is redirected.
     if (!survives_losses()) {
       status = failure_.Filter(status);
     } else if (status.code() == Code::kPeerLost && pipelines_[i].replaced() >= 0) {
@@ -194,7 +194,7 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
     bool progressed = false;
     const Status there = failure_.is_set() ? failure_.Get() : StepPipelines(&progressed);
     if (!there.ok() && !there.pending()) return there;
-    // Waits for a lock of this node only when all servers have answered.
+    // The call waits for a lock only after all servers have answered, so as not to delay pipelines.
     const Status here = StepHere(there.ok() ? limit : no_wait, &progressed);
     if (!here.ok() && !here.pending()) return here;
     if (there.ok() && here.ok()) return Status::Ok();

@@ -1,9 +1,9 @@
 // DistributedCall: a call on a table whose rows lie on several nodes.
 //
 // The calling thread operates directly on the rows of its own node, which lie in shared memory. At
-// the same time, it sends requests for the other rows to the ranks that own them, whose service
-// threads execute them (ShardService). The call returns after every server has answered, so every
-// later get sees its adds.
+// the same time, the thread sends requests for the other rows to the ranks that own those rows, and
+// their service threads execute the requests (ShardService). The call returns after every server
+// has answered, so every later get sees the call's adds.
 #ifndef MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 #define MULTIVERSO_TABLE_DISTRIBUTED_CALL_H_
 
@@ -32,15 +32,14 @@ class DistributedCall {
   DistributedCall(const DistributedCall&) = delete;
   DistributedCall& operator=(const DistributedCall&) = delete;
 
-  // Call this once. After an interrupt, the requests that were sent are applied and the others are
-  // not.
+  // Runs the call; called once. After an interrupt, only the requests that were sent are applied.
   Status Run(const WaitLimit& limit);
 
  private:
   void OpenPipelines();
   void SplitRows(std::vector<std::vector<int64_t>>* by_owner) const;
-  // Returns the rows to request from the server at index `place` of Partition::servers(). These are
-  // its own rows, except for an array whose updater counts steps: then the boundaries between the
+  // Returns the rows to request from the server at index `place` of Partition::servers(). The rows
+  // are the server's own, except for an array whose updater counts steps: its boundaries between
   // servers of a node move to whole stripes, since a stripe is updated in one piece.
   RowRange RowsAskedOf(size_t place) const;
   void AddPipeline(int server, ChunkSource source, RowRange rows);
@@ -48,14 +47,14 @@ class DistributedCall {
   // Runs one chunk of this node's rows.
   Status StepHere(const WaitLimit& limit, bool* progressed);
   Status StepPipelines(bool* progressed);
-  // Fails if a server that has not answered no longer can.
+  // Replaces lost servers. Returns an error if a server that owes an answer cannot be replaced.
   Status CheckServers();
-  // Lets another rank of the server's node take over, in a session that continues without lost
-  // ranks.
+  // Redirects the pipeline to another rank of the server's node, in a session that continues
+  // without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
   Status Timeout() const;
-  // Completes the messages in flight, so that the caller gets the memory back.
+  // Completes or abandons the messages in flight, so that the caller may reuse its memory.
   void WindDown(const Status& failure);
 
   TableShard* here_;
@@ -71,7 +70,7 @@ class DistributedCall {
   std::vector<bool> answered_;
   DeferredFailure failure_;
   std::optional<Instant> stalled_at_;
-  // Runs the part of this node's rows.
+  // The chunks of this node's rows; null when all have run.
   std::unique_ptr<ChunkSource> source_;
   Chunk chunk_;
   bool has_chunk_ = false;

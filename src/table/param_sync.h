@@ -1,11 +1,11 @@
 // ParamSync: keeps the tensors of a model in step with a table.
 //
-// A sync adds current - last to the table, reads the table, and writes it to both. If the table's
-// updater takes gradients, it adds last - current, an optimizer step in the direction in which the
-// worker moved. If the updater takes positions, it adds current and moves current towards the
-// table. Where the worker operates on the parameters itself, this is one pass over the memory,
+// A sync adds current - last to the table, and copies the table to both. If the table's updater
+// takes gradients, the sync adds last - current, an optimizer step in the direction in which the
+// worker moved. If the updater takes positions, the sync adds current and moves current towards the
+// table. Where the worker operates on the parameters itself, the sync is one pass over the memory,
 // stripe by stripe (Request::Exchange). In sync mode and where rows lie on other nodes, the delta
-// overwrites the last values, which the sync replaces by the table's, so no further copy is needed.
+// overwrites the last values, which the table's values then replace, so no further copy is needed.
 #ifndef MULTIVERSO_TABLE_PARAM_SYNC_H_
 #define MULTIVERSO_TABLE_PARAM_SYNC_H_
 
@@ -21,16 +21,16 @@
 
 namespace multiverso {
 
-// Used by one thread at a time. Does not own the table, which may be released first.
+// One thread at a time uses a ParamSync. A ParamSync does not keep its table from being released.
 class ParamSync {
  public:
-  // Creates a sync for tensors of `counts` elements, which now equal the table and `values`.
+  // Creates a sync for tensors of `counts` elements, which now equal the table's and `values`.
   static Result<std::unique_ptr<ParamSync>> Make(const Table& table, const int64_t* counts,
                                                  int64_t tensors, const void* values);
 
-  // Checks a sync of the tensors at `data`, which stay valid until its end.
+  // Checks a sync of the tensors at `data`, which stay valid until the sync ends.
   Status Begin(const Table& table, void* const* data, int64_t tensors);
-  // Runs the sync as Table::Run runs a request. Call it again only after it has returned pending.
+  // Runs the sync as Table::Run runs a request. Called again only after Run has returned pending.
   Status Run(Table* table, Progress* progress, const WaitLimit& limit);
 
  private:
@@ -40,8 +40,8 @@ class ParamSync {
   ParamSync(TensorList tensors, Segment last);
 
   TensorList tensors_;
-  Segment last_;  // the values of the whole table after the last sync, or the delta of this one
-  // Marks a failed sync whose values cannot be restored.
+  Segment last_;  // the table's values after the last sync, or the delta of the current sync
+  // If a sync fails while this is true, later syncs fail, since the last values are lost.
   bool last_is_delta_ = false;
 };
 

@@ -47,7 +47,7 @@ int Partition::SaverOf(size_t place, const std::vector<int>& savers) const {
   };
   const auto node_of = [&](int rank) { return nodes_[static_cast<size_t>(rank)]; };
   const int node = node_of(servers_[place]);
-  // Servers of a node are adjacent, so the rows that each writes are consecutive.
+  // Servers of a node are adjacent, so the rows that each saver writes are consecutive.
   for (size_t before = place + 1; before > 0 && node_of(servers_[before - 1]) == node; --before) {
     if (saves(servers_[before - 1])) return servers_[before - 1];
   }

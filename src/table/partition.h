@@ -24,32 +24,32 @@ struct RowRange {
 
 class Partition {
  public:
-  // `replicated`: each node with workers has all rows, and no server owns any.
+  // If `replicated`, each node with workers has all rows, and no server owns rows.
   Partition(const Membership& members, int64_t num_row, bool replicated);
 
   bool is_replicated() const { return replicated_; }
-  // The servers in the order of their rows, or the ranks that keep the replicas.
+  // Returns the servers in the order of their rows, or the ranks that keep the replicas.
   const std::vector<int>& servers() const { return servers_; }
-  // The rows of the server at that place in servers(); empty if there are more servers than rows.
+  // Returns the rows of the server at `place` in servers(), or none if rows are fewer than servers.
   RowRange RowsOf(size_t place) const;
-  // The place of the server that owns a row of the table.
+  // Returns the place of the server that owns a row of the table.
   size_t OwnerOf(int64_t row) const;
-  // The rows that `rank` writes into a checkpoint of `savers`, which are in ascending order.
-  // Exactly one saver that has a row writes it; ranks that keep replicas write one part each. The
-  // rows of a server that is not a saver are written by a saver on its node, and by no rank if it
-  // has none.
+  // Returns the rows that `rank` writes into a checkpoint of `savers`, which are in ascending
+  // order. Exactly one of the savers that have a row writes the row. Ranks that keep replicas write
+  // one part each. The rows of a server that is not a saver are written by a saver on the server's
+  // node, or by no rank if the node has no saver.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
-  // The rows of this rank's node; empty if it has no servers.
+  // Returns the rows of this rank's node, or none if the node has no servers.
   RowRange node_rows() const { return node_rows_; }
 
  private:
-  // The rows cut evenly: the part at that place in servers().
+  // Returns the part for `place` in servers() when the rows are cut evenly.
   RowRange PartOf(size_t place) const;
-  // The saver of that part; -1 if no rank can save it.
+  // Returns the saver of the part for `place`, or -1 if no rank can save the part.
   int SaverOf(size_t place, const std::vector<int>& savers) const;
 
   std::vector<int> servers_;
-  std::vector<int> nodes_;  // of all ranks
+  std::vector<int> nodes_;  // the node of each rank
   bool replicated_;
   int64_t num_row_;
   // The first `wide_` parts have `narrow_rows_` + 1 rows each, the others `narrow_rows_`.

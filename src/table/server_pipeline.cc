@@ -25,7 +25,7 @@ ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, int64_
 
 ServerPipeline::~ServerPipeline() {
   for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
-    // The transport may still use the memory, so it is leaked rather than reused.
+    // The transport may still use the memory, so the memory is leaked rather than reused.
     if (sent->is_in_flight) (void)sent.release();  // NOLINT: see above
   }
 }
@@ -63,7 +63,7 @@ Status ServerPipeline::Send(InFlightRequest* sent) {
   const void* delta = chunk.request.delta;
   void* out = chunk.request.out;
   if (has_failover()) {
-    // The values share the memory of the answer, which arrives after the server has them all.
+    // The answer shares the memory of the values, since it arrives after the server has them all.
     wire.values.resize(static_cast<size_t>(id_bytes + chunk.bytes));
     char* const values = wire.values.data() + id_bytes;
     if (id_bytes > 0) std::memcpy(wire.values.data(), ids, static_cast<size_t>(id_bytes));
@@ -71,7 +71,7 @@ Status ServerPipeline::Send(InFlightRequest* sent) {
     ids = wire.values.data();
     delta = out = values;
   }
-  // The answer needs a place before the request is sent.
+  // The receive of the answer is posted first, so that the answer never arrives unexpected.
   const bool returns = ReturnsData(chunk.request.kind);
   sent->expected = returns ? chunk.bytes : static_cast<int64_t>(sizeof(wire.reply));
   MV_RETURN_IF_NOT_OK(messenger_->Receive(server_, tag_, returns ? out : &wire.reply,
@@ -168,7 +168,7 @@ Status ServerPipeline::Redirect(int server, int tag) {
   for (std::unique_ptr<InFlightRequest>& sent : in_flight_) {
     if (!sent->is_in_flight) continue;
     bool done = false;
-    // The server may have answered this one before it died.
+    // The server may have answered this request before the server died.
     if (stall_.ok() && Test(sent.get(), &done).ok() && done) {
       MV_RETURN_IF_NOT_OK(Finish(sent.get()));
     } else {
@@ -193,7 +193,7 @@ Status ServerPipeline::Redirect(int server, int tag) {
     }
   }
   for (InFlightRequest* const sent : unanswered) {
-    // After a failure, the next Redirect sends the rest.
+    // After a failure, the next Redirect sends the remaining requests.
     if (stall_.ok()) MV_RETURN_IF_NOT_OK(Stall(Send(sent)));
   }
   return Status::Ok();
@@ -201,7 +201,7 @@ Status ServerPipeline::Redirect(int server, int tag) {
 
 void ServerPipeline::Detach(Messenger* messenger, std::unique_ptr<Wire>* wire) {
   (void)messenger->Withdraw(&(*wire)->answer);
-  // The transport may still use the memory, so it is leaked rather than reused.
+  // The transport may still use the memory, so the memory is leaked rather than reused.
   if ((*wire)->is_in_use()) (void)wire->release();  // NOLINT: see above
   *wire = std::make_unique<Wire>();
 }
@@ -214,7 +214,7 @@ bool ServerPipeline::WindDown() {
     if (!sent->is_in_flight) continue;
     bool done = false;
     if (!stall_.ok() || !Test(sent.get(), &done).ok()) done = false;
-    // Takes the ErrorMessage of an empty answer, so that no later call receives it.
+    // CheckAnswer takes the ErrorMessage of an empty answer, so that no later call receives it.
     if (done) (void)CheckAnswer(*sent);
     if (done) sent->is_in_flight = false;
     all_over = all_over && done;

@@ -15,21 +15,21 @@
 
 namespace multiverso {
 
-// For a session that continues without lost ranks. Changes are numbered, so that another server can
-// take over, and messages have memory of their own, so that the caller gets its memory back even if
-// a message to a dead rank never completes.
+// The numbers of changes, in a session that continues without lost ranks: with numbers, another
+// server can take over. With failover, messages have memory of their own, so that the caller gets
+// its memory back even if a message to a dead rank never completes.
 struct Failover {
   SequenceNumbers* numbers = nullptr;  // null in other sessions
   int node = 0;
-  int slot = -1;  // of the numbers; without one, a change that was not answered is not repeated
+  int slot = -1;  // slot of the numbers; with -1, an add that was not answered is not repeated
 };
 
-// Keeps several chunks in flight, straight from and into the caller's memory, so that the network
-// never idles. Used by one thread at a time.
+// A pipeline keeps several chunks in flight, so that the network never idles. Without failover, the
+// messages use the caller's memory directly. A pipeline is used by one thread at a time.
 class ServerPipeline {
  public:
-  // Sends to `server`, with a tag that no other call of this rank uses now. `rows` is for error
-  // messages.
+  // Makes a pipeline to `server`, with a tag that no other call of this rank uses with the server.
+  // `rows` is for error messages.
   ServerPipeline(Messenger* messenger, int server, int tag, int64_t table, ChunkSource source,
                  RowRange rows, Failover failover);
   ~ServerPipeline();
@@ -39,31 +39,31 @@ class ServerPipeline {
   int server() const { return server_; }
   int tag() const { return tag_; }
   RowRange rows() const { return rows_; }
-  // The server that this one took over from, or -1.
+  // Returns the server that server() took over from, or -1.
   int replaced() const { return replaced_; }
   const Failover& failover() const { return failover_; }
 
-  // Sends and receives without waiting: ok when all chunks have been answered, pending before. Not
-  // called again after an error.
+  // Sends and receives without waiting. Returns ok when all chunks have been answered, and pending
+  // before. Step is not called again after an error.
   Status Step(bool* progressed);
 
-  // The messenger's error with failover, which may mean that the server has died. Step does nothing
-  // until Redirect.
+  // With failover, returns the messenger's error, which may mean that the server has died. After
+  // such an error, Step does nothing until Redirect.
   const Status& stall() const { return stall_; }
   // Redirects the unanswered requests of a lost server to another server of its node, with another
-  // tag. Returns PeerLost if a change might then be made twice.
+  // tag. Returns PeerLost if an add without a number might then be applied twice.
   Status Redirect(int server, int tag);
 
   // Ends a call that failed or was aborted: sends nothing more and lets the messages in flight
   // complete. Returns true when no message is in flight.
   bool WindDown();
-  // Messages in flight will not complete: takes the caller's memory back where possible.
+  // Withdraws messages in flight that will not complete, to free the caller's memory if possible.
   void Abandon();
 
  private:
   static constexpr size_t kWindow = 8;
 
-  // The messages of a chunk, and the memory that they use.
+  // The messages of a chunk, and the memory that the messages use.
   struct Wire {
     std::string header;
     Reply reply;
@@ -77,8 +77,8 @@ class ServerPipeline {
   struct InFlightRequest {
     Chunk chunk;
     std::unique_ptr<Wire> wire = std::make_unique<Wire>();
-    uint64_t number = 0;   // among the changes of the slot
-    uint64_t order = 0;    // among the chunks of the pipeline
+    uint64_t number = 0;   // number among the changes of the slot; 0 without a slot
+    uint64_t order = 0;    // place among the chunks of the pipeline
     int64_t expected = 0;  // bytes of the answer
     bool is_in_flight = false;
   };
@@ -86,7 +86,7 @@ class ServerPipeline {
   bool has_failover() const { return failover_.numbers != nullptr; }
   Status SendNext(InFlightRequest* sent);
   Status Send(InFlightRequest* sent);
-  // Progresses the messages of the request; done when all have completed.
+  // Progresses the messages of the request, and sets *done to whether all have completed.
   Status Test(InFlightRequest* sent, bool* done);
   Status CheckAnswer(const InFlightRequest& sent);
   // Takes the answer of a request whose messages have completed.
@@ -104,8 +104,8 @@ class ServerPipeline {
   RowRange rows_;
   Failover failover_;
   Status stall_;
-  std::vector<std::unique_ptr<InFlightRequest>> in_flight_;  // messages point into them
-  uint64_t sent_ = 0;                                        // chunks
+  std::vector<std::unique_ptr<InFlightRequest>> in_flight_;  // messages point into requests
+  uint64_t sent_ = 0;                                        // chunks sent
   bool all_sent_ = false;
 };
 

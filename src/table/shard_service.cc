@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-// How long a job may wait for a lock before other jobs continue.
+// The time for which a job may wait for a lock before other jobs continue.
 constexpr auto kTimeSlice = std::chrono::milliseconds(25);
 constexpr auto kFarewell = std::chrono::milliseconds(200);
 constexpr auto kCleanUp = std::chrono::milliseconds(200);
@@ -21,7 +21,7 @@ ShardService::ShardService(RankContext* rank_context)
     : rank_context_(rank_context), messenger_(rank_context->control_channel()->messenger()) {}
 
 ShardService::~ShardService() {
-  // Gives answers in flight the time to arrive.
+  // Answers in flight get the time to arrive, since the messages end with the service.
   const Instant until = Clock::now() + kFarewell;
   for (bool all_over = false; !all_over && Clock::now() < until;) {
     all_over = true;
@@ -87,12 +87,12 @@ bool ShardService::Poll() {
       free_buffers_.push_back(job->buffer);
       job = jobs_.erase(job);
     } else {
-      // A sender that cannot be answered has died, or its call reaches its deadline.
+      // An error that may mean a loss concerns only the sender, which died or will time out.
       if (!continued.pending() && !MayMeanLoss(continued)) status = continued;
       ++job;
     }
   }
-  // Without its transport this rank can serve no one, so it aborts the session.
+  // A rank whose transport failed can serve no other rank, so the rank aborts the session.
   const bool is_loss = rank_context_->members().survives_losses() && MayMeanLoss(status);
   if (!status.ok() && !is_loss && !rank_context_->state()->IsAborted())
     rank_context_->state()->Abort(status);
@@ -166,7 +166,7 @@ Status ShardService::ReceiveValues(Job* job) {
   request->hyper = static_cast<int32_t>(header.first);
   request->value = header.value;
   request->rounds = static_cast<uint64_t>(header.count);
-  // An invalid request is received as well, so that no later request matches its messages.
+  // The values of an invalid request are received, too, so that no later request receives them.
   if (id_bytes > 0) {
     MV_RETURN_IF_NOT_OK(messenger_->Receive(header.sender, ValuesTag(header.tag), ids, id_bytes,
                                             &job->receives[0]));
@@ -191,7 +191,7 @@ Status ShardService::TestAll(Messenger::Ticket* tickets, Job* job, bool* done) {
     bool over = false;
     int64_t bytes = 0;
     const Status status = messenger_->Test(&tickets[i], &over, &bytes);
-    // The other message may still be written to the buffer.
+    // After a failure the test continues: the other message may still be written to the buffer.
     if (!status.ok() && failure.ok()) failure = status;
     if (over) job->received += bytes;
     *done = *done && (over || !status.ok());
@@ -244,7 +244,7 @@ Status ShardService::Claim(Job* job, bool* done) {
   *done = false;
   const bool is_numbered = header.slot >= 0 && rank_context_->members().survives_losses();
   if (!is_numbered || job->is_claimed || !IsChange(header.kind)) return Status::Ok();
-  // After the exclusion of this rank, others serve in its place.
+  // An excluded rank must apply no change, since other ranks of the node have taken over.
   MV_RETURN_IF_NOT_OK(rank_context_->state()->CheckNotExcluded());
   const auto is_alive = [&](int local_rank) {
     return rank_context_->peers()->IsAlive(local_rank) &&
@@ -296,7 +296,7 @@ Status ShardService::Work(Job* job) {
 }
 
 Status ShardService::Run(Job* job) {
-  // A change of an option applies to the rounds after it only.
+  // A change of a hyper-parameter waits for the rounds before the change, which use the old value.
   if (job->header.kind == RequestKind::kSetHyper &&
       !job->table->consistency()->HasApplied(job->request.rounds)) {
     return Status::Pending();
@@ -335,7 +335,7 @@ void ShardService::Abandon(Job* job) {
     free_buffers_.push_back(job->buffer);
     return;
   }
-  // The transport may still use the memory, so it is leaked rather than reused.
+  // The transport may still use the memory, so the memory is leaked rather than reused.
   const auto buffer = std::find_if(buffers_.begin(), buffers_.end(),
                                    [&](const auto& one) { return one.get() == job->buffer; });
   (void)buffer->release();  // NOLINT: see above

@@ -23,35 +23,35 @@
 
 namespace multiverso {
 
-// Thread-safe. Works in whichever thread polls: a service thread, or one that waits.
+// The service is thread-safe. It works in the thread that polls: a service thread or a waiting one.
 class ShardService {
  public:
-  // The group outlives the service.
+  // `rank_context` outlives the service.
   explicit ShardService(RankContext* rank_context);
   ~ShardService();
 
-  // Serves the table until all ranks of all nodes have released it.
+  // Serves the table until all ranks of all nodes have released the table.
   void Keep(std::shared_ptr<TableShard> table);
-  // The creation of the table has failed.
+  // Drops a table whose creation has failed.
   void Forget(int64_t table);
-  // This rank has released the table.
+  // Records that this rank has released the table. The node's last rank informs the other nodes.
   void Release(const TableShard& table);
 
-  // Accepts requests and continues those accepted. True if there was something to do. Returns at
-  // once if another thread is polling.
+  // Accepts requests and continues accepted requests. Returns whether there was work. Returns false
+  // at once if another thread is polling.
   bool Poll();
 
-  // How long a thread with messages in flight polls before it sleeps. Messages make progress only
-  // while a thread polls, and this is longer than the network takes to fill and empty its buffers.
+  // The time that a thread with messages in flight polls before it sleeps. Messages make progress
+  // only while a thread polls, so the time exceeds what the network needs to empty its buffers.
   static constexpr std::chrono::microseconds kEagerWhenBusy{1000};
-  // Whether accepted requests are unfinished.
+  // Returns whether accepted requests are unfinished.
   bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
 
-  // Tables served, for tests.
+  // Returns the number of tables served, for tests.
   size_t tables() const;
 
  private:
-  // Further requests wait at the transport.
+  // The most accepted requests, which bounds the memory. Further requests wait at the transport.
   static constexpr size_t kMostJobs = 16;
 
   struct Job {
@@ -59,10 +59,10 @@ class ShardService {
 
     RequestHeader header;
     Phase phase = Phase::kReceive;
-    bool is_claimed = false;  // in the RequestLog, by this rank
+    bool is_claimed = false;  // claimed in the RequestLog by this rank
     std::shared_ptr<TableShard> table;
     Status failure;
-    // Row ids, then values.
+    // The row ids, followed by the values.
     std::vector<char>* buffer = nullptr;
     Messenger::Ticket receives[2];
     int64_t received = 0;
@@ -78,17 +78,17 @@ class ShardService {
   Status ReceiveValues(Job* job);
   // Returns ok when the job is over.
   Status Continue(Job* job, bool* any);
-  // Checks the received message.
+  // Sets job->failure if the received message is incomplete or names rows of other nodes.
   void CheckValues(Job* job);
   Status Work(Job* job);
   Status Run(Job* job);
-  // Returns ok if this rank runs the job now or *done says that it has been run. Returns pending
-  // while another rank of the node runs it, and an error if one died in the middle.
+  // Returns ok if this rank may run the job, or if *done says that the job has been run. Returns
+  // pending while another rank of the node runs the job, and an error if that rank died meanwhile.
   Status Claim(Job* job, bool* done);
   Status SendReply(Job* job);
-  // Whether an earlier request of the same call is unanswered.
+  // Returns whether an earlier request of the same call is unanswered.
   bool HasPredecessor(const std::list<Job>::iterator& job);
-  // The failure of one does not end the wait for the other.
+  // Tests two messages. The failure of one message does not end the wait for the other.
   Status TestAll(Messenger::Ticket* tickets, Job* job, bool* done);
   // Drops the jobs of ranks that are lost or closed, and tables that all ranks have released.
   void CleanUp();
@@ -100,10 +100,10 @@ class ShardService {
   mutable std::mutex tables_mutex_;
   std::map<int64_t, std::shared_ptr<TableShard>> tables_;
   std::mutex polling_;
-  std::list<Job> jobs_;  // in order of arrival; messages point into them
+  std::list<Job> jobs_;  // in order of arrival; messages point into jobs
   std::vector<std::unique_ptr<std::vector<char>>> buffers_;
   std::vector<std::vector<char>*> free_buffers_;
-  std::atomic<bool> busy_{false};  // jobs_ is not empty
+  std::atomic<bool> busy_{false};  // whether jobs_ has jobs
   Instant cleaned_{};
 };
 

@@ -25,7 +25,7 @@ Status CheckRows(const Table& table, const Request& request, int64_t count) {
   if (num_ids > 0 && request.row_ids == nullptr) {
     return Status(Code::kValue, StrCat(table.Where(call), ": expected a buffer, received null"));
   }
-  // As unsigned numbers, negative ids are large ones. Without a branch, the loop is vectorized.
+  // A negative id is a large unsigned number. Without a branch, the compiler vectorizes the loop.
   const auto rows = static_cast<uint64_t>(spec.num_row);
   const int64_t* const row_ids = request.row_ids;
   uint64_t bad = 0;
@@ -63,7 +63,7 @@ MV_NOINLINE Status RunElsewhere(Table* table, const Request& request, Progress* 
   if (request.kind == RequestKind::kSetHyper) return table->RunPastMode(request, limit);
   MV_RETURN_IF_NOT_OK(table->consistency()->Enter(request.kind, progress, limit));
   MV_RETURN_IF_NOT_OK(table->RunPastMode(request, limit));
-  // All servers have answered, so workers that learn of the add can read it.
+  // Leave tells other workers of the add, which they can read, since all servers have answered.
   table->consistency()->Leave(request.kind);
   return Status::Ok();
 }
@@ -95,7 +95,7 @@ Status Table::RunPastMode(const Request& request, const WaitLimit& limit) {
   Request distributed = request;
   if (request.kind == RequestKind::kSetHyper) {
     MV_RETURN_IF_NOT_OK(shard()->Run(request, &progress, limit));
-    // Other nodes follow when they have applied as many rounds as this one.
+    // Other nodes apply the change after as many rounds as this node.
     distributed.rounds = consistency()->rounds_applied();
   }
   return DistributedCall(here(), context_.service, context_.rank, distributed).Run(limit);

@@ -1,5 +1,5 @@
-// Table: a client's handle to one table. Checks a request, passes it through the consistency mode,
-// and runs it: on the shard of this node, or by a DistributedCall if rows lie on other nodes too.
+// Table: a client's handle to one table. A Table checks a request, passes the request through the
+// consistency mode, and runs it on this node's shard, or by a DistributedCall across nodes.
 #ifndef MULTIVERSO_TABLE_TABLE_H_
 #define MULTIVERSO_TABLE_TABLE_H_
 
@@ -21,16 +21,16 @@
 
 namespace multiverso {
 
-// The parts of a session that a table uses. They outlive the table.
+// The parts of a session that a table uses. The parts outlive the table.
 struct TableContext {
   const Membership* members = nullptr;
   RankContext* rank = nullptr;
   ModeOptions mode;
-  ShardService* service = nullptr;  // if the session spans nodes
-  RoundService* rounds = nullptr;   // likewise
+  ShardService* service = nullptr;  // null if the session has one node
+  RoundService* rounds = nullptr;   // null if the session has one node
 };
 
-// Thread-safe.
+// A Table is thread-safe.
 class Table {
  public:
   Table(std::shared_ptr<TableShard> here, const TableContext& context)
@@ -43,45 +43,44 @@ class Table {
   int64_t id() const { return here_->id(); }
   RankContext* context() const { return context_.rank; }
   const Membership& members() const { return *context_.members; }
-  // This node's part of the table.
+  // Returns this node's part of the table.
   TableShard* here() const { return here_.get(); }
   Shard* shard() const { return here_->shard(); }
   const Partition& partition() const { return here_->partition(); }
   Consistency* consistency() const { return here_->consistency(); }
-  // Null if the session has one node.
+  // Returns null if the session has one node.
   ShardService* service() const { return context_.service; }
 
-  // Whether Run accepts the request; `count` is the number of elements in the caller's buffers.
+  // Returns an error if Run would reject the request. `count` is the elements in the buffers.
   Status Check(const Request& request, int64_t count) const;
-  // Runs a checked request. Where it would wait past the slice it returns pending, and continues
-  // from its progress; a request that is not RunsHere blocks to its end.
+  // Runs a checked request. Returns pending instead of waiting past the slice; the next Run then
+  // continues from `progress`. A request that does not run here (RunsHere) blocks to its end.
   Status Run(const Request& request, Progress* progress, const WaitLimit& limit);
   bool RunsHere(RequestKind kind) const {
-    // Every node has the options, also where it has a replica of the rows.
+    // Every node keeps the hyper-parameters, even if the node has a replica of all rows.
     return !spans_nodes_ && (kind != RequestKind::kSetHyper || context_.service == nullptr);
   }
-  // Whether calls are parts of rounds, for which other workers wait.
+  // Returns whether calls are parts of rounds, for which other workers wait.
   bool has_rounds() const { return has_rounds_; }
-  // Works as Run, but never waits for other workers; blocks to its end.
+  // Runs a checked request to its end, as Run does, but never waits for other workers.
   Status RunPastMode(const Request& request, const WaitLimit& limit);
-  // Returns the rows to add instead of a request that names rows twice, if the updater needs each
-  // row once; null if the request needs no change. Returns ValueError if the updater rejects the
-  // request.
+  // Returns merged rows to add if the request names rows twice and the updater needs each row once,
+  // or null if the request needs no change. Returns ValueError if the updater rejects the request.
   Result<std::shared_ptr<const MergedRows>> MergeDuplicates(const Request& request) const;
 
-  // Whether the mode runs kExchange, which applies only where all rows are on this node.
+  // Returns whether the mode runs kExchange, which needs all rows on this node.
   bool ExchangesInPlace() const { return !spans_nodes() && consistency()->ExchangesInPlace(); }
-  // Whether every get returns the same on all workers, as in sync mode, like get(sync=True) in
-  // other modes.
+  // Returns whether every get, and not only get(sync=True), returns the same on all workers.
   bool EveryGetIsCollective() const { return context_.mode.mode == Mode::kSync; }
-  // Whether servers of other nodes have rows of the table. In sync mode each node has a replica.
+  // Returns whether servers of other nodes have rows of the table. In sync mode no table spans
+  // nodes, since each node has a replica.
   bool spans_nodes() const { return context_.service != nullptr && !partition().is_replicated(); }
 
   double GetHyper(int32_t index) const {
     return shard()->hyper()->value[index].load(std::memory_order_relaxed);
   }
 
-  // "rank 1, table 'w', get", for messages.
+  // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;
 
  private:

@@ -14,8 +14,8 @@ namespace {
 // The message of the first exchange.
 struct Proposal {
   TableSpec spec;
-  // The result of spec.Check(). A rank with an invalid spec takes part, so that no other rank waits
-  // for it.
+  // The result of spec.Check(). A rank with an invalid spec still takes part, so that no other rank
+  // waits for that rank in vain.
   int32_t code = 0;
   int32_t has_init_value = 0;
   SyncPointArrival attendance;
@@ -24,7 +24,7 @@ struct Proposal {
 // The message of the second and third exchange.
 struct Message {
   Vote vote;
-  SegmentLocator locator;  // from makers
+  SegmentLocator locator;  // from the ranks that made segments
 };
 
 static_assert(sizeof(Proposal) <= ExchangeSlot::kMaxBytes);
@@ -65,7 +65,7 @@ void TableCreation::ArriveWithSpec(const SyncPointArrival& arrival) {
 Status TableCreation::CompareSpecs() {
   const Membership& members = *context_.members;
   Group* const world = context_.rank->world();
-  // Reports the first pair that differs, in rank order, so that all ranks report the same.
+  // The error names the first pair that differs, in rank order, so that all ranks report the same.
   const std::vector<int> present = world->participants();
   master_ = context_.rank->peers()->MasterOf(present);
   const auto first = world->payload(present.front()).Read<Proposal>();
@@ -127,7 +127,7 @@ Status TableCreation::MapAndArrive() {
   if (!is_maker()) {
     Result<Segment> mapped = Segment::OpenShared(world->payload(maker_).Read<Message>().locator);
     failure_ = mapped.status();
-    // The segment can be opened only while its maker lives.
+    // The segment can be opened only while its maker lives, so the maker's death is the cause.
     const std::string gone = failure_.ok() ? "" : rank_context->peers()->ExitReason(maker_);
     if (!gone.empty()) {
       failure_ = rank_context->peers()->About(
@@ -144,7 +144,7 @@ Status TableCreation::MapAndArrive() {
     if (here.ok()) here_ = std::move(here.value());
   }
   if (failure_.ok() && context_.service != nullptr) {
-    // Before any rank of another node can send a request.
+    // The services must keep the table before any rank of another node can send a request.
     here_->shard()->holders()->ranks.fetch_add(1);
     context_.service->Keep(here_);
     context_.rounds->Keep(id_, std::shared_ptr<NodeRounds>(here_, here_->node_rounds()));

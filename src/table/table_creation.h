@@ -1,14 +1,14 @@
-// TableCreation: how the ranks create one table together.
+// TableCreation: the call with which the ranks create one table together.
 //
-// There are three or four exchanges. In the first, every rank sends its spec, and the specs must be
+// The call has three or four exchanges. In the first, every rank sends its spec, and specs must be
 // equal. In the second, the first rank of each node sends the locator of the segment that it made,
 // or an error. In the third, every rank reports that it has mapped the segment, or an error. The
-// last exchange takes place if the master has an initial value, which it has then stored. So an
+// fourth takes place if the master has an initial value, after the master has stored it. So an
 // error on one rank fails the creation on all ranks, with the same text, and leaves nothing behind.
 //
 // In a session that continues without lost ranks, the participants of the first exchange create the
 // table: the first of them on each node makes the segment, and the first worker is the master. If
-// one of these dies during the creation, it fails on all ranks and can be repeated.
+// a maker or the master dies meanwhile, the creation fails on all ranks and can be repeated.
 #ifndef MULTIVERSO_TABLE_TABLE_CREATION_H_
 #define MULTIVERSO_TABLE_TABLE_CREATION_H_
 
@@ -31,22 +31,22 @@ class TableCreation {
                 const TableContext& context)
       : spec_(spec), id_(id), init_value_(init_value), context_(context) {}
 
-  // Called once. `fence` checks the workers' earlier calls.
+  // Runs the creation; called once. `fence` checks the workers' earlier calls.
   Status Run(SyncPointCheck fence, const WaitLimit& limit);
-  // After Run returned ok.
+  // Returns the table; called after Run has returned ok.
   std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
  private:
   void ArriveWithSpec(const SyncPointArrival& arrival);
   Status CompareSpecs();
   bool is_maker() const { return maker_ == context_.members->rank(); }
-  // Returns PeerLost, on all ranks, if that rank did not join the last collective.
+  // Returns PeerLost, on all ranks, if `rank` did not join the last collective.
   Status CheckCame(int rank, const char* task) const;
-  // Makes the segment (on the first rank of the node) and says so.
+  // Makes the segment on the first rank of the node, and sends its locator or the error.
   void ArriveWithSegment();
   // Maps the segment that the first rank of the node created, and reports the result.
   Status MapAndArrive();
-  // The first failure that a rank sent to the last allgather.
+  // Returns the first failure that a rank sent to the last allgather.
   Status FirstFailure() const;
   Status ConfirmAllMapped();
 
@@ -55,9 +55,9 @@ class TableCreation {
   const void* init_value_;
   TableContext context_;
   Segment segment_;
-  Status failure_;           // of this rank
+  Status failure_;           // this rank's failure
   int maker_ = -1;           // the rank of this node that makes the segment
-  std::vector<int> makers_;  // of all nodes
+  std::vector<int> makers_;  // the makers of all nodes
   int master_ = -1;          // the rank that has the initial value
   bool master_fills_ = false;
   std::shared_ptr<TableShard> here_;

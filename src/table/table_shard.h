@@ -1,9 +1,9 @@
-// TableShard: this node's part of a table: the segment that its ranks share, the shard in it, and
-// the table's consistency mode.
+// TableShard: this node's part of a table: the segment that the node's ranks share, the shard in
+// the segment, and the table's consistency mode.
 //
 // The rows of this node's servers lie in one shard; in sync mode over several nodes each node has a
-// replica of all rows. Ranks of this node reach the part through their Table, ranks of other nodes
-// through ShardService.
+// replica of all rows. Ranks of this node use the part through their Table, and ranks of other
+// nodes through ShardService.
 #ifndef MULTIVERSO_TABLE_TABLE_SHARD_H_
 #define MULTIVERSO_TABLE_TABLE_SHARD_H_
 
@@ -22,7 +22,7 @@
 
 namespace multiverso {
 
-// The contents of the segment: the shard, and the memory of the mode beside it.
+// The sizes of the segment's contents: the shard, and the memory of the consistency mode beside it.
 struct TableBytes {
   int64_t shard = 0;
   int64_t consistency = 0;  // sparse: mostly address space
@@ -32,7 +32,7 @@ class TableShard {
  public:
   static Result<TableBytes> BytesOf(const TableSpec& spec, const Membership& members,
                                     const ModeOptions& mode);
-  // Attaches to a segment of the size that BytesOf returns. The group outlives the table's shard.
+  // Attaches to a segment of the size that BytesOf returns. `rank_context` outlives the TableShard.
   static Result<std::shared_ptr<TableShard>> Attach(const TableSpec& spec, int64_t id,
                                                     Segment segment, RankContext* rank_context,
                                                     const ModeOptions& mode);
@@ -43,10 +43,10 @@ class TableShard {
   Segment* segment() { return &segment_; }
   Shard* shard() const { return shard_.get(); }
   Consistency* consistency() const { return consistency_.get(); }
-  // The table's rounds with other nodes, on the leader of this one; null elsewhere.
+  // Returns the table's rounds with other nodes on the leader of this node, and null elsewhere.
   NodeRounds* node_rounds() const { return node_rounds_.get(); }
 
-  // Whether this node can serve a request of another; the ids of rows follow the header.
+  // Return an error if this node cannot serve the header, or the row ids that follow the header.
   Status CheckRequest(const RequestHeader& header) const;
   Status CheckRows(const int64_t* row_ids, int64_t num_ids) const;
 

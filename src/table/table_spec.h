@@ -1,4 +1,4 @@
-// TableSpec: everything that must agree between the ranks for a table to be one table.
+// TableSpec: the properties of a table, which must be the same on all ranks that create it.
 #ifndef MULTIVERSO_TABLE_TABLE_SPEC_H_
 #define MULTIVERSO_TABLE_TABLE_SPEC_H_
 
@@ -11,11 +11,11 @@
 
 namespace multiverso {
 
-// The numbers are those of the C API (MV_TABLE_ARRAY, ...).
+// The numbers equal those of the C API (MV_TABLE_ARRAY, ...).
 enum class TableKind : int32_t { kArray = 0, kMatrix = 1 };
 
-// Travels between ranks as bytes, so everything in it is plain and of fixed size. Invalid values
-// from a caller are kept, so that Check() can name them.
+// Ranks send a spec as bytes, so every field is plain and of fixed size. A spec keeps a caller's
+// invalid values, so that Check() can name them.
 struct TableSpec {
   int32_t kind = 0;
   int32_t dtype = 0;
@@ -34,7 +34,7 @@ struct TableSpec {
   DType type() const { return static_cast<DType>(dtype); }
   int64_t count() const { return num_row * num_col; }
   int64_t bytes() const { return count() * SizeOf(type()); }
-  // "matrix 'w' of 4 x 8 float32, updater add".
+  // Returns "matrix 'w' of 4 x 8 float32, updater add".
   std::string Describe() const;
 };
 
