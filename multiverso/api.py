@@ -301,7 +301,7 @@ def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
     CheckpointIOError
         On all ranks, if there is no checkpoint or it cannot be read.
     CheckpointCorruptError
-        On all ranks, if a file differs from what was written. The tables are unchanged.
+        On all ranks, if a file has changed since the save. The tables are unchanged.
     MismatchError
         If the tables differ from those in the checkpoint, or the ranks pass different arguments.
     StateError

@@ -127,7 +127,7 @@ class ParameterExchange:
             self._shared.add_to_count(np.array([batches > 0], np.int64), self._count)
         active = int(self._count[0]) - before
         if batches:
-            # In lock-step the parameters stay unchanged from the computation of an update until it.
+            # In lock-step the parameters do not change while an update is computed.
             staleness = 0 if self._synchronous else active - 1
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
         return active if self._synchronous else 1

@@ -9,7 +9,7 @@ from typing import Any
 
 from multiverso.learn._input import InputError
 
-#: The index of an activity in `ACTIVITIES`, its begin in Unix time, and its length in seconds.
+#: The index of an activity in `ACTIVITIES`, its start in Unix time, and its length in seconds.
 Event = tuple[int, float, float]
 
 

@@ -1,7 +1,7 @@
 """The optimisers of the master: their names and options, as in Keras, and their updaters.
 
-The parameter server applies the optimisers. The master has an optimiser object of Keras with the
-same name that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
+The parameter server applies the optimisers. The master has an equivalent optimiser of
+Keras that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
 """
 
 import math
@@ -60,11 +60,11 @@ class ServerOptimizer:
     options: dict[str, float]
 
     def keras_twin(self) -> Any:
-        """Return an optimiser of Keras with the same name and options."""
+        """Return the equivalent optimiser of Keras, or SGD for dcasgd, with the same options."""
         import keras
 
         options: dict[str, Any] = {**self.options}
-        options.pop("variance_control", None)  # Keras' SGD has no such option.
+        options.pop("variance_control", None)  # Keras has no such option.
         if self.updater == "nesterov":
             options["nesterov"] = True
         return getattr(keras.optimizers, _KINDS[self.updater][0])(**options)

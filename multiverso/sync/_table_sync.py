@@ -129,7 +129,7 @@ class TableSync:
         call_until(stop, _run, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
-        """Set the tensors to the result of the last exchange plus their delta since its begin.
+        """Set the tensors to the result of the last exchange plus their delta since its start.
 
         If `is_sent`, the next exchange sends the new values (see `Snapshot.apply`).
         """

@@ -144,8 +144,8 @@ class ArrayTableHandler(Table):
             The delta. It is cast to the table's dtype if NumPy's "same_kind" rule allows that; a
             C-contiguous array of that dtype is not copied.
         sync : bool, optional
-            Has no effect, and is accepted for older scripts. An add always waits until the servers,
-            also those of other nodes, have received the delta, so that later gets contain it.
+            The argument has no effect; older scripts pass it. An add always waits until the
+            servers of all nodes have received the delta, so that later gets contain the delta.
 
         Raises
         ------
