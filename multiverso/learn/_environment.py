@@ -50,7 +50,7 @@ def choose_backend(wanted: str | None = None) -> str:
 
 
 def _configured() -> str | None:
-    """Return the backend in Keras' configuration file, if it names one."""
+    """Return the backend that Keras' configuration file names, or None."""
     home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
         backend = json.loads((home / "keras.json").read_text("utf-8")).get("backend")
@@ -63,7 +63,7 @@ def choose_threads(local_workers: int) -> None:
     """Give each worker of this host its share of the cores, unless the user has set the threads."""
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    # A launcher that binds ranks to cores has divided them already.
+    # A launcher that binds ranks to cores has divided the cores already.
     threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
     for name in _THREADS:
         os.environ.setdefault(name, str(threads))

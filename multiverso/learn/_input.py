@@ -10,7 +10,7 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """A model, a data file or an option cannot be used; the message is one sentence that says why.
+    """A model, a data file or an option cannot be used; the message gives the reason.
 
     `MPIManager.train` raises InputError on all ranks, and before training starts if the cause can
     be found by then.

@@ -23,7 +23,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """To the master: this rank has made its model."""
+    """To the master: the sending rank has made its model."""
 
 
 @dataclass(frozen=True)

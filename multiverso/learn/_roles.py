@@ -203,7 +203,7 @@ class SubMasterRole(Role):
 
 
 class MasterRole(Role):
-    """The rank that validates and coordinates the workers; it also trains if it is alone."""
+    """The rank that validates and coordinates the workers; a single rank also trains."""
 
     def prepare(self) -> None:
         failure: Failure | None = None

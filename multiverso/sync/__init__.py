@@ -25,7 +25,7 @@ __all__ = ["ParamSync"]
 class ParamSync:
     """Synchronizes arrays that each worker trains in place, through tables.
 
-    Making one is collective: all ranks pass arrays of the same shapes and dtypes. When it returns,
+    The constructor is collective: all ranks pass arrays of the same shapes and dtypes. On return
     the arrays of all workers have the master's values.
 
     Parameters
@@ -111,7 +111,7 @@ class ParamSync:
         "easgd", end with bitwise identical arrays.
 
         In the other modes, on one node, a call that Ctrl-C or a deadline interrupts leaves the
-        arrays usable: the next call resumes it, and no delta is lost or added twice.
+        arrays usable: the next call resumes the sync, and no delta is lost or added twice.
 
         Raises
         ------
@@ -128,8 +128,8 @@ class ParamSync:
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the arrays.
 
-        Call it after the last sync with ``overlap=True``; otherwise it is a no-op. Collective calls
-        such as `multiverso.barrier` also wait for the exchange, but do not change the arrays.
+        With ``overlap=True``, call `wait` after the last sync; otherwise it is a no-op. Collective
+        calls such as `multiverso.barrier` also wait for the exchange, but change no arrays.
 
         Raises
         ------

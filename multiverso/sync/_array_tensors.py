@@ -98,7 +98,7 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
 
 
 def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
-    """Raise ValueError if two arrays share memory, because its delta would be added twice."""
+    """Raise ValueError if two arrays share memory, whose delta a sync would add twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
     # The end and the index of the array with the highest end so far.
     reach, holder = 0, -1

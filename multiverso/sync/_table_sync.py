@@ -91,7 +91,7 @@ class TableSync:
         try:
             call(_run, self._handle, self._addresses, self._count)
         finally:
-            # An interrupted pass leaves complete values in the elements that it has reached.
+            # An interrupted pass leaves complete values in the elements that the pass has changed.
             self._settle()
 
     def _locate(self) -> None:

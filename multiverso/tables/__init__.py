@@ -15,7 +15,7 @@ __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
 
 
 class ArrayTableHandler(Table):
-    """A table of one dimension. Creating it is collective: all ranks create the same table.
+    """A table of one dimension. The constructor is collective: all ranks create the same table.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class ArrayTableHandler(Table):
 
 
 class MatrixTableHandler(Table):
-    """A table of two dimensions, with operations on rows. Creating it is collective.
+    """A table of two dimensions, with operations on rows. The constructor is collective.
 
     Parameters
     ----------
