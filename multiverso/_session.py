@@ -1,7 +1,7 @@
 """The session: this rank's membership in the parameter server, from init to shutdown.
 
-A process has at most one. It ends with `Session.close`, with its ``with`` block, or, at the latest,
-with the interpreter, which leaves it without waiting for other ranks.
+A process has at most one session. A session ends with `Session.close`, with its ``with`` block, or
+at the exit of the interpreter, which leaves the session without waiting for other ranks.
 """
 
 import atexit
@@ -26,10 +26,10 @@ from multiverso.errors import ForkedError, StateError
 
 _log = logging.getLogger("multiverso")
 
-#: Waits return to Python after this many milliseconds, so that it can run signal handlers.
+#: Waits outside the main thread return after this many milliseconds, so that they can be aborted.
 _WAIT_SLICE_MS: Final = 100
 
-#: For arrays that need no conversion: all its arguments are ctypes objects.
+#: All arguments of this function are ctypes objects, for arrays that need no conversion.
 _aggregate_fast: Final = library.undeclared("MV_SessionAggregate")
 _CODE_ARGUMENTS: Final = {dtype: c_int32(code) for dtype, code in CODES.items()}
 
@@ -38,26 +38,26 @@ class BackgroundExchange(Protocol):
     """An operation on tables of the session that runs in another thread."""
 
     def wait(self) -> None:
-        """Wait for its end, with a deadline."""
+        """Wait until the operation ends, with a deadline."""
 
     def stop(self) -> None:
-        """Request its end without waiting."""
+        """Request the end of the operation without waiting."""
 
 
 class Session:
-    """A membership in the parameter server. `multiverso.init` makes it.
+    """A membership in the parameter server, which `multiverso.init` makes.
 
-    It is a context manager: ``with mv.init():`` shuts the session down at the end of the block. If
+    It is a context manager: ``with mv.init():`` shuts it down at the end of the block. If
     an exception ends the block, this rank leaves at once and tells the other ranks why.
 
     Attributes
     ----------
     options : SessionOptions
-        The options that it was opened with.
+        The options with which the session was opened.
     rank, size : int
         This rank, and the number of ranks.
     worker_id, server_id : int
-        Dense, in rank order; -1 where the rank's role does not include it.
+        Indices without gaps, in rank order; -1 if this rank is not a worker or not a server.
     num_workers, num_servers : int
         The numbers of workers and servers.
     node, num_nodes, local_rank, local_size : int
@@ -65,8 +65,8 @@ class Session:
     companions : dict
         Objects that an adapter keeps until the session ends, under the name of the adapter.
     exchanges : set of BackgroundExchange
-        The exchanges in flight, which add and remove themselves. Collective calls wait for them
-        first.
+        The exchanges in flight, which add and remove themselves. Collective calls first wait for
+        the exchanges.
 
     """
 
@@ -89,7 +89,7 @@ class Session:
         self.forked = False
         self.companions: dict[str, list[Any]] = {}
         self.exchanges: set[BackgroundExchange] = set()
-        self._communicator = communicator  # the library uses it until the session is closed
+        self._communicator = communicator  # The library uses it until the session closes.
         self._open_blocks = 0
         self.handle = capi.MV_Session()
         try:
@@ -97,7 +97,7 @@ class Session:
             library.call(lib.MV_SessionOpen, byref(raw), byref(self.handle))
             self._describe()
         except BaseException as error:
-            if self.handle:  # a signal came just after it was opened
+            if self.handle:  # A signal arrived just after the session was opened.
                 self.leave(describe(error))
             raise
         _log.debug("opened %r", self)
@@ -127,7 +127,7 @@ class Session:
         return self.worker_id == 0
 
     def lost_ranks(self) -> tuple[int, ...]:
-        """Return the ranks that it continues without; see `multiverso.lost_ranks`."""
+        """Return the ranks without which the session continues; see `multiverso.lost_ranks`."""
         ranks = (c_int64 * self.size)()
         count = c_int64()
         library.call(lib.MV_SessionLost, self.handle, ranks, self.size, byref(count))
@@ -139,7 +139,7 @@ class Session:
         library.call(lib.MV_SessionBarrier, self.handle)
 
     def finish(self) -> None:
-        """Leave all further rounds; see `multiverso.finish`."""
+        """Announce the end of this worker's rounds; see `multiverso.finish`."""
         self.settle()
         library.call(lib.MV_SessionFinish, self.handle)
 
@@ -178,20 +178,20 @@ class Session:
         return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
 
     def close(self) -> None:
-        """Wait for all ranks to close, and end the session even if that fails."""
+        """Wait for all ranks to close, and end the session even if the wait fails."""
         try:
             self.settle()
             library.call(lib.MV_SessionClose, self.handle)
         except BaseException as error:
             self._stop_exchanges()
-            # An interrupted close leaves it open; for a stale handle this is a no-op.
+            # An interrupted close leaves the session open. A stale handle makes this a no-op.
             lib.MV_SessionLeave(self.handle, describe(error).encode(errors="replace"))
             raise
         finally:
             self._end()
 
     def settle(self) -> None:
-        """Wait for the exchanges in flight, which come before the call that follows."""
+        """Wait for the exchanges in flight, which must end before the next collective call."""
         for exchange in tuple(self.exchanges):
             exchange.wait()
 
@@ -244,7 +244,7 @@ _process: Final = _Process()
 
 
 def current() -> Session:
-    """Return the open session; StateError if none is open, ForkedError in a forked child."""
+    """Return the open session; raise StateError if none is open, ForkedError in a forked child."""
     session = _process.session
     if session is None or session.closed:
         closed = "" if session is None else "the session has been shut down; "
@@ -291,7 +291,7 @@ def open_session(options: SessionOptions) -> tuple[Session, bool]:
         session = Session(options)
         _process.session = session
         atexit.unregister(_leave_at_exit)
-        atexit.register(_leave_at_exit)  # registered last, so that it runs before MPI_Finalize
+        atexit.register(_leave_at_exit)  # The last registered function runs before MPI_Finalize.
         return session, True
 
 
@@ -307,14 +307,14 @@ def _leave_at_exit() -> None:
     session = find()
     if session is None:
         return
-    # An uncaught exception sets it. At a prompt, an older one may have, so it says nothing there.
+    # An uncaught exception sets `sys.last_value`. At a prompt an older exception may have set it.
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     reason = "its script ended without mv.shutdown()"
     session.leave(f"{reason}: {describe(error)}" if error is not None else reason)
 
 
 def _mark_forked() -> None:
-    """In a forked child: mark the session, and replace the lock, which may be held for ever."""
+    """Mark the session in a forked child, and replace the lock, which may be held for ever."""
     _process.lock = threading.RLock()
     if _process.session is not None:
         _process.session.forked = True

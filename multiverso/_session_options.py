@@ -26,26 +26,26 @@ _MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """The arguments of `multiverso.init`; two calls agree if these are equal.
+    """The arguments of `multiverso.init`, which must be equal in two calls for one session.
 
     Attributes
     ----------
     mode : int
-        When a get waits for other workers: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
+        The rule for waits of a get: ``MV_MODE_ASYNC``, ``_SYNC`` or ``_STALE``.
     staleness : int
-        With ``MV_MODE_STALE``: how many rounds a worker may be ahead of the slowest; else 0.
+        The rounds that a worker may be ahead of the slowest with ``MV_MODE_STALE``; else 0.
     role : str
-        What this rank does: a key of `ROLES`.
+        The role of this rank, a key of `ROLES`.
     timeout : float
-        Deadline of any single call, in seconds.
+        The deadline of any single call, in seconds.
     comm : object
-        The communicator given, or None.
+        The communicator that the caller passed, or None.
     requires_finite : bool
         Whether every delta must be finite. Each rank may choose differently.
     on_peer_lost : str
-        Whether the session continues without lost ranks: a key of `LOSSES`.
+        The effect of a lost rank, a key of `LOSSES`.
     peer_timeout : float
-        How long a rank may be without a heartbeat, in seconds.
+        The time that a rank may be without a heartbeat, in seconds.
 
     """
 
@@ -60,7 +60,7 @@ class SessionOptions:
 
     @property
     def continues(self) -> bool:
-        """Whether the session continues without the ranks it loses."""
+        """Whether the session continues without lost ranks."""
         return self.on_peer_lost == "continue"
 
 
@@ -74,7 +74,7 @@ def checked(
     on_peer_lost: object,
     peer_timeout: object,
 ) -> SessionOptions:
-    """Return the options of a session; TypeError or ValueError if one is wrong."""
+    """Return the options of a session; raise TypeError or ValueError if one is wrong."""
     is_sync = arguments.flag(sync, "sync")
     rounds = 0
     mode = capi.MV_MODE_SYNC if is_sync else capi.MV_MODE_ASYNC
@@ -83,7 +83,7 @@ def checked(
         if is_sync and rounds:
             msg = f"expected sync=True or staleness, received sync=True and staleness={rounds}"
             raise ValueError(msg)
-        # Workers that may not be ahead of the slowest run in lock-step.
+        # With a staleness of 0 no worker may be ahead of another, which is lock-step.
         mode = capi.MV_MODE_STALE if rounds else capi.MV_MODE_SYNC
     on_loss = arguments.choice(on_peer_lost, "on_peer_lost", LOSSES)
     if on_loss == "continue" and mode != capi.MV_MODE_ASYNC:

@@ -46,42 +46,42 @@ def init(
     on_peer_lost: str = "fail",
     peer_timeout: float = 30.0,
 ) -> Session:
-    """Join the parameter server. Collective: returns when all ranks have called it.
+    """Join the parameter server. Collective: waits until all ranks have called it.
 
     Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initialises
     MPI if necessary. A plain ``python train.py`` is a session of one rank, which does not load MPI.
-    If a session with the same options is open, that one is returned.
+    If a session with the same options is open, that session is returned.
 
     Parameters
     ----------
     sync : bool, optional
-        False: asynchronous, each worker runs at its own speed. True: lock-step. A worker's get
-        after its j-th add to a table waits until every worker has made j adds to it, and returns
-        the state after exactly those; the i-th gets of all workers are bitwise identical.
+        False lets each worker run at its own speed. True makes all run in lock-step: a worker's get
+        after its j-th add to a table waits until every worker has made j adds to the table, and
+        returns the state after exactly those; the i-th gets of all workers are bitwise identical.
     staleness : int, optional
-        The number of rounds that a worker may run ahead of the slowest one; an add to a table ends
-        a round of it. 0 is ``sync=True``; None sets no bound.
+        The number of rounds that a worker may run ahead of the slowest worker; each add to a table
+        ends a round of the table. 0 is ``sync=True``; None sets no bound.
     role : {"all", "worker", "server"}, optional
         Whether this rank trains (worker), keeps a part of the tables (server), or both.
     comm : mpi4py.MPI.Intracomm, optional
-        The ranks of the session, if not ``COMM_WORLD``.
+        The ranks of the session; ``COMM_WORLD`` by default.
     timeout : float, optional
         Seconds that any single call may wait for other ranks.
     nan_policy : {"propagate", "error"}, optional
         The treatment of NaN and infinity in deltas, in the parameters of a `ParamSync` or an
         adapter, and in aggregated arrays. "propagate" adds them, as NumPy does. "error" raises a
-        ValueError that names the first one, and applies nothing; this costs a pass over the data
-        of each call. Each rank may choose differently. Integers are not affected.
+        ValueError that names the first such element, and applies nothing; the check costs a pass
+        over the data of each call. Each rank may choose differently. Integers are not affected.
     on_peer_lost : {"fail", "continue"}, optional
-        What happens when a rank dies or leaves without `shutdown`. "fail": ranks that wait for it
-        get `PeerLostError`. "continue", in async mode: the other ranks continue without it, and
-        keep every add that has returned; collective calls such as `barrier`, `save` and `shutdown`
-        do not wait for it. On several nodes this requires that each node has a remaining rank. An
+        The reaction when a rank dies or leaves without `shutdown`. With "fail", ranks that wait for
+        the lost rank get `PeerLostError`. With "continue", in async mode, the other ranks continue,
+        and keep every add that has returned; collective calls such as `barrier`, `save` and
+        `shutdown` do not wait for the lost rank. Each of several nodes needs a remaining rank. An
         add that a dying rank was serving to another node raises `PeerLostError` on its caller only.
     peer_timeout : float, optional
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
-        machine is unreachable. After a third of them the rank is logged; after all of them, ranks
-        that wait for it get `OperationTimeout`, or `PeerLostError` if a whole machine is silent.
+        machine is unreachable. After a third of the time the rank is logged. After all of it, ranks
+        that wait get `OperationTimeout`, or `PeerLostError` if a whole machine is silent.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def init(
     StateError
         If a session with other options is open, or MPI has been finalised.
     LauncherError
-        If a launcher started this process and no MPI is found, or the launcher is of another MPI.
+        If a launcher started this process and no MPI is found, or the launcher has another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
         If not all ranks open the session with matching options.
     ForkedError
@@ -158,8 +158,8 @@ def finish() -> None:
     """Announce that this worker takes part in no further round of any table. Does not wait.
 
     Call it on a worker with less data than the others: with ``sync=True`` or `staleness`, their
-    rounds continue exactly without it. It may still call `barrier` and get, which returns the state
-    after the last complete round, and it must still call `shutdown`. In async mode this is a no-op.
+    rounds continue without this worker. The worker may still call `barrier` and get, which returns
+    the state after the last complete round, and must call `shutdown`. In async mode it is a no-op.
 
     Raises
     ------
@@ -179,8 +179,8 @@ def aggregate(array: Any) -> Any:
     Parameters
     ----------
     array : ndarray of float32, float64, int32 or int64, any shape
-        Or another object with such memory, which must be writable. Size and dtype must be the same
-        on all workers.
+        The array, or another object with such memory, which must be writable. Size and dtype must
+        be the same on all workers.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def save(
 ) -> None:
     """Save all tables as a checkpoint. Collective over all ranks, with the same arguments.
 
-    A checkpoint is one consistent state: it contains every add before the call on any rank, and
+    A checkpoint is one consistent state, which contains every add before the call on any rank, and
     none after it. It consists of the parameters, the state of the updaters, hyper-parameters and
     clocks. Every rank writes its part of the tables. When all parts are on the disk, the checkpoint
     appears in one step under a name such as ``000012-step-300``. A rank that is killed at any
@@ -232,7 +232,7 @@ def save(
         The folder for the checkpoints of this job, which all nodes must see under this path. It is
         created if it does not exist.
     step : int, optional
-        The number that `load` returns, such as a count of batches; by default the last one plus 1.
+        The number that `load` returns, such as a count of batches; by default the last step plus 1.
     keep : int, optional
         The number of checkpoints to keep in the folder, including the new one. Older ones are
         removed when the new one is complete. By default all are kept.
@@ -267,7 +267,7 @@ def wait_for_save() -> None:
     Raises
     ------
     CheckpointIOError
-        On all ranks, if it failed.
+        On all ranks, if the background save failed.
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError, MismatchError
@@ -280,9 +280,9 @@ def wait_for_save() -> None:
 def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
     """Restore all tables from a checkpoint. Collective over all ranks.
 
-    Create the tables first, as they were when the checkpoint was saved. They are matched by name,
-    and tables of the same name by the order of creation. The numbers of workers, servers and nodes
-    may differ. The whole checkpoint is verified before a table changes.
+    Create the same tables first as before the save. Tables are matched by name, and tables of the
+    same name by the order of creation. The numbers of workers, servers and nodes may differ. The
+    whole checkpoint is verified before a table changes.
 
     Parameters
     ----------
@@ -301,7 +301,7 @@ def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
     CheckpointIOError
         On all ranks, if there is no checkpoint or it cannot be read.
     CheckpointCorruptError
-        On all ranks, if a file differs from what was written. The tables are unchanged.
+        On all ranks, if a file has changed since the save. The tables are unchanged.
     MismatchError
         If the tables differ from those in the checkpoint, or the ranks pass different arguments.
     StateError
@@ -352,14 +352,14 @@ def current_session() -> Session:
 
 
 def barrier() -> None:
-    """Wait until all ranks have called this. Every get after it sees every add before it.
+    """Wait until all ranks have called this. A get after the barrier sees every add before it.
 
     Raises
     ------
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError, MismatchError
-        If a rank does not call it. The message names the rank.
+        If a rank does not call `barrier`. The message names the rank.
 
     """
     current().barrier()
@@ -368,8 +368,8 @@ def barrier() -> None:
 def lost_ranks() -> tuple[int, ...]:
     """Return the ranks that are lost (left, died or excluded), in ascending order. Does not wait.
 
-    Always empty unless the session was opened with ``on_peer_lost="continue"``: with "fail", calls
-    raise an error about a lost rank.
+    The result is empty unless the session was opened with ``on_peer_lost="continue"``: with "fail",
+    calls raise an error about a lost rank.
 
     Raises
     ------
@@ -428,6 +428,6 @@ def server_id() -> int:
 def is_master_worker() -> bool:
     """Return whether this is the master: its initial values are used, and it prints and validates.
 
-    The master is worker 0, or the first remaining worker if the session continues without that one.
+    The master is worker 0, or the first remaining worker if the session continues without worker 0.
     """
     return current().is_master_worker()

@@ -28,13 +28,13 @@ _DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 def local_rank() -> int:
     """Return the index of this process among the job's processes on this host, from 0.
 
-    It needs neither a session nor communication, so that a program can choose its GPU before it
-    imports a framework. Without a launcher it is 0.
+    The call needs neither a session nor communication, so that a program can choose its GPU before
+    it imports a framework. Without a launcher the index is 0.
 
     Raises
     ------
     LauncherError
-        If the launcher does not provide it.
+        If the launcher does not provide the index.
 
     Examples
     --------
@@ -60,25 +60,25 @@ def local_rank() -> int:
 def assign_device(devices: Sequence[int | str] | None = None) -> str | None:
     """Restrict this process to one GPU of its host, chosen by its `local_rank`.
 
-    It sets ``CUDA_VISIBLE_DEVICES``, so call it before the first use of CUDA, preferably before
-    importing the framework. If there are more processes than GPUs, some share one. A GPU that the
-    launcher has assigned to this process stays.
+    This sets ``CUDA_VISIBLE_DEVICES``, so call it before the first use of CUDA, preferably before
+    importing the framework. If a host has more processes than GPUs, some processes share a GPU. A
+    GPU that the launcher has assigned to this process stays.
 
     Parameters
     ----------
     devices : sequence of int or str, optional
-        The GPUs of this host that the job may use, by number or UUID. By default those in
-        ``CUDA_VISIBLE_DEVICES``, else all that NVIDIA's driver lists.
+        The GPUs of this host that the job may use, by number or UUID. By default the GPUs in
+        ``CUDA_VISIBLE_DEVICES`` if it is set, else all GPUs that NVIDIA's driver lists.
 
     Returns
     -------
     str or None
-        The GPU as CUDA names it; None if there is no GPU, in which case nothing is changed.
+        CUDA's name of the GPU; None if there is no GPU, in which case nothing is changed.
 
     Raises
     ------
     ValueError
-        If `devices` is empty, or one of them is neither a number nor a name.
+        If `devices` is empty, or an element is neither a number nor a name.
     LauncherError
         As for `local_rank`.
 

@@ -1,9 +1,9 @@
 """The exceptions of Multiverso.
 
 Invalid arguments raise the built-in `ValueError`, `TypeError`, `IndexError` and `MemoryError`, as
-in NumPy. Errors of the session, of other ranks and of the machine are a `MultiversoError`. Each is
-also a subclass of the closest built-in exception, so that code which does not know Multiverso can
-handle it (``except TimeoutError``).
+in NumPy. Errors of the session, of other ranks and of the machine raise a `MultiversoError`. Each
+class is also a subclass of the closest built-in exception, so that code which does not know
+Multiverso can handle the error (``except TimeoutError``).
 """
 
 __all__ = [
@@ -30,7 +30,7 @@ class MultiversoError(Exception):
     Attributes
     ----------
     status : int or None
-        The ``MV_ERR_`` code of the C API, or None where the Python layer found the error.
+        The ``MV_ERR_`` code of the C API, or None if the Python layer found the error.
 
     """
 
@@ -57,14 +57,14 @@ class PeerError(MultiversoError):
     Attributes
     ----------
     rank : int or None
-        The rank that was lost, is late, or aborted the session; the first if there are several.
+        The first rank that was lost, is late, or aborted the session.
     host : str or None
-        The name of its host.
+        The name of the host of that rank.
     table : str or None
         The name of the table whose call failed on this rank.
     last_call : str or None
-        The last call of that rank, such as ``"add of table 'w' (400 bytes), 0.31 s ago"``. Known
-        for ranks of this node.
+        The last call of that rank, such as ``"add of table 'w' (400 bytes), 0.31 s ago"``. Only
+        calls of ranks of this node are known.
     silent_for : float or None
         Seconds from the last heartbeat of that rank until this error. An alive rank sends one every
         second, or more often with a short `peer_timeout`.
@@ -82,11 +82,11 @@ class PeerError(MultiversoError):
 
 
 class OperationTimeout(PeerError, TimeoutError):  # noqa: N818 (as in TimeoutExpired)
-    """A call exceeded its deadline. The message names the ranks that it was waiting for."""
+    """A call exceeded its deadline. The message names the ranks that did not answer."""
 
 
 class PeerLostError(PeerError, RuntimeError):
-    """Another rank was lost. The message names it."""
+    """Another rank was lost. The message names the rank."""
 
 
 class AbortedError(PeerError, RuntimeError):
@@ -98,11 +98,11 @@ class TransportError(MultiversoError, RuntimeError):
 
 
 class LauncherError(MultiversoError, ImportError):
-    """No MPI, two MPIs, or a launcher of another MPI. The message says what to install or set."""
+    """The process found no MPI, two MPIs, or a launcher of another MPI. The message has advice."""
 
 
 class UnsupportedError(MultiversoError, NotImplementedError):
-    """Not supported by this build or machine. The message says what is supported."""
+    """The build or the machine does not support the call. The message lists what is supported."""
 
 
 class CheckpointIOError(MultiversoError, OSError):
@@ -113,7 +113,7 @@ class CheckpointIOError(MultiversoError, OSError):
     errno : int or None
         The reason, as in `OSError`.
     path : str or None
-        The path of the file; also as ``filename``.
+        The path of the file, which is also the attribute ``filename``.
     bytes_written : int
         The number of bytes that had been written to the file.
 
@@ -123,7 +123,7 @@ class CheckpointIOError(MultiversoError, OSError):
     bytes_written: int = 0
 
     def set_file(self, path: str, position: int, error_number: int) -> None:
-        """Store what the library reports about the file."""
+        """Store the report of the library about the file."""
         self.path = self.filename = path
         self.bytes_written = position
         self.errno = error_number or None
@@ -134,7 +134,7 @@ class CheckpointIOError(MultiversoError, OSError):
 
 
 class CheckpointCorruptError(MultiversoError, ValueError):
-    """A file of a checkpoint differs from what was written. Nothing has been loaded.
+    """A file of a checkpoint has changed since the save. Nothing has been loaded.
 
     Attributes
     ----------
@@ -149,10 +149,10 @@ class CheckpointCorruptError(MultiversoError, ValueError):
     offset: int | None = None
 
     def set_file(self, path: str, position: int, error_number: int) -> None:
-        """Store what the library reports about the file."""
+        """Store the report of the library about the file."""
         self.path = path
         self.offset = position
 
 
 class InternalError(MultiversoError, RuntimeError):
-    """A bug in Multiverso."""
+    """Multiverso has a bug."""

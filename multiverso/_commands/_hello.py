@@ -29,7 +29,7 @@ def main() -> int:
             "host": platform.node(),
             "cores": len(os.sched_getaffinity(0)),
         }
-        # One write, so that the lines of two ranks do not mix.
+        # The line is one write, so that the lines of two ranks do not mix.
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
         mv.barrier()

@@ -1,7 +1,7 @@
 """Finds the jobs of this user on this node and reads their state, without disturbing them.
 
-The ranks of a node share memory without a name, which each of them keeps open. It is found among
-the open files of their processes in /proc.
+The ranks of a node share memory without a name, which each rank keeps open. This module finds the
+memory among the open files of their processes in /proc.
 """
 
 import contextlib
@@ -20,10 +20,10 @@ from multiverso.errors import UnsupportedError
 
 _PROC: Final = Path("/proc")
 
-#: The targets of descriptors of this memory contain one of these: anonymous memory, or a file.
+#: The targets of descriptors of the memory contain a name of anonymous memory or of a file.
 _TARGETS: Final = ("/memfd:multiverso", "/multiverso-")
 
-#: Bytes of a description that fit at the first attempt.
+#: The bytes of a description that fit at the first attempt.
 _FIRST_ROOM: Final = 1 << 16
 
 
@@ -34,7 +34,7 @@ class Node:
     Attributes
     ----------
     key : tuple of int
-        Identifies the job.
+        The identity of the job.
     at : float
         The moment, in seconds of `time.monotonic`.
     content : dict
@@ -147,7 +147,7 @@ def _rate(amount: float, seconds: float) -> float | None:
 
 
 def _lags(content: dict[str, Any]) -> list[int]:
-    """Return for each member how many adds it is behind the first, at most over all tables."""
+    """Return the most adds of any table that each member is behind the first member."""
     workers = [member["worker_id"] >= 0 for member in content["members"]]
     lags = [0] * len(workers)
     for table in content["tables"]:

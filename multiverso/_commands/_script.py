@@ -1,8 +1,8 @@
 """Runs a script for ``python -m multiverso SCRIPT``: the first exception ends the whole job.
 
-Otherwise the other ranks continue until they wait for the failed one, and MPI_Finalize waits for
-all ranks. Here the rank prints its traceback, tells the others its reason, and ends the job with
-its exit code, like ``python -m mpi4py``.
+Without this module the other ranks continue until they wait for the failed rank, and MPI_Finalize
+waits for all ranks. Here the failed rank prints its traceback, tells the other ranks its reason,
+and ends the job with its exit code, like ``python -m mpi4py``.
 """
 
 import runpy
@@ -26,10 +26,10 @@ _RUNNERS: Final = (__file__, runpy.run_path.__code__.co_filename)
 def run(arguments: Sequence[str]) -> int:
     """Run ``SCRIPT ARGUMENT...`` as the main program; return its exit code.
 
-    Does not return if it fails in a job of several ranks.
+    The call does not return if the script fails in a job of several ranks.
     """
     sys.argv[:] = arguments
-    # Python does the same for a script: its folder comes first on the path.
+    # Python too puts the folder of a script first on the path.
     sys.path[0] = str(Path(arguments[0]).resolve().parent)
     try:
         runpy.run_path(arguments[0], run_name="__main__")
@@ -49,7 +49,7 @@ def _code_of(error: SystemExit) -> int:
 
 
 def _end(code: int, error: BaseException) -> int:
-    """Print what Python would print, and end the job if the code is not 0."""
+    """Print the message that Python would print, and end the job if the code is not 0."""
     if not isinstance(error, SystemExit):
         trace = _of_script(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)

@@ -57,7 +57,7 @@ _SHARED_MEMORY: Final = "/dev/shm"
 
 
 def collect(mpirun: str | None = None) -> dict[str, Any]:
-    """Return all facts as JSON values; None stands for missing ones.
+    """Return all facts as JSON values, with None for missing facts.
 
     `mpirun` is the path of the launcher, by default that of `multiverso run`.
     """
@@ -130,7 +130,7 @@ def _quota() -> float | None:
     try:
         most, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         return int(most) / int(period)
-    except (OSError, ValueError):  # "max", or no control group
+    except (OSError, ValueError):  # The limit is "max", or no control group exists.
         return None
 
 
@@ -151,7 +151,7 @@ def _number_in(path: str) -> int | None:
         number = int(Path(path).read_text("ascii"))
     except (OSError, ValueError):
         return None
-    return number if number < 2**62 else None  # the kernel reports a huge number for no limit
+    return number if number < 2**62 else None  # The kernel reports no limit as a huge number.
 
 
 def shared_memory() -> dict[str, Any]:

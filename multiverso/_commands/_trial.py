@@ -29,7 +29,7 @@ class TrialResult:
     returncode : int or None
         Exit code of the command; None if it was killed at its limit.
     output, errors : str
-        What its processes printed.
+        The texts that its processes printed.
 
     """
 
@@ -63,7 +63,7 @@ def run_trial(command: Sequence[str], ranks: int, limit: float) -> TrialResult:
         _kill(process, f"{_MARK}={number}")
     try:
         output, errors = process.communicate(timeout=_GRACE)
-    except subprocess.TimeoutExpired:  # another process holds the other end of a pipe
+    except subprocess.TimeoutExpired:  # Another process holds the other end of a pipe.
         output = errors = ""
     return TrialResult(None, output, errors)
 

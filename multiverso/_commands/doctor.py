@@ -78,7 +78,7 @@ def _print_table(findings: Iterable[Finding]) -> None:
         table.add_row(
             text(finding.check),
             text(finding.state, style=styles[finding.state]),
-            text(finding.found),  # a Text, because it may contain brackets, which are markup
+            text(finding.found),  # A plain str with brackets would be markup.
             text(finding.advice or ""),
         )
     console.print(table)

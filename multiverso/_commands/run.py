@@ -72,7 +72,7 @@ def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
         for number in _SIGNALS
     }
     try:
-        # mpirun has a process group of its own, so that Ctrl-C reaches it only through here.
+        # mpirun has a process group of its own, so that Ctrl-C reaches only this process directly.
         process = subprocess.Popen(command, env=environ, start_new_session=True)
         while process.poll() is None and not received:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""``multiverso top``: shows live what the jobs on this node are doing."""
+"""``multiverso top``: shows the live state of the jobs on this node."""
 
 import argparse
 import contextlib
@@ -99,7 +99,7 @@ class _View:
         for column in columns:
             table.add_column(column)
         for row in rows:
-            # Text, because the name of a table may contain brackets, which are markup.
+            # The cells are Texts, because brackets in a str would be markup.
             table.add_row(*(self._rich["text"].Text(cell) for cell in row))
         return table
 

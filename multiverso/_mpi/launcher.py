@@ -12,11 +12,11 @@ class Launcher:
     Attributes
     ----------
     name : str
-        Its name in messages.
+        The name of the launcher in messages.
     variable : str
-        The environment variable that reveals it.
+        The environment variable by which the launcher was found.
     size : int or None
-        The number of processes in the job, if the launcher tells.
+        The number of processes in the job, if the launcher provides the number.
 
     """
 

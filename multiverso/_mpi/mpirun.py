@@ -16,15 +16,15 @@ from multiverso.errors import LauncherError
 #: Seconds within which an mpirun must print its version.
 _VERSION_LIMIT: Final = 30.0
 
-#: Runs a command and ends with 0. It ignores SIGUSR1, by which MPICH reports the loss of a rank.
+#: Runs a command and ends with 0, ignoring SIGUSR1, by which MPICH reports the loss of a rank.
 _SHELL: Final = """trap '' USR1; "$0" "$@"; exit 0"""
 
 #: Prefixes of the variables that a launcher sets for its ranks. A job that is started from a rank
 #: must not inherit them.
 _RANK_PREFIXES: Final = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_")
 
-#: Variables for Open MPI on one machine. They disable two components: that for UCX reports a false
-#: error on machines without UCX, and that for libfabric delays the start by a second.
+#: Variables that disable two components of Open MPI on one machine. The component for UCX reports a
+#: false error on machines without UCX, and that for libfabric delays the start by a second.
 ONE_MACHINE: Final = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
@@ -49,12 +49,12 @@ def find_mpirun() -> str:
 
 
 def mpirun_vendor(mpirun: str) -> tuple[str | None, str | None]:
-    """Return vendor and version of an mpirun, None for what it does not print. Starts a process.
+    """Return vendor and version from the output of an mpirun process, or None for each if missing.
 
     Raises
     ------
     OSError, subprocess.TimeoutExpired
-        If it cannot be started, or does not end.
+        If the mpirun cannot be started, or does not end.
 
     """
     done = subprocess.run(
@@ -88,12 +88,12 @@ def mpirun_command(
     command : sequence of str
         The program and its arguments.
     ranks : int
-        How many processes.
+        The number of processes.
     mpirun : str, optional
         The launcher, by default that of `find_mpirun`.
     survive : bool, optional
-        Whether the other ranks live on when one dies. The exit code of such a job means nothing:
-        that of Open MPI is 0, and that of MPICH is made 0.
+        Whether the other ranks continue when a rank dies. The job's exit code then means nothing:
+        Open MPI returns 0, and a shell makes MPICH return 0.
 
     """
     mpirun = mpirun or find_mpirun()
@@ -101,17 +101,17 @@ def mpirun_command(
         return [mpirun, "-np", str(ranks), *command]
     if mpirun_vendor(mpirun)[0] == "Open MPI":
         return [mpirun, "--enable-recovery", "-np", str(ranks), *command]
-    # Even with this option, MPICH's mpirun kills all ranks when a signal kills a process that it
-    # has started. So it starts a shell for each rank, which ends normally.
+    # Even with -disable-auto-cleanup, mpirun kills all ranks when a signal kills a process that
+    # mpirun has started. So mpirun starts a shell for each rank, and the shell ends normally.
     shell = ["sh", "-c", _SHELL, *command]
     return [mpirun, "-disable-auto-cleanup", "-np", str(ranks), *shell]
 
 
 def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
-    """Return the environment for an mpirun of so many ranks; None allows any number.
+    """Return the environment for an mpirun of `ranks` ranks; None allows any number.
 
-    It is this process's, with what Open MPI demands before it starts a job as root, or more ranks
-    than cores. Other MPIs ignore that, and variables that are set already stay.
+    This is the environment of this process, with the variables that Open MPI demands for jobs of
+    root, or of more ranks than cores. Other MPIs ignore them. Variables that are set already stay.
     """
     variables = {}
     if os.geteuid() == 0:
@@ -119,7 +119,7 @@ def mpirun_environment(ranks: int | None = None) -> dict[str, str]:
         variables["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
     if ranks is None or ranks > len(os.sched_getaffinity(0)):
         variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
-        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # for releases before 5
+        variables["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Releases before 5 read this.
     return {**variables, **os.environ}
 
 

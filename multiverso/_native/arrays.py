@@ -1,4 +1,4 @@
-"""Converts what users pass into what the C library takes: C-contiguous arrays of one dtype.
+"""Converts arguments of users to C-contiguous arrays of one dtype, which the C library takes.
 
 An array that needs no conversion is not copied. Invalid arguments raise before anything changes.
 """
@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-#: Elements checked at once, few enough to stay in the cache.
+#: The number of elements that are checked at once, few enough to stay in the cache.
 _BLOCK: Final = 1 << 16
 
-#: Returns an object that passes the address of a writable, C-contiguous array to C and keeps its
-#: memory alive. It is four times as fast as ``array.ctypes.data``.
+#: Returns an object that passes the address of a writable, C-contiguous array to C and keeps the
+#: memory alive. The call is four times as fast as ``array.ctypes.data``.
 pin: Final[Callable[[NDArray[Any]], "ctypes.Array[ctypes.c_char]"]] = (
     ctypes.c_char * 0
 ).from_buffer  # type: ignore[assignment]  # NumPy's stubs hide the buffer of an array
@@ -26,10 +26,10 @@ def as_array(data: object, what: str) -> NDArray[Any]:
         if hasattr(data, "__dlpack__") and not hasattr(data, "__array__"):
             return np.from_dlpack(data)
         return np.asarray(data)
-    except ValueError as error:  # rows of different lengths
+    except ValueError as error:  # The rows have different lengths.
         msg = f"{what}: expected an array, received {type(data).__name__}: {error}"
         raise ValueError(msg) from error
-    except (TypeError, RuntimeError, BufferError) as error:  # on a GPU, or requires a gradient
+    except (TypeError, RuntimeError, BufferError) as error:  # A tensor on a GPU, for instance.
         msg = f"{what}: expected an array, received {type(data).__name__}: {error}"
         raise TypeError(msg) from error
 
@@ -75,7 +75,7 @@ def require_finite(array: NDArray[Any], what: str) -> None:
     if array.dtype.kind != "f":
         return
     flat = array.reshape(-1)
-    # In blocks, so that no temporary array is as large as `array`.
+    # The check runs in blocks, so that no temporary array is as large as `array`.
     for begin in range(0, flat.size, _BLOCK):
         finite = np.isfinite(flat[begin : begin + _BLOCK])
         if not finite.all():
@@ -88,7 +88,7 @@ def require_finite(array: NDArray[Any], what: str) -> None:
 def as_input(
     data: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], what: str
 ) -> NDArray[Any]:
-    """Return `data` as an aligned, C-contiguous array of `dtype`; `data` itself if it is one.
+    """Return `data` as an aligned, C-contiguous array of `dtype`; `data` itself if possible.
 
     Raises the errors of `checked_input`.
     """
@@ -105,15 +105,15 @@ def as_output(
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return a buffer that the library can write to, and the user's array.
 
-    They are the same array unless `out` is not C-contiguous or not in native byte order; then the
-    caller copies the buffer to the user's array with `np.copyto`. `what` names it in messages.
+    Both are the same array if `out` is C-contiguous and in native byte order. Otherwise the caller
+    copies the buffer to the user's array with `np.copyto`. `what` names `out` in messages.
 
     Raises
     ------
     TypeError
         If `out` does not share memory with an array, or has another dtype.
     ValueError
-        If it has another shape, is read-only, or has elements that share memory.
+        If `out` has another shape, is read-only, or has elements that share memory.
 
     """
     target = view_of(out, what)
@@ -126,7 +126,7 @@ def as_output(
         msg = f"{what}: expected shape {shape}, received {target.shape}"
         raise ValueError(msg)
     require_writable(target, what)
-    if target.flags.carray and target.dtype.isnative:  # an equal dtype that is another object
+    if target.flags.carray and target.dtype.isnative:  # The dtype may be an equal object.
         return target, target
     return np.empty(shape, dtype), target
 
@@ -143,12 +143,12 @@ def require_writable(array: NDArray[Any], what: str) -> None:
 
 
 def view_of(out: object, what: str) -> NDArray[Any]:
-    """Return an array that shares the memory of `out`; TypeError if that is not possible."""
+    """Return an array that shares the memory of `out`; raise TypeError if `out` cannot share it."""
     if isinstance(out, np.ndarray):
         return out
     array = as_array(out, what)
     again = as_array(out, what)
-    # Two views of the same memory have the same address; two copies that both exist cannot.
+    # Two views of the same memory have the same address; two existing copies have different ones.
     is_copy = array.size and array.ctypes.data != again.ctypes.data
     if array.dtype == object or is_copy or not (array.size or _may_share(out)):
         msg = f"{what}: expected an array, received {type(out).__name__}"
@@ -157,7 +157,7 @@ def view_of(out: object, what: str) -> NDArray[Any]:
 
 
 def _may_share(out: object) -> bool:
-    """Return whether `out`, which has no elements, is an array; an empty list is not."""
+    """Return whether `out`, which has no elements, is an array and not an empty list."""
     if any(hasattr(out, name) for name in ("__array__", "__array_interface__", "__dlpack__")):
         return True
     try:

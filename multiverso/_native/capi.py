@@ -1,7 +1,7 @@
 """The declarations of ``c_api.h`` for ctypes.
 
 No other module contains prototypes. Constants, structs and functions have the names of the header,
-and a test compares each of them with it.
+and a test compares each of them with the header.
 """
 
 from ctypes import (
@@ -88,7 +88,7 @@ MV_AREA_STEPS: Final = 65536
 
 
 class MV_Session(c_void_p):
-    """Handle of a session. A type of its own, so that ctypes rejects the handle of a table."""
+    """Handle of a session, in a type of its own so that ctypes rejects the handle of a table."""
 
 
 class MV_Table(c_void_p):
@@ -103,7 +103,7 @@ class MV_Checkpoint(c_void_p):
     """Handle of a checkpoint that is open for reading."""
 
 
-#: Takes a pointer, and returns the address of a text or None; a result of c_char_p would leak.
+#: The callback takes a pointer and returns the address of a text or None; a c_char_p would leak.
 MV_InterruptCheck: Final = CFUNCTYPE(c_void_p, c_void_p)
 
 
@@ -256,7 +256,7 @@ class MV_TableDescription(Structure):
     )
 
 
-#: For each function by name: the type of its result, and the types of its arguments.
+#: The type of the result and the types of the arguments of each function, by name.
 PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_AbiVersion": (c_int32, ()),
     "MV_VersionString": (c_char_p, ()),

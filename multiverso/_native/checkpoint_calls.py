@@ -1,7 +1,7 @@
 """The arguments of saving and loading, which are the same for a session and a table.
 
-Paths become absolute before the call returns, because a save in the background may outlive a change
-of the current directory.
+Paths are made absolute before the call returns, because the current directory may change during a
+save in the background.
 """
 
 import os
@@ -19,7 +19,7 @@ Directory = str | os.PathLike[str]
 def save_options(
     directory: Directory, step: object, keep: object, background: object = False
 ) -> capi.MV_SaveOptions:
-    """Return the options of a save; TypeError or ValueError if one is wrong."""
+    """Return the options of a save; raise TypeError or ValueError if one is wrong."""
     raw = capi.MV_SaveOptions()
     call(lib.MV_SaveOptionsInit, byref(raw))
     raw.background = flag(background, "background")
@@ -40,5 +40,5 @@ def load(function: Callable[..., int], handle: Any, directory: Directory, missin
 
 
 def path_bytes(directory: Any) -> bytes:
-    """Return an absolute path as the library takes it; TypeError or ValueError if it is invalid."""
+    """Return an absolute path for the library; raise TypeError or ValueError if it is invalid."""
     return os.fsencode(os.path.abspath(text(os.fspath(directory), "directory")))

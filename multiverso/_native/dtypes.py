@@ -17,8 +17,8 @@ DTYPES: Final[dict[int, np.dtype[Any]]] = {
 #: The inverse of `DTYPES`.
 CODES: Final[dict[np.dtype[Any], int]] = {dtype: code for code, dtype in DTYPES.items()}
 
-#: For each dtype of a model's parameters, by name: the dtype of the table that keeps them. Half
-#: precision is summed in float32. bfloat16 is a dtype of the package ml_dtypes.
+#: The dtype of the table that keeps a model's parameters, by the name of the parameters' dtype.
+#: Half precision is summed in float32. bfloat16 is a dtype of the package ml_dtypes.
 TABLE_DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "float16": np.dtype(np.float32),
     "bfloat16": np.dtype(np.float32),
@@ -37,7 +37,7 @@ def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
     """
     try:
         wanted = None if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
-    except Exception:  # NumPy's parser lets the errors of its parts through: SyntaxError, KeyError
+    except Exception:  # NumPy's parser also raises errors such as SyntaxError and KeyError.
         wanted = None
     # None is excluded because NumPy considers it equal to float64.
     if wanted is None or wanted not in CODES:
@@ -48,7 +48,7 @@ def table_dtype(dtype: object) -> tuple[int, np.dtype[Any]]:
 
 
 def require_table_dtype(dtype: str, what: str) -> None:
-    """Raise TypeError unless tables can keep parameters of this dtype; `what` names them."""
+    """Raise TypeError unless tables can keep parameters of `dtype`; `what` names the parameters."""
     if dtype not in TABLE_DTYPES:
         known = ", ".join(TABLE_DTYPES)
         msg = f"{what}: expected one of the dtypes {known}, received {dtype}"

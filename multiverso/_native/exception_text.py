@@ -1,4 +1,4 @@
-"""Describes an exception in one line, which other ranks read as the reason why a rank left."""
+"""Describes an exception in one line, which other ranks report as the reason why a rank left."""
 
 import traceback
 from pathlib import Path
@@ -6,15 +6,15 @@ from types import TracebackType
 
 _PACKAGE = str(Path(__file__).parents[1])
 
-#: Characters of a description at most.
+#: The greatest number of characters in a description.
 _LIMIT = 300
 
 
 def describe(error: BaseException) -> str:
     """Return a description such as ``"ValueError: bad batch (train.py:31)"``.
 
-    The place is the innermost line outside Multiverso. It is looked up in the traceback and then
-    in the callers of this function, because a traceback starts where the exception is caught.
+    The place is the innermost line outside Multiverso. The traceback is searched first and then the
+    callers of this function, because a traceback starts where the exception is caught.
     """
     text = "".join(traceback.format_exception_only(error)[-1:]).strip()
     if len(text) > _LIMIT:

@@ -39,7 +39,7 @@ ERRORS: Final[dict[int, type[Exception]]] = {
 
 
 def library_path() -> Path:
-    """Return where the library is expected: ``MULTIVERSO_LIBRARY``, or inside the package."""
+    """Return the expected path of the library: ``MULTIVERSO_LIBRARY``, or inside the package."""
     override = os.environ.get("MULTIVERSO_LIBRARY")
     if override:
         return Path(override)
@@ -68,7 +68,7 @@ def load(path: Path) -> ctypes.CDLL:
     except OSError as error:
         msg = f"the Multiverso library {path} cannot be loaded: {error}"
         raise ImportError(msg, name="multiverso", path=str(path)) from error
-    # The versions come first, because a difference explains why other functions are missing.
+    # The versions are checked first, because a difference explains why other functions are missing.
     for name in ("MV_AbiVersion", "MV_VersionString"):
         _declare(library, name, path)
     version = library.MV_VersionString().decode()
@@ -101,8 +101,8 @@ lib: Final = load(library_path())
 def undeclared(name: str) -> Callable[..., int]:
     """Return a function of the library without the declared types of its arguments.
 
-    Its arguments must be ctypes objects of exactly these types; a Python int would lose its upper
-    half. Use it for calls on small arrays, where checking the types takes a third of the time.
+    The arguments must be ctypes objects of exactly the right types; a Python int would lose its
+    upper half. Use it for calls on small arrays, where checking types takes a third of the time.
     """
     function: Callable[..., int] = lib[name]  # a new object, independent of lib.NAME
     function.restype = capi.PROTOTYPES[name][0]  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ class _Signals:
     _check: object = None
 
     def enable(self) -> None:
-        """Let the library run pending handlers every 20 ms of a wait of the main thread."""
+        """Let the library run pending handlers every 20 ms while the main thread waits."""
         if self._check is None and threading.current_thread() is threading.main_thread():
             handlers = self._run_handlers()
             next(handlers)
@@ -141,15 +141,15 @@ class _Signals:
         return error
 
     def _run_handlers(self) -> Generator[int | None, None, None]:
-        # Python runs a signal handler where its code begins or resumes. In a function, that is
-        # before any `try`, and ctypes would drop the exception. In a generator, it is the `yield`.
+        # Python runs a signal handler where this code begins or resumes. A function would begin
+        # before any `try`, and ctypes would drop the exception; a generator resumes at the `yield`.
         text = _INTERRUPTED
         try:
             while True:
                 yield None
         except BaseException as error:
             self.error = error
-            with contextlib.suppress(BaseException):  # a second Ctrl-C may interrupt `describe`
+            with contextlib.suppress(BaseException):  # A second Ctrl-C may interrupt `describe`.
                 text = ctypes.create_string_buffer(_reason(error))
         yield ctypes.addressof(text)
 
@@ -168,8 +168,8 @@ enable_signals()
 def call(function: Callable[..., int], *arguments: object) -> None:
     """Call a function of the library and raise the exception for its status.
 
-    During a wait in the main thread signal handlers run, so that Ctrl-C works. An exception that a
-    handler raises aborts the call, for all ranks that take part in it.
+    Signal handlers run during a wait in the main thread, so that Ctrl-C works. An exception that a
+    handler raises aborts the call for all ranks that take part in the call.
     """
     status = function(*arguments)
     if status:
@@ -178,9 +178,9 @@ def call(function: Callable[..., int], *arguments: object) -> None:
 
 def _finish(status: int) -> None:
     try:
-        while status == capi.MV_PENDING:  # a wait in another thread returns after every slice
+        while status == capi.MV_PENDING:  # A wait in another thread returns after every slice.
             status = lib.MV_Wait()
-    except BaseException as error:  # an exception set from outside this thread
+    except BaseException as error:  # Another thread has set an exception in this thread.
         lib.MV_Cancel(_reason(error))
         raise
     raised = _signals.take()
@@ -191,9 +191,9 @@ def _finish(status: int) -> None:
 
 
 def call_until(stop: threading.Event, function: Callable[..., int], *arguments: object) -> None:
-    """Call a function like `call`, in a thread that receives no signals, until `stop` is set.
+    """Call a function like `call`, but let another thread abort the call by setting `stop`.
 
-    Setting `stop` aborts the call within a slice and raises AbortedError.
+    The call then raises AbortedError within a slice. The main thread has no slices in its waits.
     """
     status = function(*arguments)
     while status == capi.MV_PENDING:
@@ -222,7 +222,7 @@ def exception(status: int) -> Exception:
 
 
 def _set_peer(error: errors.PeerError) -> None:
-    """Store in `error` what the library knows about the rank that this error is about."""
+    """Store in `error` the facts that the library knows about the rank that caused the error."""
     raw = capi.MV_PeerError(struct_size=sizeof(capi.MV_PeerError))
     if lib.MV_LastErrorPeer(byref(raw)) != capi.MV_OK or raw.rank < 0:
         return

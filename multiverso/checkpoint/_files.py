@@ -22,12 +22,12 @@ _NAME: Final = re.compile(r"(?P<number>\d{6,})-step-(?P<step>\d+)")
 _MODES: Final = {capi.MV_MODE_ASYNC: "async", capi.MV_MODE_SYNC: "sync"}
 _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 
-#: Bytes that one call verifies; between calls, Python can run signal handlers.
+#: The bytes that one call verifies, so that Python can run signal handlers between calls.
 _VERIFIED_AT_ONCE: Final = 64 << 20
 
 
 def saved_in(directory: Directory) -> list[Path]:
-    """Return the checkpoints in a folder, in the order of saving; empty if there is no folder."""
+    """Return the checkpoints in a folder, in the order of saving, or none without a folder."""
     folder = Path(directory)
     found = []
     if folder.is_dir():
@@ -40,7 +40,7 @@ def saved_in(directory: Directory) -> list[Path]:
 def latest(directory: Directory) -> Path | None:
     """Return the checkpoint that was saved last in a folder, or None.
 
-    Only its name is read; loading it verifies its contents.
+    Only the name of the checkpoint is read; loading the checkpoint verifies the contents.
     """
     found = saved_in(directory)
     return found[-1] if found else None
@@ -63,7 +63,7 @@ class SavedTable:
     slots : int
         The number of arrays of the table's size in the updater's state.
     counts : int
-        How updates are counted: 0 not at all, 1 per row, 2 for the whole table.
+        The way to count updates: 0 not at all, 1 per row, 2 for the whole table.
     steps : int
         The number of updates of the table, if `counts` is 2.
     clocks : tuple of int
@@ -83,7 +83,7 @@ class SavedTable:
 
 
 class Checkpoint:
-    """A checkpoint that is open for reading. A context manager. Not thread-safe.
+    """A checkpoint that is open for reading: a context manager that is not thread-safe.
 
     Parameters
     ----------
@@ -93,9 +93,9 @@ class Checkpoint:
     Raises
     ------
     CheckpointIOError
-        If there is no checkpoint, or it cannot be read.
+        If there is no checkpoint, or the checkpoint cannot be read.
     CheckpointCorruptError
-        If its description is damaged. `verify` and `read` check the data.
+        If the description is damaged. `verify` and `read` check the data.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Checkpoint:
     mode : str
         The mode of the session: "async", "sync" or "stale".
     library : str
-        The version of Multiverso that wrote it.
+        The version of Multiverso that wrote the checkpoint.
     num_files, num_bytes : int
         The number of data files, and the number of bytes of all files.
     tables : tuple of SavedTable
@@ -174,7 +174,7 @@ class Checkpoint:
         Raises
         ------
         CheckpointCorruptError
-            If a file differs from what was written; with its path and the byte.
+            If a file has changed since the save. The error has the path and the position.
         CheckpointIOError
             If a file cannot be read.
 

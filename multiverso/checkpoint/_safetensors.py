@@ -18,7 +18,7 @@ from multiverso.checkpoint._files import Checkpoint, SavedTable
 
 #: The key in the file's metadata for everything that a tensor cannot hold.
 _METADATA_KEY: Final = "multiverso"
-#: Bytes at most in the name of a table in a checkpoint.
+#: The most bytes in the name of a table in a checkpoint.
 _MAX_NAME_BYTES: Final = 63
 
 
@@ -27,14 +27,14 @@ def export_safetensors(directory: Directory, file: Directory) -> None:
 
     A table becomes a tensor of the same name, and its updater's state becomes ``NAME.state.0`` and
     so on. The file's metadata contains updaters, options and step, so that `import_safetensors`
-    can restore an equal checkpoint. Needs memory for the whole checkpoint.
+    can restore an equal checkpoint. The export needs memory for the whole checkpoint.
 
     Parameters
     ----------
     directory : path
         A checkpoint, or a folder of checkpoints, from which the last one saved is used.
     file : path
-        The file to write; an existing one is replaced.
+        The file to write; an existing file is replaced.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def export_safetensors(directory: Directory, file: Directory) -> None:
                 }
             )
         metadata = {"step": checkpoint.step, "tables": records}
-    # The file is replaced in one step, so that a concurrent reader finds the old one complete.
+    # The file is replaced in one step, so that a concurrent reader finds a complete file.
     path = Path(file)
     partial = path.with_name(f".{path.name}.part")
     try:
@@ -100,8 +100,8 @@ def import_safetensors(
     """Write the tensors of a file of the safetensors format as a checkpoint.
 
     A file from `export_safetensors` results in a checkpoint equal to the exported one. From any
-    other file, each tensor becomes a table of the same name with the updater "add": a matrix if it
-    has two dimensions, otherwise an array. Not collective: one process calls it.
+    other file, each tensor becomes a table of the same name with the updater "add": a matrix if the
+    tensor has two dimensions, otherwise an array. One process calls this; it is not collective.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def import_safetensors(
     directory : path
         The folder of checkpoints, as for `multiverso.save`.
     step, keep : int, optional
-        As for `multiverso.save`; `step` defaults to that in the file, if any.
+        As for `multiverso.save`; `step` defaults to the step in the file, if any.
 
     Raises
     ------

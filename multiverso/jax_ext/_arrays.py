@@ -26,12 +26,12 @@ class ArrayCopier:
     Parameters
     ----------
     arrays : sequence of jax.Array
-        Arrays of the shapes and the dtype that the later ones will have.
+        Arrays with the shapes and the dtype of all later arrays.
 
     Attributes
     ----------
     is_on_cpu : bool
-        Whether the last arrays that it received are on the CPU, the default device.
+        Whether the last received arrays are on the CPU, and the CPU is the default device.
 
     """
 
@@ -41,16 +41,16 @@ class ArrayCopier:
         self._dtype = dtype
         self._has_empty = any(array.size == 0 for array in arrays)
         self._has_made_arrays = False
-        self._split: Any = None  # the compiled function of `arrays_of`
-        self._copies_share_memory: bool | None = None  # None if not known yet
+        self._split: Any = None  # The compiled function of `arrays_of`.
+        self._copies_share_memory: bool | None = None  # None means not known yet.
         self._shardings: list[Any] = []
         self._locate(arrays)
 
     def copies_of(self, arrays: Sequence[jax.Array]) -> tuple[list[jax.Array], list[int]] | None:
         """Return copies of `arrays` that nothing else refers to, and their addresses on the CPU.
 
-        Waits until they have been computed. Returns None if they are not of the table's dtype or
-        not on the CPU; use `read` then.
+        Waits until the arrays have been computed. Returns None if an array is not of the table's
+        dtype or not on the CPU; use `read` then.
         """
         self._locate(arrays)
         unsuitable = self._is_cast or self._has_empty or self._copies_share_memory
@@ -59,7 +59,7 @@ class ArrayCopier:
         copies: list[jax.Array] = _copy_all(list(arrays))
         addresses = buffers_of(copies)
         if self._copies_share_memory is None:
-            # JAX may optimize a copy away. The compiled function either always does or never.
+            # JAX may optimize copies away. A compiled function does so either always or never.
             sources = {array.unsafe_buffer_pointer() for array in arrays}
             distinct = {*addresses, *sources}
             self._copies_share_memory = len(distinct) < len(addresses) + len(sources)
@@ -68,7 +68,7 @@ class ArrayCopier:
         return copies, addresses
 
     def read(self, arrays: Sequence[jax.Array], staging: Staging) -> None:
-        """Copy the values of `arrays` to `staging`. Waits until they have been computed."""
+        """Copy the values of `arrays` to `staging`, after waiting for their computation."""
         self._locate(arrays)
         if not self.is_on_cpu or self._is_cast:
             for view, array in zip(staging.views, arrays, strict=True):
@@ -80,7 +80,7 @@ class ArrayCopier:
 
     def arrays_of(self, staging: Staging) -> list[jax.Array]:
         """Return new arrays of the values in `staging`, which the caller may change afterwards."""
-        # Compiling takes seconds for a thousand arrays, and most arrays are only made once.
+        # Compiling takes seconds for a thousand arrays, and most arrays are made only once.
         if self.is_on_cpu and self._has_made_arrays:
             if self._split is None:
                 self._split = _compiled_split(staging, self._dtype)
@@ -88,7 +88,7 @@ class ArrayCopier:
             return made
         self._has_made_arrays = True
         values = [np.array(view, self._dtype) for view in staging.views]
-        # An explicit sharding would commit arrays on the default device to it.
+        # An explicit sharding would commit arrays on the default device to that device.
         return list(jax.device_put(values, None if self.is_on_cpu else self._shardings))
 
     def _locate(self, arrays: Sequence[jax.Array]) -> None:
@@ -104,7 +104,7 @@ _copy_all: Final = jax.jit(lambda arrays: [jnp.copy(array) for array in arrays])
 
 
 def buffers_of(arrays: Sequence[jax.Array]) -> list[int]:
-    """Return the addresses of `arrays` on the CPU. Waits until they have been computed."""
+    """Return the addresses of `arrays` on the CPU, after waiting for their computation."""
     # jax.block_until_ready would flatten the list as a pytree, which takes a third of a sync.
     return [array.block_until_ready().unsafe_buffer_pointer() for array in arrays]
 
@@ -112,7 +112,7 @@ def buffers_of(arrays: Sequence[jax.Array]) -> list[int]:
 def memory_of(array: jax.Array) -> NDArray[Any]:
     """Return the memory of an array on the CPU, valid as long as the array.
 
-    Write to it only if nothing else refers to the array, since JAX arrays never change.
+    Write to the memory only if nothing else refers to the array, since JAX arrays never change.
     """
     (address,) = buffers_of([array])
     return memory_at(address, array.shape, array.dtype)
@@ -126,7 +126,7 @@ def _compiled_split(staging: Staging, dtype: Any) -> Any:
     ]
 
     def split(flat: jax.Array) -> list[jax.Array]:
-        # Without the copy, a part that is the whole of `flat` would be returned as it is.
+        # Without the copy, a part that is the whole of `flat` would be `flat` itself.
         return [
             jnp.copy(flat[begin : begin + size]).reshape(shape).astype(dtype)
             for begin, size, shape in parts
@@ -136,7 +136,7 @@ def _compiled_split(staging: Staging, dtype: Any) -> Any:
 
 
 def _are_on_the_default_cpu(arrays: Sequence[jax.Array]) -> bool:
-    """Tell whether all arrays are on the CPU and it is the default device of compiled functions."""
+    """Return whether all arrays are on the CPU, the default device of compiled functions."""
     default = jnp.zeros(()).sharding
     if next(iter(default.device_set)).platform != "cpu":
         return False

@@ -19,15 +19,15 @@ __all__ = ["PytreeSync"]
 class PytreeSync:
     """Synchronizes parameters that each worker trains, through tables.
 
-    Creating one is collective: all ranks pass pytrees of the same structure. JAX arrays never
-    change, so it returns new ones: start from `params`, the master's values, pass the trained
+    The constructor is collective: all ranks pass pytrees of the same structure. JAX arrays never
+    change, so a sync returns new arrays: start from `params`, the master's values, pass the trained
     parameters to `sync`, and continue with its result.
 
     Parameters
     ----------
     params : pytree of array
         A pytree whose leaves are arrays of float32, float64, int32, int64, float16 or bfloat16; at
-        least one has an element. Half precision is summed in float32.
+        least one leaf has an element. Half precision is summed in float32.
     name : str, optional
         The name in messages, "parameters" by default.
     overlap : bool, optional
@@ -36,7 +36,7 @@ class PytreeSync:
     Raises
     ------
     ValueError
-        If there are no leaves, or none has an element.
+        If the pytree has no leaves, or no leaf has an element.
     TypeError
         If a leaf is not an array, or has another dtype.
     MismatchError
@@ -75,7 +75,7 @@ class PytreeSync:
 
     @property
     def params(self) -> Any:
-        """The values after the last sync; before the first, the master's."""
+        """The values after the last sync, or the master's values before the first sync."""
         self._given = None
         return jax.tree.unflatten(self._structure, self._leaves)
 
@@ -162,7 +162,7 @@ class PytreeSync:
         if structure != self._structure:
             msg = f"params: expected the structure {self._structure}, received {structure}"
             raise ValueError(msg)
-        # A compiled step returns the same types each time, which are quick to compare.
+        # A compiled step returns the same types each time, and equal types are quick to compare.
         types = _types_of(leaves)
         if types is not None and types == self._types:
             return list(leaves)
@@ -216,7 +216,7 @@ class _LeafStore:
 
 
 def _types_of(leaves: list[Any]) -> list[Any] | None:
-    """Return the JAX types of the leaves, or None if one is not a JAX array."""
+    """Return the JAX types of the leaves, or None if a leaf is not a JAX array."""
     try:
         return [leaf.aval for leaf in leaves]
     except AttributeError:
@@ -224,7 +224,7 @@ def _types_of(leaves: list[Any]) -> list[Any] | None:
 
 
 def _array_of(leaf: Any, path: str) -> jax.Array:
-    """Return a leaf as a JAX array; TypeError if no table can hold it."""
+    """Return a leaf as a JAX array; raise TypeError if no table can hold the leaf."""
     try:
         array = jnp.asarray(leaf)
     except (TypeError, ValueError) as error:
@@ -232,5 +232,5 @@ def _array_of(leaf: Any, path: str) -> jax.Array:
         raise TypeError(msg) from error
     require_table_dtype(array.dtype.name, f"params{path}")
     if isinstance(leaf, np.ndarray):
-        array = jnp.copy(array)  # the program may change the NumPy array
+        array = jnp.copy(array)  # The program may change the NumPy array.
     return array

@@ -2,12 +2,12 @@
 
 During ``fit`` the variables of a model are empty: their values are in a state that the trainer
 passes from step to step. ``jax_state_sync()`` copies the state back to the variables, one by one,
-and the trainer then collects it from them again, which takes longer than the rest of a sync.
+and the trainer then collects the state again, which takes longer than the rest of a sync.
 
 So weights on the CPU are changed in place in the state itself. JAX arrays must not change while the
-program can see them, but it cannot see these: a compiled step has just returned them, in memory of
-their own, and the next step will consume them. A callback that accesses its model between steps
-makes Keras call ``jax_state_sync()``; the arrays are then replaced instead.
+program can see them, but the program cannot see the state: a compiled step has just returned its
+arrays, in memory of their own, and the next step will consume them. A callback that accesses its
+model between steps makes Keras call ``jax_state_sync()``; then the arrays are replaced instead.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ class _TrainerState:
     def __init__(self, model_weights: ModelWeights, variables: list[Any]) -> None:
         self._model_weights = model_weights
         self._variables = variables
-        # `_places` is valid for this model while these weights have these `trainable` flags.
+        # `_places` is valid for `_model` while `_weights` have the `trainable` flags in `_flags`.
         self._model: Any = None
         self._weights: list[Any] = []
         self._flags: list[bool] = []
@@ -57,7 +57,7 @@ class _TrainerState:
     def _find(self, model: Any, held: dict[str, Any]) -> list[tuple[str, int]] | None:
         found: dict[int, tuple[str, int]] = {}
         for key in _WEIGHTS:
-            variables = getattr(model, key)  # in the order of jax_state_sync()
+            variables = getattr(model, key)  # The order is that of jax_state_sync().
             shapes = [tuple(variable.shape) for variable in variables]
             if shapes != [array.shape for array in held[key]]:
                 return None
@@ -127,7 +127,7 @@ class _Store:
             self._copies = None
 
     def arrays(self) -> list[Any] | None:
-        """Return the arrays to write in place, which may not be computed yet, or None."""
+        """Return the arrays to write in place, which may still be in computation, or None."""
         return None if self._state is None else self._state.arrays()
 
     def _replace(self, arrays: list[Any]) -> None:

@@ -1,9 +1,9 @@
 """Weights of Keras on TensorFlow.
 
-One compiled call reads or writes all weights; a call for each would take longer than the rest of a
-sync. A variable shares its memory with the tensors that were read from it until it changes. So on
-the CPU the call gives each variable memory of its own, which the native pass changes in place.
-On other devices the values go through a staging.
+One compiled call reads or writes all weights; a call for each weight would take longer than the
+rest of a sync. A variable shares its memory with the tensors that were read until it changes.
+So on the CPU the call gives each variable memory of its own, which the native pass changes in
+place. On other devices the values go through a staging.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class _HostStore:
         self._own = _compiled(lambda: [_with_own_memory(variable) for variable in variables])
 
     def is_possible(self) -> bool:
-        """Tell whether writing to the memory from `_own` changes the variables and nothing else."""
+        """Return whether writing to the memory from `_own` changes only the variables."""
         seen = [variable.read_value() for variable in self._variables]
         taken = {*_addresses_of(seen)}
         own = _addresses_of(self._own())
@@ -63,13 +63,13 @@ def _with_own_memory(variable: Any) -> Any:
     at, dtype, rank = variable.handle, variable.dtype, variable.shape.rank
     operations = tf.raw_ops
     if rank:
-        # An update of no elements: TensorFlow gives a variable its own memory before the update.
+        # TensorFlow gives a variable its own memory before an update, even one of no elements.
         none = tf.zeros([0], tf.int32)
         operations.ResourceScatterUpdate(resource=at, indices=none, updates=tf.zeros([], dtype))
-    # The update has enabled copies on each read and assignment, which this disables.
+    # The update has enabled copies on each read and assignment, but `value` must not be a copy.
     operations.DisableCopyOnRead(resource=at)
     value = operations.ReadVariableOp(resource=at, dtype=dtype)
-    if not rank:  # a scalar has no elements to update
+    if not rank:  # A scalar has no elements to update.
         value = operations.DeepCopy(x=value)
         operations.AssignVariableOp(resource=at, value=value)
     return value
@@ -124,7 +124,7 @@ def _compiled(function: Callable[..., Any], *specs: Any) -> Callable[..., list[A
 
 
 def _addresses_of(tensors: list[Any]) -> list[int]:
-    """Return the addresses of the values on the CPU. Waits until they have been computed."""
+    """Return the addresses of the values on the CPU, after waiting for their computation."""
     return [np.asarray(tensor).ctypes.data for tensor in tensors]
 
 

@@ -16,7 +16,7 @@ class ModelWeights:
     Parameters
     ----------
     model : keras.Model or keras.layers.Layer
-        A model that is built.
+        A built model.
 
     Attributes
     ----------

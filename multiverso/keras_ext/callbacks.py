@@ -17,8 +17,8 @@ __all__ = ["MVCallback"]
 class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Syncs a model after every `freq` batches of ``fit``, and at the end of it.
 
-    Creating one is collective, see `KerasParamManager`: all workers then have the master's weights.
-    You can pass it to any number of calls of ``fit``, on all backends, with any
+    The constructor is collective, see `KerasParamManager`: all workers then have the master's
+    weights. You can pass the callback to any number of calls of ``fit``, on all backends, with any
     ``steps_per_execution``. Place it before callbacks that save or restore weights. Weights that
     you set between two calls of ``fit``, or in a callback when one begins, change the table on the
     master only, at its first sync; the other workers just continue from them.
@@ -70,8 +70,8 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.freq = checked_freq(freq)
         self.manager = KerasParamManager(model, sync_non_trainable, overlap=overlap)
         self._average_metrics = average_metrics
-        self._batch = 0  # the number of batches in this epoch
-        self._batches = 0  # the number of batches since the last sync
+        self._batch = 0  # The number of batches in this epoch.
+        self._batches = 0  # The number of batches since the last sync.
         self._is_first_epoch = False
 
     def sync(self) -> None:
@@ -88,7 +88,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Register the model in ``fit``."""
-        # Reading self.model would make Keras copy its state back on JAX, here and below.
+        # No method reads self.model, because that would make Keras copy its state back on JAX.
         _disable_async_calls()
         self.manager.set_trained(self._model)
         self._batches = 0
@@ -97,7 +97,7 @@ class MVCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Reset the count of batches; in the first epoch, start from the current weights."""
         self._batch = 0
-        # Not in on_train_begin, where later callbacks may still restore weights.
+        # The restart is too early in on_train_begin, where later callbacks may restore weights.
         if self._is_first_epoch and current_session().worker_id != 0:
             self.manager.restart()
         self._is_first_epoch = False

@@ -13,7 +13,7 @@ __all__ = ["shard"]
 def shard(*arrays: Any, equal: bool | None = None) -> Any:
     """Return this worker's part of the samples: every num_workers-th, starting at its worker id.
 
-    So each part of data sorted by class has all classes. NumPy arrays are not copied.
+    With this step, each part of data sorted by class has all classes. NumPy arrays are not copied.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
 
 def _lengths(value: Any) -> list[int]:
     """Return the number of samples of each array in `value`."""
-    if value is None or hasattr(value, "as_numpy_iterator"):  # a tf.data.Dataset
+    if value is None or hasattr(value, "as_numpy_iterator"):  # A tf.data.Dataset.
         return []
     if isinstance(value, dict):
         value = list(value.values())

@@ -14,9 +14,9 @@ __all__ = ["KerasParamManager"]
 class KerasParamManager(ParamManager):
     """Synchronizes a model that each worker trains, through tables.
 
-    Creating one is collective: all ranks pass models of the same architecture. When it returns, the
+    The constructor is collective: ranks pass models of the same architecture. When it returns, the
     models of all workers have the master's weights. You can sync while `model` is in ``fit``. If
-    another model that contains it is in ``fit``, call `set_trained`.
+    another model that contains `model` is in ``fit``, call `set_trained`.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class KerasParamManager(ParamManager):
         How weights that no gradient changes, such as batch-normalization statistics, are
         synchronized. "average", the default, averages the workers' deltas; integers are taken from
         the master. "master" takes all of them from the master. With False, each worker keeps its
-        own from the start, as it always does for other dtypes. Frozen layers have parameters.
+        own from the start, as always for other dtypes. Weights of frozen layers are parameters.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -87,7 +87,7 @@ class KerasParamManager(ParamManager):
         Raises
         ------
         ValueError
-            If it has none of the parameters.
+            If `trained` has none of the parameters.
 
         """
         mine = set(map(id, self._model_weights.parameters))

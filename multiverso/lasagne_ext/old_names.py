@@ -5,15 +5,15 @@
     old_names.supply()
     import lasagne
 
-Neither has had a release for years, and they fail only because of missing names:
+Lasagne and Theano have had no release for years, and fail only because of missing names:
 
 - NumPy 1.24 removed ``numpy.bool``, ``int``, ``float``, ``complex``, ``object`` and ``str``,
   aliases of Python's own types that Theano 1.0.5 uses.
 - Theano 0.9 renamed the module ``theano.tensor.signal.downsample``, from which Lasagne 0.1 imports
   ``max_pool_2d``, to ``theano.tensor.signal.pool``, and the function to ``pool_2d``.
 
-Existing names stay unchanged, so you can call this with any release. It does not help with NumPy 2:
-Theano's C code needs NumPy 1.
+Existing names stay unchanged, so you can call `supply` with any release. NumPy 2 does
+not work, because Theano's C code needs NumPy 1.
 """
 
 import builtins
@@ -33,7 +33,7 @@ _DOWNSAMPLE: Final = "theano.tensor.signal.downsample"
 
 
 def supply() -> None:
-    """Add the missing names to NumPy and Theano. Imports Theano.
+    """Import Theano, and add the missing names to NumPy and Theano.
 
     Raises
     ------
@@ -52,13 +52,13 @@ def supply() -> None:
 
 def _has(name: str) -> bool:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # NumPy 1.20 to 1.23 warn about these names
+        warnings.simplefilter("ignore")  # NumPy 1.20 to 1.23 warn about the names.
         return hasattr(np, name)
 
 
 def _downsample(pool: ModuleType) -> ModuleType:
     def max_pool_2d(
-        input: Any,  # the parameter names that Lasagne 0.1 passes
+        input: Any,  # Lasagne 0.1 passes these parameter names.
         ds: Any,
         ignore_border: Any = None,
         st: Any = None,

@@ -16,7 +16,7 @@ __all__ = ["LasagneParamManager", "MVNetParamManager"]
 class LasagneParamManager(ParamManager):
     """Synchronizes a network that each worker trains, through tables.
 
-    Creating one is collective: all ranks pass networks of the same architecture. When it returns,
+    The constructor is collective: ranks pass networks of the same architecture. When it returns,
     the networks of all workers have the master's values.
 
     Parameters
@@ -30,7 +30,7 @@ class LasagneParamManager(ParamManager):
         How parameters without the tag ``trainable``, such as batch-normalization statistics, are
         synchronized. "average", the default, averages the workers' deltas; integers are taken from
         the master. "master" takes all of them from the master. With False, each worker keeps its
-        own from the start, as it always does for other dtypes.
+        own from the start, as always for other dtypes.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
@@ -119,7 +119,7 @@ class MVNetParamManager(LasagneParamManager):
 
 def _tensors_of(network: Any, sync_non_trainable: object) -> list[Tensor]:
     shares = Shares(sync_non_trainable, "sync_non_trainable")
-    # Imported here, so that importing this module does not need Lasagne.
+    # The import is here, so that importing this module does not need Lasagne.
     import lasagne
 
     layers = list(network) if isinstance(network, list | tuple) else [network]

@@ -1,4 +1,4 @@
-"""How much time a rank spends computing, waiting and communicating, with an optional trace."""
+"""Measures the time that a rank computes, waits and communicates, with an optional trace."""
 
 import contextlib
 import time

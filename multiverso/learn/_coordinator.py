@@ -19,22 +19,22 @@ _log = logging.getLogger("multiverso")
 
 
 class Coordinator:
-    """Receives what the workers report, and sends them orders.
+    """Receives the reports of the workers, and sends orders to them.
 
-    In lock-step an epoch ends when every worker has gone over its files, and the workers wait until
-    the callbacks have run. Otherwise no worker waits: an epoch ends when the workers together have
+    In lock-step an epoch ends when every worker has trained on its files, and the workers wait for
+    the callbacks. Otherwise no worker waits: an epoch ends when the workers together have
     seen as many samples as the files contain, and the last epoch ends when all workers are done.
 
     Parameters
     ----------
     context : RankContext
-        The master's.
+        The context of the master.
     replica, exchange : Replica, ParameterExchange
         The master's copy of the model, used for validation and callbacks, and its exchange.
     validation : Data or None
-        With the files for validation, if there are any.
+        The data with the files for validation, if any.
     samples : int or None
-        Number of samples in all training files, if it is known.
+        The number of samples in all training files, if the number is known.
     epochs : range
         The epochs to train, counted from 0.
 
@@ -69,9 +69,9 @@ class Coordinator:
         replica.model.stop_training = False
         self._learning_rate = self._model_learning_rate()
         self._progress = _ProgressBar(epochs, samples)
-        #: Number of samples, and metrics, for each report of this epoch.
+        #: The number of samples and the metrics of each report of this epoch.
         self._metrics: list[tuple[int, dict[str, float]]] = []
-        # Both are counted in this epoch, and in total.
+        # Samples and updates are counted in this epoch, and in total.
         self._samples = self._updates = 0
         self._total_samples = self._total_updates = 0
         self._passes: dict[int, int] = {}
@@ -88,7 +88,7 @@ class Coordinator:
         return len(self._done) == self._workers
 
     def begin(self) -> None:
-        """Call the callbacks before training; their changes hold from the first batch on."""
+        """Call the callbacks before training, so that their changes apply to the first batch."""
         self._callbacks.on_train_begin()
         self._begin_epoch()
         self._channel.send_to_workers(messages.StartEpoch())
@@ -101,7 +101,7 @@ class Coordinator:
             case messages.GroupDone():
                 self.history.add_group(message)
                 self.events[message.rank] = message.events
-            case messages.WorkerDone():  # A sub-master may have forwarded it.
+            case messages.WorkerDone():  # A sub-master may have forwarded the message.
                 self._done.add(message.rank)
                 self.history.add_worker(message)
                 self.events[message.rank] = message.events
@@ -176,7 +176,7 @@ class Coordinator:
             self._channel.send_to_workers(messages.StartEpoch())
 
     def _save(self, last: bool) -> None:
-        """Save a checkpoint if one is due after the epochs that are over."""
+        """Save a checkpoint if one is due after the finished epochs."""
         training = self._training
         since_start = self._epoch - self._epochs.start
         due = last or since_start % training.checkpoint_interval == 0
@@ -204,7 +204,7 @@ class Coordinator:
             return
         self._exchange.fetch()
         with warnings.catch_warnings():
-            # Keras expects infinite generators; this one ends after an epoch.
+            # Keras expects infinite generators, but `generate_data` ends after an epoch.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             results = self._replica.model.evaluate(
                 self._validation.generate_data(),
@@ -248,7 +248,7 @@ class _ProgressBar:
                 total=self._samples,
                 desc=f"epoch {self._next + 1}/{self._epochs.stop}",
                 unit=" samples",
-                disable=None,  # It is silent without a terminal.
+                disable=None,  # None disables the bar without a terminal.
             )
         self._bar.set_postfix({**_rounded(metrics), "workers": workers}, refresh=False)
         self._bar.update(samples)

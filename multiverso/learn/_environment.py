@@ -16,22 +16,22 @@ _log = logging.getLogger("multiverso")
 
 _BACKENDS: Final = ("torch", "jax", "tensorflow")
 
-#: Longest run of nvidia-smi, in seconds.
+#: The longest run of nvidia-smi, in seconds.
 _TIMEOUT: Final = 30.0
 
-#: They set the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
+#: The variables for the number of threads of PyTorch and NumPy, of TensorFlow, and of JAX.
 _THREADS: Final = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "NPROC")
 
 
 def choose_backend(wanted: str | None = None) -> str:
     """Choose the backend of Keras: `wanted`, else the configured one, else an installed one.
 
-    Call it before Keras is imported: it sets KERAS_BACKEND. Returns the choice.
+    Call this before Keras is imported, because it sets KERAS_BACKEND. The choice is returned.
 
     Raises
     ------
     InputError
-        If the backend that is wanted is not installed, or none is.
+        If the wanted backend is not installed, or no backend is installed.
 
     """
     chosen = wanted or os.environ.get("KERAS_BACKEND") or _configured()
@@ -44,13 +44,13 @@ def choose_backend(wanted: str | None = None) -> str:
             f"{', '.join(found) or 'none'} in this environment"
         )
     os.environ["KERAS_BACKEND"] = chosen
-    # Hides TensorFlow's messages about the processor. Keras imports it on other backends, too.
+    # This hides messages about the processor of TensorFlow, which Keras imports on any backend.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return chosen
 
 
 def _configured() -> str | None:
-    """Return the backend in Keras' configuration file, if it names one."""
+    """Return the backend that Keras' configuration file names, or None."""
     home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
         backend = json.loads((home / "keras.json").read_text("utf-8")).get("backend")
@@ -60,10 +60,10 @@ def _configured() -> str | None:
 
 
 def choose_threads(local_workers: int) -> None:
-    """Give each worker of this host its share of the cores, unless the user has set these."""
+    """Give each worker of this host its share of the cores, unless the user has set the threads."""
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    # A launcher that binds ranks to cores has divided them already.
+    # A launcher that binds ranks to cores has divided the cores already.
     threads = allowed if allowed < cores else max(1, allowed // max(1, local_workers))
     for name in _THREADS:
         os.environ.setdefault(name, str(threads))
@@ -77,10 +77,10 @@ def choose_gpu(comm: Any, most: int, place: int | None = 0) -> str | None:
     comm : mpi4py.MPI.Intracomm or None
         The ranks of the job.
     most : int
-        How many GPUs of a host to use at most; -1: no limit.
+        The greatest number of GPUs of a host to use; -1 sets no limit.
     place : int or None, optional
-        The number of this worker among those of its host, which take one GPU each in this order;
-        None for a rank that does not train.
+        The number of this worker among the workers of its host, which take one GPU each in this
+        order; None for a rank that does not train.
 
     """
     # One rank of a host queries, before any rank occupies a GPU.

@@ -14,11 +14,11 @@ from multiverso.learn._training_tables import (
 )
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Replica  # It imports Keras.
+    from multiverso.learn.replicas import Replica  # This module imports Keras.
 
 
 class ParameterExchange:
-    """Exchanges the parameters of one replica with those of all workers, or of its group.
+    """Exchanges the parameters of one replica with those of all workers, or of a group.
 
     In lock-step, each worker adds 1 to a shared counter before an exchange, or 0 if it has no batch
     left. The increase of the counter is the number of workers over which the mean is taken. If the
@@ -78,21 +78,21 @@ class ParameterExchange:
         self._shared.count(self._count)
 
     def exchange(self, batches: int, gradient: Array | None) -> bool:
-        """Send the changes of this worker, and receive those of others.
+        """Send the changes of this worker, and receive those of other workers.
 
         Parameters
         ----------
         batches : int
             Number of batches since the last exchange.
         gradient : ndarray or None
-            Mean gradient of these batches, which may be changed here; None if the worker's own
-            optimiser has changed its parameters.
+            Mean gradient of the batches, which this method may change; None if the worker's own
+            optimiser has changed the parameters.
 
         Returns
         -------
         bool
-            False if there was nothing to exchange. In lock-step, no worker had a batch, which ends
-            the epoch; otherwise this worker had none.
+            False if no batch needed an exchange: in lock-step no worker had a batch, which ends the
+            epoch; in the other modes this worker had no batch.
 
         """
         active = self._count_update(batches)
@@ -118,16 +118,16 @@ class ParameterExchange:
         return True
 
     def _count_update(self, batches: int) -> int:
-        """Count an update, if there is one; return how many workers make it together."""
+        """Count an update, if any; return the number of workers that make the update together."""
         if not self._synchronous and not batches:
             return 0
-        # This is where fast workers wait for slow ones in lock-step.
+        # In lock-step, fast workers wait for slow workers in this block.
         with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
             self._shared.add_to_count(np.array([batches > 0], np.int64), self._count)
         active = int(self._count[0]) - before
         if batches:
-            # In lock-step an update is computed with the parameters that it changes.
+            # In lock-step the parameters do not change while an update is computed.
             staleness = 0 if self._synchronous else active - 1
             self.staleness[staleness] = self.staleness.get(staleness, 0) + 1
         return active if self._synchronous else 1
@@ -140,7 +140,7 @@ class ParameterExchange:
     def _average_elastically(self) -> None:
         """Move the worker's and the shared parameters towards each other (Zhang et al. 2015).
 
-        In lock-step all workers get the same shared parameters before any of them adds to these, as
+        In lock-step all workers get the same shared parameters before any worker adds to them, as
         in equations 5 and 6 of the paper.
         """
         replica, difference = self._replica, self._buffer
@@ -161,7 +161,7 @@ class ParameterExchange:
 
 
 class GroupExchange:
-    """Exchanges the parameters of a group with those of all workers; the sub-master's part.
+    """Exchanges the parameters of a group with those of all workers, on the sub-master.
 
     The group as a whole acts like one worker that trains for `sync_every` updates between two
     exchanges.
@@ -193,16 +193,16 @@ class GroupExchange:
         self._passed_on += self.pending()
 
     def pending(self) -> int:
-        """Return how many updates of the group have not been passed on."""
+        """Return the number of updates of the group that have not been passed on."""
         self._group.count(self._count)
         return int(self._count[0]) - self._passed_on
 
     def pass_on(self) -> None:
         """Send the changes of the group since the last call, and receive those of other groups.
 
-        A worker counts an update before it applies it, so this call may count an update whose
-        change it has not seen yet; the next call sends that change. So call this once more after
-        the last update, even if `pending` returns 0.
+        A worker counts an update before it applies the update, so this call may count an update
+        before its change arrives; the next call sends that change. So call `pass_on` once more
+        after the last update, even if `pending` returns 0.
         """
         with self._timer.measure("communicating"):
             self._passed_on += self.pending()

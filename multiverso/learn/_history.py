@@ -1,4 +1,4 @@
-"""The history of a training: metrics of every epoch, and where the time went."""
+"""The history of a training: metrics of every epoch, and the time for each activity."""
 
 import json
 import math
@@ -11,13 +11,13 @@ from multiverso.learn._messages import GroupDone, WorkerDone
 
 
 class History:
-    """Collects what happens in a training.
+    """Collects metrics, counts and times of a training.
 
     Attributes
     ----------
     metrics : dict of str to list of float
-        By name, one value for each epoch, as in the history of ``model.fit``. Those of the
-        validation begin with ``val_``. None where an epoch has no value.
+        One value for each epoch by name, as in the history of ``model.fit``. Names of validation
+        metrics begin with ``val_``. The value is None if an epoch has no value.
     epochs : list of dict
         For each epoch: its number from 1, its seconds, seconds since the start, samples, updates.
     validations : list of dict
@@ -28,9 +28,9 @@ class History:
         For each group: rank of the sub-master, ranks of the workers, number of exchanges with the
         parameters of all workers, and the seconds waiting and communicating.
     staleness : dict of int to int
-        By staleness, the number of updates that were applied after so many updates of others.
+        The number of updates by staleness, the number of updates by others before each update.
     first_epoch : int
-        Number of epochs that a restored checkpoint had already trained.
+        The number of epochs before the restored checkpoint, or 0.
 
     """
 

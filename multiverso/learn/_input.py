@@ -1,4 +1,4 @@
-"""Checks of what a user gives, and the error that they raise."""
+"""Checks of the input of users, and the error that the checks raise."""
 
 import contextlib
 import math
@@ -10,10 +10,10 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """A model, a data file or an option cannot be used; the message is one sentence that says why.
+    """A model, a data file or an option cannot be used; the message gives the reason.
 
-    `MPIManager.train` raises it on all ranks, and before training starts if the cause can be found
-    by then.
+    `MPIManager.train` raises InputError on all ranks, and before training starts if the cause can
+    be found by then.
     """
 
 
@@ -25,7 +25,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
-    """Turn exceptions of these types in the block into an InputError that begins with `problem`."""
+    """Turn exceptions of `types` in the block into an InputError that begins with `problem`."""
     types = types or (Exception,)
     try:
         yield
@@ -35,14 +35,14 @@ def as_input_error(problem: str, *types: type[Exception]) -> Iterator[None]:
 
 
 def checked_integer(name: str, value: Any, least: int) -> int:
-    """Return `value` as an int; InputError unless it is an integer >= `least`."""
+    """Return `value` as an int; raise InputError unless it is an integer >= `least`."""
     if isinstance(value, bool) or not hasattr(value, "__index__") or value < least:
         raise InputError(f"{name}: expected an integer >= {least}, received {value!r}")
     return int(value)
 
 
 def checked_number(name: str, value: Any, most: float = math.inf) -> float:
-    """Return `value` as a float; InputError unless it is a number from 0 to `most`."""
+    """Return `value` as a float; raise InputError unless it is a number from 0 to `most`."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not is_number or not 0 <= float(value) <= most:
         wanted = ">= 0" if most == math.inf else f"from 0 to {most:g}"
@@ -51,7 +51,7 @@ def checked_number(name: str, value: Any, most: float = math.inf) -> float:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a UTF-8 text file; InputError if it cannot be read."""
+    """Return the content of a UTF-8 text file; raise InputError if it cannot be read."""
     with as_input_error(f"cannot read {path}", OSError):
         data = Path(path).read_bytes()
     try:

@@ -19,8 +19,8 @@ class Group:
     workers : tuple of int
         The ranks that train.
     row : int
-        The group's row in the tables of the groups. The sub-master's own part of these tables
-        holds it, so the workers on its node exchange through shared memory.
+        The group's row in the tables of the groups. The sub-master's own part of the tables holds
+        the row, so the workers on its node exchange through shared memory.
 
     """
 
@@ -31,14 +31,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Layout:
-    """The roles of all ranks. Rank 0 is the master, and also the worker if it is alone.
+    """The roles of all ranks. Rank 0 is the master, and also the worker of a single rank.
 
     Attributes
     ----------
     size : int
         Number of ranks.
     groups : tuple of Group
-        Empty if all workers exchange with the master's parameters.
+        The groups, empty if all workers exchange with the same parameters.
 
     """
 
@@ -60,12 +60,12 @@ class Layout:
         return None
 
     def session_role(self, rank: int) -> str:
-        """Return a rank's role in the session: with groups, workers hold no part of the tables."""
+        """Return the role of `rank` in the session. With groups, workers hold no part of tables."""
         return "worker" if self.groups and rank in self.workers else "all"
 
 
 def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
-    """Return the roles of ranks.
+    """Return the roles of `size` ranks.
 
     With `masters` above 1 rank 0 is the master of ``masters - 1`` groups. If the other ranks are on
     exactly that many nodes, two or more on each, the ranks of a node form a group. Otherwise the
@@ -75,14 +75,14 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     Parameters
     ----------
     size, masters : int
-        Number of ranks, and how many of them do not train.
+        The number of ranks, and the number of ranks that do not train.
     nodes : sequence
-        The node of each rank; anything that can be compared.
+        The node of each rank, of any type that can be compared.
 
     Raises
     ------
     InputError
-        If there are too few ranks for this number of masters.
+        If `size` is too small for the number of masters.
 
     """
     if masters == 1:
@@ -103,7 +103,7 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
     if len(members) != groups or min(map(len, members)) < 2:
         cuts = [number * len(ranks) // groups for number in range(groups + 1)]
         members = [ranks[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
-    # A table has a row for each rank that holds a part of it, in the order of nodes and ranks.
+    # A table has a row for each rank that holds a part, in the order of nodes and ranks.
     holders = sorted([0, *(each[0] for each in members)], key=lambda rank: (nodes[rank], rank))
     return Layout(
         size,
@@ -112,9 +112,9 @@ def layout_of(size: int, masters: int, nodes: Sequence[Any]) -> Layout:
 
 
 def find_layout(comm: Any, masters: int) -> Layout:
-    """Return the roles of the ranks of a communicator, None for this process alone.
+    """Return the roles of the ranks of a communicator, or of this process alone for None.
 
-    Collective with several masters. Raises what `layout_of` raises, on all ranks.
+    Collective with several masters. Raises the errors of `layout_of` on all ranks.
     """
     nodes = host_of_each_rank(comm) if masters > 1 else ()
     return layout_of(rank_and_size(comm)[1], masters, nodes)

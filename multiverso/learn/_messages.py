@@ -9,7 +9,7 @@ from typing import Any
 
 from multiverso.learn._input import InputError
 
-#: An activity (its index in `ACTIVITIES`), when it began (Unix time), how long it took (seconds).
+#: The index of an activity in `ACTIVITIES`, its start in Unix time, and its length in seconds.
 Event = tuple[int, float, float]
 
 
@@ -23,7 +23,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """To the master: this rank has made its model."""
+    """To the master: the sending rank has made its model."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ModelSize(Message):
 
 @dataclass(frozen=True)
 class Failure(Message):
-    """To or from the master: a rank failed, and the training ends."""
+    """To or from the master: a rank has failed, and the training ends."""
 
     text: str
     is_input_error: bool
@@ -58,12 +58,12 @@ class Failure(Message):
 
 @dataclass(frozen=True)
 class Report(Message):
-    """To the master: what a worker did since its last report.
+    """To the master: the progress of a worker since its last report.
 
     Attributes
     ----------
     metrics : dict of str to float
-        Mean loss and metrics over these samples.
+        Mean loss and metrics over the samples since the last report.
     ended_epoch : bool
         Whether the worker has reached the end of its files.
 
@@ -100,7 +100,7 @@ class GroupDone(Message):
 
 @dataclass(frozen=True)
 class StartEpoch(Message):
-    """From the master: train."""
+    """From the master: start training or, in lock-step, the next epoch."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class SaveCheckpoint(Message):
 
 @dataclass(frozen=True)
 class EndTraining(Message):
-    """From the master: it needs the tables no longer, so the session may end."""
+    """From the master: the master needs the tables no longer, so the session may end."""
 
 
 def encode(message: Message) -> bytes:
@@ -133,7 +133,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes | bytearray) -> Message:
-    """Return the message that `encode` made `data` of."""
+    """Return the message that `encode` converted to `data`."""
     name, fields = json.loads(data)
     kinds: dict[str, Any] = {kind.__name__: kind for kind in Message.__subclasses__()}
     message: Message = kinds[name](**fields)

@@ -1,7 +1,7 @@
 """All MPI communication of a training: messages between its ranks, and which of them share a host.
 
 No other module of this package calls MPI. Each function accepts None as the communicator, which
-stands for this process alone.
+means this process alone.
 """
 
 import contextlib
@@ -16,14 +16,14 @@ from multiverso.learn._messages import Message, decode, encode
 
 _TAG: Final = 1
 
-#: Seconds of the longest pause between two polls.
+#: The longest pause between two polls, in seconds.
 _LONGEST_PAUSE: Final = 2e-3
 
 T = TypeVar("T")
 
 
 def job_communicator() -> Any:
-    """Return the communicator of all ranks of this job; None if there is no job."""
+    """Return the communicator of all ranks of this job, or None outside a job."""
     found = communicator.find_communicator()
     return None if found is None else found.handle
 
@@ -44,7 +44,7 @@ def host_of_each_rank(comm: Any) -> list[int]:
 
 
 def once_per_host(comm: Any, function: Callable[[], T]) -> T:
-    """Return what `function` returns on the lowest rank of this host. Collective."""
+    """Return the result of `function` on the lowest rank of this host. Collective."""
     if rank_and_size(comm)[1] == 1:
         return function()
     with _host(comm) as host:
@@ -74,7 +74,7 @@ class Backoff:
         self.restart()
 
     def restart(self) -> None:
-        """Begin with the first pause and the full timeout again."""
+        """Restart with the first pause and the full timeout."""
         self._pause = self._first
         self._deadline = time.monotonic() + self._timeout
 
@@ -90,8 +90,8 @@ class Channel:
     """Sends messages to other ranks without blocking, and receives them by polling.
 
     A blocking receive of MPI would keep a core busy, so a rank that waits sleeps between polls, for
-    `timeout` seconds at most. Making one is collective: the communicator is duplicated, so that no
-    other code can receive these messages.
+    `timeout` seconds at most. The constructor is collective: it duplicates the communicator, so
+    that no other code can receive the messages of the channel.
     """
 
     def __init__(self, comm: Any, timeout: float) -> None:
@@ -128,7 +128,7 @@ class Channel:
     def wait(self, reason: str) -> tuple[int, Message]:
         """Wait for the next message; return its sender and the message.
 
-        Raises OperationTimeout, with `reason` in its message, if none arrives in time.
+        Raises OperationTimeout, with `reason` in its message, if no message arrives in time.
         """
         waiting = self.backoff(reason)
         while (message := self.poll()) is None:
@@ -136,7 +136,7 @@ class Channel:
         return message
 
     def backoff(self, reason: str, first: float = 1e-5) -> Backoff:
-        """Return the pauses of a wait, whose error message says what the rank waited for."""
+        """Return the pauses of a wait, with an error message that contains `reason`."""
         return Backoff(
             first, self.timeout, f"rank {self.rank} waited {self.timeout:g} s for {reason}"
         )
@@ -172,7 +172,7 @@ class LocalChannel(Channel):
         return (0, self._orders.popleft()) if self._orders else None
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because no message is in flight."""
 
 
 def open_channel(comm: Any, timeout: float) -> Channel:

@@ -1,7 +1,7 @@
 """The optimisers of the master: their names and options, as in Keras, and their updaters.
 
-The parameter server applies them. The master has an optimiser object of Keras with the same name
-that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
+The parameter server applies the optimisers. The master has an equivalent optimiser of
+Keras that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
 """
 
 import math
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from multiverso.learn._input import InputError
 
-#: The class in Keras and the options with their defaults; None is the default of the updater.
+#: The Keras class of each optimiser, and its options; None means the default of the updater.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
-# it hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from ten
-# thousand samples in three epochs.
+# the optimiser hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
+# ten thousand samples in three epochs.
 _KINDS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
     "sgd": ("SGD", {"learning_rate": 0.05}),
     "momentum": ("SGD", {"learning_rate": 0.01, "momentum": 0.9}),
@@ -47,7 +47,7 @@ class ServerOptimizer:
     Attributes
     ----------
     name : str
-        The user's name for it, in lower case.
+        The name that the user gave, in lower case.
     updater : str
         The updater of the table.
     options : dict of str to float
@@ -60,18 +60,18 @@ class ServerOptimizer:
     options: dict[str, float]
 
     def keras_twin(self) -> Any:
-        """Return an optimiser of Keras with the same name and options."""
+        """Return the equivalent optimiser of Keras, or SGD for dcasgd, with the same options."""
         import keras
 
         options: dict[str, Any] = {**self.options}
-        options.pop("variance_control", None)  # Keras has no dcasgd.
+        options.pop("variance_control", None)  # Keras has no such option.
         if self.updater == "nesterov":
             options["nesterov"] = True
         return getattr(keras.optimizers, _KINDS[self.updater][0])(**options)
 
 
 def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
-    """Return the optimiser with this name and these options, which are named as in Keras.
+    """Return the optimiser with this name and with options that are named as in Keras.
 
     ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
 
@@ -108,8 +108,8 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
 def worker_optimizer(name: str, learning_rate: float | None, momentum: float) -> Any:
     """Return the optimiser of Keras with which a worker trains its own parameters.
 
-    By default the learning rate is 0.05 for SGD, and Keras' default for others. The momentum is
-    Nesterov's, only for SGD, as in EAMSGD (Zhang et al. 2015).
+    By default the learning rate is 0.05 for SGD, and Keras' default for other optimisers. Only SGD
+    has a momentum, which is Nesterov's as in EAMSGD (Zhang et al. 2015).
     """
     import keras
 

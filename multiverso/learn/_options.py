@@ -1,4 +1,4 @@
-"""The options of ``multiverso-learn train``, and how their values are read."""
+"""The options of ``multiverso-learn train``, and the parsers of their values."""
 
 import argparse
 import contextlib
@@ -82,7 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(group: Any, words: str, text: str, default: Any = None, **given: Any) -> None:
-    """Add an option such as ``--batch N``; the help text ends with the default, if there is one."""
+    """Add an option such as ``--batch N``; the help text ends with the default, if any."""
     name, _, metavar = words.partition(" ")
     if metavar:
         given["metavar"] = metavar

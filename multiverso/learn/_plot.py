@@ -11,7 +11,7 @@ from multiverso.learn._input import InputError, as_input_error, read_text
 def plot(histories: Sequence[str], output: str) -> list[Path]:
     """Draw all histories in each of four pictures, and return the paths of the pictures.
 
-    They are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
+    The pictures are ``accuracy_by_epoch.png``, ``accuracy_by_time.png``, ``time_by_epoch.png`` and
     ``staleness.png``. If no history has an accuracy, the first two show the loss.
 
     Parameters
@@ -74,7 +74,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
 def _draw_curves(
     axes: Any, label: str, metrics: Any, quantity: str, x: Sequence[float], color: str
 ) -> None:
-    """Draw the training thin and dashed, the validation solid."""
+    """Draw the curves of the training thin and dashed, and those of the validation solid."""
     for prefix, style in (("", "--"), ("val_", "-")):
         if values := metrics.get(prefix + quantity):
             points = [(at, y) for at, y in zip(x, values, strict=False) if y is not None]
@@ -105,7 +105,7 @@ def _quantity(histories: Any) -> str:
 
 
 def _labelled(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the histories by short names if these are unique, else by path."""
+    """Return the histories by short names if the names are unique, else by path."""
     short = [Path(name).stem.removesuffix("_history") for name in found]
     names = short if len(set(short)) == len(short) else list(found)
     return dict(zip(names, found.values(), strict=True))

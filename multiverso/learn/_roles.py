@@ -1,7 +1,7 @@
 """The roles of ranks in a training: master, sub-master and worker.
 
-Every rank first prepares: it checks its input, makes its model, and tells the master. So all ranks
-learn of an error before training begins, and all raise it.
+Every rank first checks its input, makes its model, and tells the master. So all ranks learn of an
+error before training begins, and all ranks raise the error.
 """
 
 import copy
@@ -40,7 +40,7 @@ class Role:
         self.timer = context.timer
 
     def prepare(self) -> None:
-        """Check the input and make what training needs. All ranks call it."""
+        """Check the input and make the model. All ranks call this."""
         raise NotImplementedError
 
     def train(self, session: Any) -> Metrics | None:
@@ -55,13 +55,13 @@ class Role:
         raise NotImplementedError
 
     def data_with(self, files: Sequence[str]) -> Data:
-        """Return a copy of the data with these files."""
+        """Return a copy of the data with `files`."""
         data = copy.copy(self.training.data)
         data.set_file_names(files)
         return data
 
     def training_replica(self, worker: int) -> tuple[Any, Data]:
-        """Return the replica and the data of the worker with this number."""
+        """Return the replica and the data of worker number `worker`."""
         from multiverso.learn.replicas import training_replica
 
         training = self.training
@@ -72,7 +72,7 @@ class Role:
         return training_replica(training.model_builder.build_model(), training.algo, batch), data
 
     def make_tables(self, model: ModelSize, replica: Any = None) -> tuple[TrainingTables, range]:
-        """Create or restore the tables; return them and the epochs to train. Collective.
+        """Create or restore the tables; return the tables and the epochs to train. Collective.
 
         Raises InputError on all ranks if the checkpoint cannot be restored.
         """
@@ -90,7 +90,7 @@ class Role:
     def make_exchange(self, replica: Any) -> tuple[ParameterExchange, range]:
         """Create the tables; return the exchange of `replica` and the epochs to train. Collective.
 
-        With groups it waits until the parameters of every group are set.
+        With groups the call waits until the parameters of every group are set.
         """
         training = self.training
         tables, epochs = self.make_tables(_size_of(replica), replica)
@@ -136,11 +136,11 @@ class WorkerRole(Role):
 
 
 class SubMasterRole(Role):
-    """A rank that exchanges its group's parameters with those of all. It needs no model.
+    """A rank without a model that exchanges its group's parameters with those of all workers.
 
-    It exchanges after every `sync_every` updates of the group and after the last one. The workers
-    tell it when they are done. It tells the master only after the exchange of their last updates,
-    so that the master saves complete parameters.
+    The exchange follows every `sync_every` updates of the group and the last update. The workers
+    tell the sub-master when they are done. The sub-master tells the master only after the exchange
+    of their last updates, so that the master saves complete parameters.
     """
 
     def prepare(self) -> None:
@@ -203,7 +203,7 @@ class SubMasterRole(Role):
 
 
 class MasterRole(Role):
-    """The rank that validates and coordinates the workers; it also trains if it is alone."""
+    """The rank that validates and coordinates the workers; a single rank also trains."""
 
     def prepare(self) -> None:
         failure: Failure | None = None

@@ -1,4 +1,4 @@
-"""The settings of a training, and what the parts of its ranks share."""
+"""The settings of a training, and the objects that the modules of a rank share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from multiverso.learn.model import ModelBuilder
 
 @dataclass(frozen=True)
 class Training:
-    """The arguments of `MPIManager`, where they are described."""
+    """The arguments of a training, which `MPIManager` describes."""
 
     data: Data
     algo: Algo
@@ -43,5 +43,5 @@ class RankContext:
 
     @property
     def group(self) -> Group | None:
-        """The group of this rank, if it is a sub-master or a worker of one."""
+        """The group of this rank, or None if the rank is in no group."""
         return self.layout.group_of(self.channel.rank)

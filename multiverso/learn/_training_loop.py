@@ -13,7 +13,7 @@ from multiverso.learn._training import RankContext
 from multiverso.learn.data import Data, length_of
 
 if TYPE_CHECKING:
-    from multiverso.learn.replicas import Batch, Replica  # It imports Keras.
+    from multiverso.learn.replicas import Batch, Replica  # This module imports Keras.
 
 #: Seconds between two reports within an epoch.
 _REPORT_INTERVAL: Final = 0.5
@@ -40,13 +40,13 @@ class TrainingLoop:
         self._sum: NDArray[Any] | None = None
         if self._sync_every > 1 and not self._local_steps:
             self._sum = np.empty_like(replica.gradient)
-        # Both are counted since the last report, and in total.
+        # Samples and updates are counted since the last report, and in total.
         self._samples = self._updates = 0
         self._total_samples = self._total_updates = 0
         self._reported = time.monotonic()
 
     def train(self, epochs: range) -> None:
-        """Go over the files once for each of `epochs`, unless the master orders to stop.
+        """Train on the files once for each of `epochs`, unless the master orders to stop.
 
         Raises StoppedError or InputError if another rank has failed.
         """
@@ -91,7 +91,7 @@ class TrainingLoop:
                 self._obey_orders()
 
     def _compute(self, batches: "Iterator[Batch]") -> int:
-        """Train on up to `sync_every` batches; return their number."""
+        """Train on up to `sync_every` batches; return the number of batches."""
         for done in range(self._sync_every):
             with self._timer.measure("waiting"):
                 batch = next(batches, None)

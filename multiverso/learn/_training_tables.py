@@ -16,27 +16,27 @@ from multiverso.tables import ArrayTableHandler, MatrixTableHandler
 
 Array = NDArray[Any]
 
-#: How many checkpoints a folder keeps.
+#: The number of checkpoints that a folder keeps.
 _KEEP: Final = 2
 
 
 class TrainingTables:
-    """Parameters, other state of the model, and update counters. Collective.
+    """Parameters, other state of the model, and update counters.
 
-    The initial values of the master are used.
+    The constructor is collective and uses the initial values of the master.
 
     Attributes
     ----------
     parameters : ArrayTableHandler
         The parameters that all workers share.
     state : ArrayTableHandler or None
-        Running means and the like; None if the model has none.
+        Running means and the like; None if the model has no such state.
     counter : ArrayTableHandler or MatrixTableHandler
-        Number of updates; with groups, a row for each group.
+        The number of updates; with groups, a row for each group.
     rows, steps : MatrixTableHandler or None
-        The parameters of a group are the sum of its rows in both. The optimiser of gradients works
-        on `steps` (None if there is no such optimiser); initial values and what other groups have
-        learned are added to `rows`, where they do not disturb the optimiser.
+        Two tables, in which the rows of a group add up to its parameters. The gradients' optimiser
+        works on `steps` (None without such an optimiser). Initial values and the changes of other
+        groups are added to `rows`, where they do not disturb the optimiser.
 
     """
 
@@ -85,13 +85,13 @@ class TrainingTables:
         return self.parameters if self.steps is None else self.steps
 
     def save(self, folder: Path, epochs: int) -> None:
-        """Save all tables after this number of epochs. Collective."""
+        """Save all tables after `epochs` epochs. Collective."""
         api.save(folder, step=epochs, keep=_KEEP)
 
     def load(self, folder: Path) -> int:
-        """Load the last checkpoint of a folder; return after how many epochs it was saved.
+        """Load the last checkpoint of a folder; return its number of trained epochs. Collective.
 
-        Collective. Raises InputError on all ranks if there is no checkpoint, or it is of another
+        Raises InputError on all ranks if the folder has no checkpoint, or a checkpoint of another
         model or optimiser.
         """
         errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
@@ -110,11 +110,11 @@ class SharedParameters:
         self._table.get(out=out)
 
     def add(self, delta: Array) -> None:
-        """Add `delta`, which the server has applied on return."""
+        """Add `delta`, and return after the server has applied it."""
         self._table.add(delta, sync=True)
 
     def step(self, gradient: Array, out: Array) -> None:
-        """Let the optimiser make a step; get the parameters. May change `gradient`."""
+        """Let the optimiser make a step, and get the parameters. This may change `gradient`."""
         self._table.add_get(gradient, out=out)
 
     def count(self, out: Array) -> None:
@@ -122,7 +122,7 @@ class SharedParameters:
         self._counter.get(out=out)
 
     def add_to_count(self, number: Array, out: Array) -> None:
-        """Add to the number of updates, and get it."""
+        """Add to the number of updates, and get the sum."""
         self._counter.add_get(number, out=out)
 
 
@@ -144,12 +144,12 @@ class GroupParameters(SharedParameters):
             out += self._buffer[0]
 
     def add(self, delta: Array) -> None:
-        # On return the sub-master sees it, even before it hears that the worker is done.
+        # The sub-master must see the delta before it receives the message that the worker is done.
         self._rows.add(delta[None], self._row, sync=True)
 
     def step(self, gradient: Array, out: Array) -> None:
         if self._steps is None:
-            # The group takes the mean of its workers' local steps.
+            # The group applies the mean of its workers' local steps, so each adds its share.
             gradient *= -self._share
             self.add(gradient)
         else:
@@ -160,6 +160,6 @@ class GroupParameters(SharedParameters):
         self._counter.get(self._row, out=out[None])
 
     def add_to_count(self, number: Array, out: Array) -> None:
-        # Between the two calls another worker may count an update, so both see the larger number.
+        # Another worker may count an update between the two calls; both then get the larger number.
         self._counter.add(number[None], self._row)
         self.count(out)

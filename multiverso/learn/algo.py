@@ -14,23 +14,23 @@ _DEFAULT_BETA: Final = 0.9
 
 
 class Algo:
-    """The algorithm of a training. The constructor checks all that it can check without Keras.
+    """The algorithm of a training. The constructor makes all checks that do not need Keras.
 
     Parameters
     ----------
     optimizer : str or None
         The optimiser that the parameter server applies to the workers' gradients: "sgd",
-        "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam" or "dcasgd". Not used with
-        ``mode="easgd"``, where it may be None.
+        "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam" or "dcasgd". It may be None
+        with ``mode="easgd"``, which does not use it.
     loss : str, callable, list or dict
         The loss, as ``model.compile`` takes it.
     metrics : list, optional
-        Other metrics, as ``model.compile`` takes them; by default the accuracy.
+        The metrics, as ``model.compile`` takes them; by default the accuracy.
     validate_every : int, optional
-        Updates between two validations; 0: no validation; None, the default: once an epoch.
+        Updates between two validations; 0 means no validation; None, the default, once an epoch.
     sync_every : int, optional
-        Batches of a worker between two exchanges. With ``mode="sgd"`` it sends the mean of their
-        gradients.
+        Batches of a worker between two exchanges. With ``mode="sgd"`` the worker sends the mean of
+        their gradients.
     mode : {"sgd", "easgd", "diloco"}
         "sgd", Downpour SGD (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012): each
         worker sends gradients, the optimiser applies them, and the worker continues with the new
@@ -42,15 +42,15 @@ class Algo:
         parameters since the last exchange, negated, as a gradient; the paper uses "nesterov" with a
         learning rate of 0.7 as `optimizer`, "adamw" as `worker_optimizer`, and lock-step.
     worker_optimizer : str, optional
-        With "easgd" and "diloco": the workers' optimiser, by its name in Keras. "sgd" by default.
+        The workers' optimiser with "easgd" and "diloco", by its name in Keras. "sgd" by default.
     elastic_force : float, optional
-        With "easgd": from 0 to 1, the paper's alpha; by default 0.9 divided by the number of
-        workers.
+        The force of "easgd", from 0 to 1, the paper's alpha; by default 0.9 divided by the number
+        of workers.
     elastic_lr : float, optional
-        With "easgd" and "diloco": the workers' learning rate; by default 0.05 for "sgd", Keras' for
-        others.
+        The workers' learning rate with "easgd" and "diloco"; by default 0.05 for "sgd", and Keras'
+        default for other optimisers.
     elastic_momentum : float, optional
-        With "easgd" and "diloco", for "sgd": the workers' Nesterov momentum; 0 by default.
+        The workers' Nesterov momentum with "easgd" and "diloco", for "sgd"; 0 by default.
     **options : float
         Options of `optimizer` under their names in Keras, such as ``learning_rate`` or ``beta_1``.
 
@@ -144,7 +144,7 @@ class Algo:
             (keras.metrics.get, self.metrics, "metrics"),
         ):
             for name in _names(names):
-                # These stand for a metric that Keras chooses by the loss.
+                # Keras replaces these names by a metric that it chooses by the loss.
                 if what == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
                     continue
                 try:

@@ -22,7 +22,7 @@ from multiverso.learn.model import ModelFromJson, ModelFromKeras
 
 __all__ = ["Parser", "is_master", "main", "train"]
 
-#: Environment variables in which launchers pass the rank; the first one that is set counts.
+#: Environment variables in which launchers pass the rank; the first variable that is set counts.
 _RANKS: Final = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 
 _TRAIN: Final = "Train a Keras model on all ranks of an MPI job."
@@ -47,7 +47,7 @@ def is_master() -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``multiverso-learn`` with these arguments, or those of the command line.
+    """Run ``multiverso-learn`` with `arguments`, or with those of the command line.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def _plot(given: argparse.Namespace) -> None:
 
 
 def _train(given: argparse.Namespace) -> None:
-    """Train with these options, and write the results. Collective over the ranks of the job."""
+    """Train with the given options, and write the results. Collective over the ranks of the job."""
     logging.basicConfig(level=given.log_level.upper(), format="%(name)s: %(message)s")
     files, validation = _files_in(given.train_data), _files_in(given.val_data)
     comm = job_communicator()
@@ -162,7 +162,7 @@ def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
     elastic = given.mode == "easgd"
     if given.optimizer is None:
         given.optimizer = "adam"
-        if given.mode == "diloco":  # These are the choices of the paper.
+        if given.mode == "diloco":  # The paper uses these optimisers.
             given.optimizer = "nesterov"
             options.setdefault("learning_rate", 0.7)
     if not 0 <= given.elastic_force <= workers:

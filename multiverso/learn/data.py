@@ -15,7 +15,7 @@ Nested = Any
 
 
 class Data:
-    """Makes batches of files. Override `generate_data`, or only `load_data`.
+    """Makes batches of the samples in files. Override `generate_data`, or only `load_data`.
 
     Each worker has its own object and its own share of the files.
 
@@ -102,21 +102,21 @@ class Data:
         Raises
         ------
         NotImplementedError
-            Here; a subclass overrides this or `generate_data`.
+            If a subclass overrides neither this nor `generate_data`.
 
         """
         msg = f"{type(self).__name__}: expected generate_data() or load_data() to be overridden"
         raise NotImplementedError(msg)
 
     def count_data(self) -> int | None:
-        """Return the number of samples in the files, or None if it is unknown.
+        """Return the number of samples in the files, or None if the number is unknown.
 
-        If it is unknown, the first epoch ends when every worker has gone over its files once.
+        With None, the first epoch ends when every worker has trained on its files once.
         """
         return None
 
     def check(self, file_names: Sequence[str]) -> None:
-        """Raise InputError if a file cannot be used; called once, on the master."""
+        """Raise InputError if a file cannot be used. Only the master calls this, once."""
 
 
 def length_of(data: Nested) -> int:

@@ -1,4 +1,4 @@
-"""Batches from HDF5 files, which are checked before training, read ahead and cached: `H5Data`."""
+"""Batches from HDF5 files that are checked before training, read ahead and cached: `H5Data`."""
 
 import hashlib
 import os
@@ -30,10 +30,10 @@ class H5Data(Data):
     batch_size : int
         Samples per batch.
     cache : path, optional
-        A local folder to which each file is copied when it is first read, for files on a network
-        file system. It is created if needed. A file that has changed is copied again.
+        A local folder to which each file is copied at the first read, for files on a network file
+        system. The folder is created if needed. A file that has changed is copied again.
     preloading : int, optional
-        Number of files that a thread reads ahead; 0, the default: no thread.
+        The number of files that a thread reads ahead; 0, the default, uses no thread.
     features_name, labels_name : str, optional
         Names of the datasets or groups.
 
@@ -70,7 +70,7 @@ class H5Data(Data):
         Raises
         ------
         InputError
-            If it cannot be read, or lacks these datasets.
+            If the file cannot be read, or lacks the datasets.
 
         """
         path = file_name if self.cache is None else _cached(file_name, self.cache)
@@ -88,7 +88,7 @@ class H5Data(Data):
     def check(self, file_names: Sequence[str]) -> None:
         """Raise InputError if a file is missing, corrupt or empty, or the shapes of samples differ.
 
-        Reads only the headers of the files.
+        Only the headers of the files are read.
         """
         first: tuple[str, Any] | None = None
         for name in file_names:
@@ -186,7 +186,7 @@ def _unreadable(name: str, error: OSError) -> InputError:
 
 
 def _cached(name: str, folder: Path) -> Path:
-    """Return the path of an up-to-date copy of the file, and make it if needed."""
+    """Return the path of an up-to-date copy of the file, and make the copy if needed."""
     source = Path(name).absolute()
     with as_input_error(f"cannot copy {name} to the cache {folder}", OSError):
         state = source.stat()

@@ -22,63 +22,63 @@ __all__ = ["MPIManager"]
 
 
 class MPIManager:
-    """Trains a model on all ranks. The constructor only keeps its arguments; `train` is collective.
+    """Trains a model on all ranks. The constructor only keeps arguments; `train` is collective.
 
     Rank 0 is the master: it validates, calls the callbacks and keeps the history. The other ranks
-    are the workers and share the training files. A single rank is both. With `num_masters` above 1
-    the workers form groups, and one rank of each group is its sub-master.
+    are the workers and share the training files. A single rank has both roles. With `num_masters`
+    above 1 the workers form groups, and one rank of each group is its sub-master.
 
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm or None
-        The ranks; None means all ranks of the job, or this process alone.
+        The ranks of the training; None means all ranks of the job, or this process alone.
     data : Data
-        Makes batches of the files.
+        The object that makes batches of the files.
     algo : Algo
-        The optimiser, the loss, and how workers exchange.
+        The optimiser, the loss, and the options of the exchanges.
     model_builder : ModelBuilder
-        Makes the model on every rank; the master's weights are used.
+        The object that makes the model on every rank; the master's weights are used.
     num_epochs : int
         Number of passes over the training files.
     train_list : iterable of str
         Files for training, at least one for each worker. A worker gets a contiguous part of the
         list.
     val_list : iterable of str, optional
-        Files for validation; without them there is no validation.
+        Files for validation; without files there is no validation.
     callbacks : list of keras.callbacks.Callback, optional
-        Called on the master with the current model, before and after training, each epoch and each
-        validation. A learning rate that they set applies to all workers.
+        Callbacks that the master calls with the current model, before and after training, each
+        epoch and each validation. A learning rate that a callback sets applies to all workers.
     num_masters : int, optional
-        1, the default: all workers exchange with the same parameters. More: this number includes
-        the master, and the others are sub-masters. Workers exchange with the parameters of their
-        group, which the sub-master holds; after every `sync_every` updates of the group the
-        sub-master exchanges these with the parameters of all. A group is a node if the ranks other
-        than the master are on as many nodes as there are sub-masters, else a contiguous range of
-        ranks. Not allowed with `synchronous`.
+        With 1, the default, all workers exchange with the same parameters. A higher number includes
+        the master and the sub-masters. Workers then exchange with the parameters of their group,
+        which the sub-master holds. After every `sync_every` updates of the group the sub-master
+        exchanges the parameters of the group with those of all workers. A group is a node if ranks
+        other than the master are on as many nodes as there are sub-masters, else a contiguous range
+        of ranks. Groups cannot be combined with `synchronous`.
     synchronous : bool, optional
-        True: workers run in lock-step, each update uses the mean of their gradients, and two runs
-        with the same `seed` are bitwise identical. False: each worker runs at its own speed.
+        With True, workers run in lock-step, each update uses the mean of their gradients, and two
+        runs with the same `seed` are bitwise identical. With False, each has its own speed.
     seed : int, optional
-        Seed of Keras' random numbers; worker number w uses ``seed + w``.
+        The seed of Keras' random numbers; worker number w uses ``seed + w``.
     profile : path, optional
         File to which the master writes a trace of all workers, for Chrome or Perfetto.
     checkpoint : path, optional
-        Folder, visible on all nodes, for checkpoints of the parameters, running means and the state
-        of the optimiser. It keeps the last two.
+        A folder, visible on all nodes, for the last two checkpoints of the parameters, running
+        means and the state of the optimiser.
     checkpoint_interval : int, optional
-        Epochs between two checkpoints; another one is saved at the end.
+        Epochs between two checkpoints; another checkpoint is saved at the end.
     restore : path, optional
-        Folder with checkpoints of the same model and optimiser. Training resumes after the epoch of
-        the last one. The number of workers may differ.
+        A folder with checkpoints of the same model and optimiser. Training resumes after the epoch
+        of the last checkpoint. The number of workers may differ.
     timeout : float, optional
-        Longest time that a rank waits for other ranks at any point, in seconds.
+        The longest time that a rank waits for other ranks at any point, in seconds.
 
     Attributes
     ----------
     model : keras.Model or None
-        On the master, after `train`: the trained model.
+        The trained model, on the master after `train`.
     outcome : History or None
-        On the master, after `train`: the complete history.
+        The complete history, on the master after `train`.
 
     Raises
     ------
@@ -152,8 +152,8 @@ class MPIManager:
         Returns
         -------
         dict of str to list of float, or None
-            On the master the metrics of each epoch by name, those of validation as ``val_...``; on
-            the other ranks None.
+            The metrics of each epoch by name on the master, with ``val_...`` for those of the
+            validation; None on the other ranks.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class MPIManager:
         comm = job_communicator() if self.comm is None else self.comm
         layout = find_layout(comm, self.num_masters)
         channel = open_channel(comm, self.timeout)
-        # Read now: the user may have changed attributes since this object was created.
+        # Attributes are read here, because the user may have changed them after the constructor.
         settings = {field.name: getattr(self, field.name) for field in dataclasses.fields(Training)}
         timer = ActivityTimer(trace=self.profile is not None)
         role = role_of(RankContext(Training(**settings), channel, layout, timer))

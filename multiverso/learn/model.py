@@ -14,7 +14,7 @@ class ModelBuilder:
     Parameters
     ----------
     comm : mpi4py.MPI.Intracomm, optional
-        Kept as an attribute, for builders that depend on the rank.
+        The communicator, kept as an attribute for builders that depend on the rank.
 
     Examples
     --------
@@ -31,12 +31,12 @@ class ModelBuilder:
         self.comm = comm
 
     def build_model(self) -> Any:
-        """Return a new Keras model; called once on every rank. The master's weights are used.
+        """Return a new Keras model. Every rank calls this once. The master's weights are used.
 
         Raises
         ------
         NotImplementedError
-            If a subclass does not override it.
+            If a subclass does not override this method.
 
         """
         msg = f"{type(self).__name__}: expected build_model() to be overridden"
@@ -127,7 +127,7 @@ class ModelFromKeras(ModelBuilder):
         self.custom_objects = custom_objects
 
     def build_model(self) -> Any:
-        """Return the model; InputError if the file contains no model, or code."""
+        """Return the model; raise InputError if the file contains no model, or contains code."""
         import keras
 
         with as_input_error(f"cannot load a model from {self.filename}"):

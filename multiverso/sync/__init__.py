@@ -25,7 +25,7 @@ __all__ = ["ParamSync"]
 class ParamSync:
     """Synchronizes arrays that each worker trains in place, through tables.
 
-    Making one is collective: all ranks pass arrays of the same shapes and dtypes. When it returns,
+    The constructor is collective: all ranks pass arrays of the same shapes and dtypes. On return
     the arrays of all workers have the master's values.
 
     Parameters
@@ -40,7 +40,7 @@ class ParamSync:
         The name in messages, "parameters" by default.
     overlap : bool, optional
         True makes the exchanges in a background thread while the program trains. The next sync
-        applies the result, so that updates of other workers arrive one sync later. Use it where
+        applies the result, so that updates of other workers arrive one sync later. Use `overlap` if
         waiting takes a visible part of the time. It needs memory for two more copies of the arrays.
     updater : str, optional
         How a worker's delta is applied, as for `ArrayTableHandler`. "add", the default, adds it.
@@ -55,12 +55,12 @@ class ParamSync:
     Raises
     ------
     ValueError
-        If no array has an element, or one is read-only or shares memory with another.
+        If no array has an element, or an array is read-only or shares memory with another.
     TypeError
-        If something is not an array or has another dtype, if the updater has no such option, or if
-        it is an optimizer and there are integers.
+        If an element of `arrays` is not an array or has another dtype, if the updater has no such
+        option, or if the updater is an optimizer and an array has integers.
     MismatchError
-        If the arrays of another rank differ in number, shape or dtype, or if it failed.
+        If the arrays of another rank differ in number, shape or dtype, or if that rank failed.
     MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTableHandler`.
 
@@ -106,12 +106,12 @@ class ParamSync:
         """Add this worker's delta since the last sync, and fetch the deltas of all workers.
 
         With the updater "add", arrays and table become ``table + (array - last array)``: one add
-        and one get, in one pass over the memory. It waits for other workers if the mode requires
-        it: in sync mode all workers make equally many calls and, unless the updater is "easgd",
-        end with bitwise identical arrays.
+        and one get, in one pass over the memory. The call waits for other workers if the mode
+        requires it. In sync mode all workers make equally many calls and, unless the updater is
+        "easgd", end with bitwise identical arrays.
 
         In the other modes, on one node, a call that Ctrl-C or a deadline interrupts leaves the
-        arrays usable: the next call resumes it, and no delta is lost or added twice.
+        arrays usable: the next call resumes the sync, and no delta is lost or added twice.
 
         Raises
         ------
@@ -119,8 +119,8 @@ class ParamSync:
             If the session has been shut down, this rank is not a worker or has called `finish`, or
             an earlier call failed in sync mode or on several nodes.
         OperationTimeout, PeerLostError, AbortedError
-            If a worker that it waits for does not make the call. The message names the worker.
-            With ``overlap=True`` it raises the error of the last exchange, and resumes that one.
+            If a worker that this call waits for does not call `sync`. The message names the worker.
+            With ``overlap=True`` the error is that of the last exchange, which is then resumed.
 
         """
         self._sync.sync()
@@ -128,8 +128,8 @@ class ParamSync:
     def wait(self) -> None:
         """Wait for the exchange of the last sync, and apply its result to the arrays.
 
-        Call it after the last sync with ``overlap=True``; otherwise it is a no-op. Collective calls
-        such as `multiverso.barrier` wait for the exchange too, but do not change the arrays.
+        With ``overlap=True``, call `wait` after the last sync; otherwise it is a no-op. Collective
+        calls such as `multiverso.barrier` also wait for the exchange, but change no arrays.
 
         Raises
         ------
@@ -140,6 +140,6 @@ class ParamSync:
         self._sync.wait()
 
     def __repr__(self) -> str:
-        """Return its name, and the size and dtype of each table."""
+        """Return the name, and the size and dtype of each table."""
         tables = ", ".join(f"{table.size} {table.dtype}" for table in self.tables)
         return f"<ParamSync '{self.name}': {tables}>"

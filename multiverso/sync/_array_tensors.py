@@ -55,7 +55,7 @@ class CopiedArray(MovableTensor):
         return self._array.astype(self.dtype, copy=False)
 
     def write(self, values: NDArray[Any]) -> None:
-        """Copy `values` to the array, rounded."""
+        """Copy `values` to the array, rounded to the dtype of the array."""
         np.copyto(self._array, values, casting="same_kind")
 
 
@@ -65,9 +65,9 @@ def tensor_of(array: NDArray[Any], what: str) -> Tensor:
     Raises
     ------
     TypeError
-        If no table can keep its dtype.
+        If no table can keep the dtype of the array.
     ValueError
-        If it is read-only, or two of its elements share memory.
+        If the array is read-only, or two of its elements share memory.
 
     """
     native = array.dtype.newbyteorder("=")
@@ -84,8 +84,8 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
     Raises
     ------
     TypeError, ValueError
-        As for `tensor_of`; also if `arrays` is not iterable, if one of them cannot share its
-        memory with NumPy, or if two of them share memory.
+        As for `tensor_of`; also if `arrays` is not iterable, if an array cannot share its memory
+        with NumPy, or if two arrays share memory.
 
     """
     if isinstance(arrays, np.ndarray) or not isinstance(arrays, Iterable):
@@ -98,9 +98,9 @@ def tensors_of(arrays: Iterable[object], what: str = "arrays") -> list[Tensor]:
 
 
 def require_apart(arrays: list[NDArray[Any]], what: str) -> None:
-    """Raise ValueError if two of the arrays share memory, whose delta would be added twice."""
+    """Raise ValueError if two arrays share memory, whose delta a sync would add twice."""
     bounds = sorted((*_bounds(array), index) for index, array in enumerate(arrays) if array.size)
-    # The end and the index of the array that reaches furthest so far.
+    # The end and the index of the array with the highest end so far.
     reach, holder = 0, -1
     for begin, end, index in bounds:
         if begin < reach and np.shares_memory(arrays[index], arrays[holder]):

@@ -1,10 +1,10 @@
 """Table values that the parameters of a model cannot hold themselves.
 
-A parameter of half precision cannot hold the sums of its table, and one whose deltas are averaged
-over the workers does not end where the table does. A `MasterCopy` holds the table's values as this
-worker knows them, in the table's dtype. Rounding and averaging change the parameter too, but not by
-training. So the delta is the change of the parameter since it was last written, not the difference
-between the parameter and the table.
+A parameter of half precision cannot hold the sums of its table, and a parameter whose deltas are
+averaged over the workers does not equal its table. A `MasterCopy` holds the values of the table
+that this worker knows, in the table's dtype. Rounding and averaging change the parameter too, but
+are no training. So the delta is the change of the parameter since the parameter was last written,
+not the difference between the parameter and the table.
 """
 
 from typing import Any
@@ -36,12 +36,12 @@ class MasterCopy:
         self._written: NDArray[Any] | None = None
 
     def start(self, now: NDArray[Any]) -> None:
-        """Set the values to the current parameters `now`; the next delta starts there."""
+        """Set the values to the current parameters `now`, from which the next delta starts."""
         np.copyto(self.values, now)
         self.record(now)
 
     def add_delta(self, now: NDArray[Any]) -> None:
-        """Add the change of the parameters, which are `now`, since they were last written."""
+        """Add the change of the parameters, from the last written ones to `now`, to the values."""
         if not self._share:
             return
         if self._written is not None:
@@ -52,7 +52,7 @@ class MasterCopy:
         self.record(now)
 
     def record(self, now: NDArray[Any]) -> None:
-        """Record that the parameters have been written, and are `now`."""
+        """Record `now`, the parameters after they have been written."""
         if not self._share:
             return
         if self._written is None:

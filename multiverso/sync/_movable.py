@@ -1,6 +1,6 @@
 """Parameters that the native pass changes in place where possible, otherwise through a copy.
 
-Their memory may move between syncs: a framework may replace an array or move it to another device.
+The memory may move between syncs, because a framework may replace an array or change its device.
 """
 
 import math
@@ -24,7 +24,7 @@ class MovableTensor:
     shape : tuple of int
         The shape of the parameters.
     dtype : str
-        Their dtype, a key of `TABLE_DTYPES`.
+        The dtype of the parameters, a key of `TABLE_DTYPES`.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
 
@@ -56,13 +56,13 @@ class MovableTensor:
         Raises
         ------
         ValueError
-            If their shape or dtype has changed.
+            If the shape or the dtype of the parameters has changed.
 
         """
         raise NotImplementedError
 
     def read(self) -> NDArray[Any]:
-        """Return the parameters as the table's dtype, in their shape; a view or a copy."""
+        """Return a view or a copy of the parameters in their shape, as the table's dtype."""
         raise NotImplementedError
 
     def read_into(self, copy: NDArray[Any]) -> None:
@@ -74,7 +74,7 @@ class MovableTensor:
         raise NotImplementedError
 
     def replace(self, values: NDArray[Any]) -> None:
-        """Set the parameters to `values`, in new memory if the program may use the current one."""
+        """Set the parameters to `values`, in new memory if the program may use the old memory."""
         self.write(values)
 
     def mark_changed(self) -> None:
@@ -85,7 +85,7 @@ class MovableTensor:
         return np.empty(self.shape, self.dtype)
 
     def values(self) -> NDArray[Any]:
-        """Return the parameters in one dimension; a view or a copy."""
+        """Return a view or a copy of the parameters in one dimension."""
         return np.ascontiguousarray(self.read()).reshape(-1)
 
     def assign(self, values: NDArray[Any]) -> None:
@@ -97,7 +97,7 @@ class MovableTensor:
         self._record()
 
     def address(self) -> int:
-        """Return the parameters' own address, or that of a copy with their delta added."""
+        """Return the address of the parameters, or of a copy that the native pass can change."""
         address = self.locate()
         self._in_place = address is not None
         if address is not None:
@@ -131,9 +131,9 @@ class MovableTensor:
 
 
 class MovableGroup:
-    """Base of groups whose tensors the native pass changes in place, if it can change all of them.
+    """Base of groups whose tensors are all changed in place, if the native pass can do so.
 
-    Otherwise each tensor is accessed alone.
+    If the native pass cannot, each tensor is accessed alone.
 
     Parameters
     ----------
@@ -158,12 +158,12 @@ class MovableGroup:
         raise NotImplementedError
 
     def scatter(self) -> None:
-        """Forget the addresses, which may change until the next sync."""
+        """Drop the addresses, because the tensors may move before the next sync."""
         self.addresses = None
 
 
 def grouped(tensors: Iterable[Any], make_group: Callable[[list[Any]], Group]) -> list[Tensor]:
-    """Return `tensors` after putting those without a master copy into one group for each dtype."""
+    """Return `tensors`, in one group for each dtype unless a tensor needs a master copy."""
     members = list(tensors)
     by_dtype: dict[np.dtype[Any], list[Any]] = {}
     for tensor in members:

@@ -6,8 +6,8 @@ A sync waits for the exchange, sets
 
     M = T + (M - S)
 
-which keeps this worker's delta since then, and begins the next exchange with S = M. So updates
-of other workers arrive one sync later. Where M equals S, M becomes bitwise identical to T.
+which keeps this worker's delta since S, and begins the next exchange with S = M. So updates of
+other workers arrive one sync later. Where M equals S, M becomes bitwise identical to T.
 """
 
 import threading
@@ -22,26 +22,26 @@ from multiverso import _session
 from multiverso._native.arrays import memory_at
 from multiverso.errors import OperationTimeout
 
-#: Elements processed at once, few enough to stay in the cache.
+#: The number of elements that are processed at once, few enough to stay in the cache.
 _BLOCK: Final = 1 << 14
-#: Seconds beyond the deadline of its calls after which an exchange is considered stuck.
+#: An exchange is considered stuck this many seconds after the deadline of its calls.
 _GRACE: Final = 10.0
-#: Seconds after which a wait returns to Python, so that it can run signal handlers.
+#: A wait returns to Python after this many seconds, so that Python can run signal handlers.
 _SLICE: Final = 0.1
 
 
 class Exchange:
     """A function that runs in a background thread, one run at a time.
 
-    Collective calls of the session wait for it first, and leaving the session stops it.
+    Collective calls of the session first wait for the run, and leaving the session stops the run.
 
     Parameters
     ----------
     run : callable
-        The function. Its argument is an event; it returns soon after the event is set. An exception
-        that it raises is kept for `take_error`.
+        The function. Its argument is an event; it must return soon after the event is set. An
+        exception that the function raises is kept for `take_error`.
     name : str
-        Its name in messages.
+        The name of the exchange in messages.
 
     """
 
@@ -54,17 +54,17 @@ class Exchange:
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Start a run; `wait` must have returned for the last one."""
+        """Start a run; `wait` must have returned for the last run."""
         self._stop.clear()
         self._session.exchanges.add(self)
-        # A daemon does not delay the end of the process, at which the session is left.
+        # A daemon does not delay the end of the process, and the session is left at that end.
         self._thread = threading.Thread(
             target=self._work, name=f"multiverso: {self._name}", daemon=True
         )
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the end of the run; OperationTimeout if it is stuck."""
+        """Wait for the end of the run; raise OperationTimeout if the run is stuck."""
         if self._thread is None:
             return
         limit = self._session.options.timeout + _GRACE
@@ -79,12 +79,12 @@ class Exchange:
         self._session.exchanges.discard(self)
 
     def take_error(self) -> BaseException | None:
-        """Return the exception of the last run, if any, and forget it."""
+        """Return the exception of the last run, if any, once."""
         error, self._error = self._error, None
         return error
 
     def stop(self) -> None:
-        """Request the end of the run without waiting; it has no result."""
+        """Request the end of the run without waiting; a stopped run has no result."""
         self._stop.set()
 
     def _work(self) -> None:
@@ -105,7 +105,7 @@ class Snapshot:
     Attributes
     ----------
     received : ndarray
-        T above, on which the native pass works.
+        T in the description of this module, on which the native pass works.
 
     """
 

@@ -57,7 +57,7 @@ class Shares:
 
 
 def checked_freq(freq: object) -> int:
-    """Return the number of steps between two syncs; ValueError unless it is an int >= 1."""
+    """Return the steps between two syncs; raise ValueError unless `freq` is an int >= 1."""
     try:
         number = 0 if isinstance(freq, bool) else operator.index(freq)  # type: ignore[arg-type]
     except TypeError:
@@ -74,7 +74,7 @@ class ParamManager:
     Parameters
     ----------
     make : callable
-        Returns the tensors of the model. If it raises, the other ranks get a `MismatchError`.
+        A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
     name : str or None
         The name of the model in messages.
     overlap : bool

@@ -1,8 +1,8 @@
 """Staging memory for parameters that the native pass cannot change in place.
 
-Those are parameters of JAX and, on most devices, TensorFlow, and parameters whose dtype differs
-from that of their table. A `StagedGroup` copies them to a `Staging`, on which the native pass
-works, and copies the result back to the framework.
+Parameters of JAX and, on most devices, TensorFlow need staging, and so do parameters whose dtype
+differs from that of their table. A `StagedGroup` copies the parameters to a `Staging`, on which the
+native pass works, and copies the result back to the framework.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from multiverso._native.dtypes import TABLE_DTYPES
 from multiverso.sync._master_copy import MasterCopy
 from multiverso.sync._tensor import Tensor
 
-#: Bytes. JAX adopts memory with this alignment without a copy, and it is that of a cache line.
+#: The bytes of a cache line. JAX adopts memory with this alignment without a copy.
 _ALIGNMENT: Final = 64
 
 
@@ -29,9 +29,9 @@ class Staging:
     shapes : sequence of tuple of int
         The shapes of the arrays.
     dtype : numpy.dtype
-        Their common dtype.
+        The dtype of all the arrays.
     is_dense : bool
-        Whether there are no gaps between the arrays; otherwise each is aligned to 64 bytes.
+        Whether the arrays have no gaps between them; otherwise each array is aligned to 64 bytes.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Store(Protocol):
     Attributes
     ----------
     is_dense : bool
-        Whether the staging must have no gaps between them.
+        Whether the staging must have no gaps between the parameters.
 
     """
 
@@ -84,7 +84,7 @@ class Store(Protocol):
     def expose(self) -> list[int] | None:
         """Return addresses at which the native pass may work on the values, or None to stage them.
 
-        Called only for parameters of the table's dtype whose whole delta is added.
+        The group calls this only for parameters of the table's dtype whose whole delta is added.
         """
 
     def accept(self) -> None:
@@ -97,13 +97,13 @@ class StagedGroup:
     Parameters
     ----------
     store : Store
-        The place where the framework keeps them.
+        The place where the framework keeps the parameters.
     shapes : sequence of tuple of int
-        Their shapes.
+        The shapes of the parameters.
     dtype : str
-        Their dtype, a key of `TABLE_DTYPES`.
+        The dtype of the parameters, a key of `TABLE_DTYPES`.
     share : float
-        The share of their delta that is added to the table, 0 to 1. For integers 0 or 1.
+        The share of the delta that is added to the table, 0 to 1. For integers 0 or 1.
 
     """
 
@@ -121,7 +121,7 @@ class StagedGroup:
         self._is_exact = of_table == dtype
         self._needs_master = not self._is_exact or share != 1
         self.addresses: list[int] | None = None
-        # The staging itself is the master copy, so such parameters are read elsewhere.
+        # The staging is the master copy of parameters that need one, so they are read elsewhere.
         self._master = MasterCopy(self._staging.flat, share)
         self._now = (
             Staging(shapes, of_table, store.is_dense) if self._needs_master else self._staging
@@ -132,12 +132,12 @@ class StagedGroup:
         ]
 
     def values(self) -> list[NDArray[Any]]:
-        """Return the current values of the parameters; the next delta stays as it is."""
+        """Return the current values of the parameters; the next delta does not change."""
         self._store.read(self._now)
         return self._now.views
 
     def load(self) -> None:
-        """Copy the values to the tensors' memory; the next delta starts there."""
+        """Copy the values, from which the next delta starts, to the tensors' memory."""
         self._store.read(self._now)
         if self._needs_master:
             self._master.start(self._now.flat)
@@ -202,8 +202,8 @@ def staged_tensors(
 ) -> list[Tensor]:
     """Return tensors for parameters of these shapes, dtypes and shares, in the same order.
 
-    Parameters of one dtype and share form a group. `store_of` makes the store of those whose
-    indices it receives.
+    Parameters of one dtype and share form a group. `store_of` makes the store of the parameters
+    with the indices that it receives.
     """
     groups: dict[tuple[str, float], list[int]] = {}
     for index, kind in enumerate(zip(dtypes, shares, strict=True)):

@@ -21,7 +21,7 @@ _run: Final = lib.MV_ParamSyncRun
 class TableSync:
     """Keeps the tensors of one dtype equal to a table, by the library's ParamSync.
 
-    Making one is collective over the workers.
+    The constructor is collective over the workers.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class TableSync:
     """
 
     def __init__(self, tensors: list[Tensor], table: ArrayTableHandler, overlap: bool) -> None:
-        # Collective, so that no worker starts from values that already include another's updates.
+        # A collective get prevents a start from values that already include another's updates.
         values = table.get(sync=True)
         self._table = table
         self._tensors = tensors
@@ -53,8 +53,8 @@ class TableSync:
             if tensor.is_fixed:
                 self._addresses[index] = tensor.address()
         self._movable = _movable_by_group(tensors)
-        # For each entry of `_movable`, the addresses that `_addresses` holds for its tensors.
-        # `_locate` writes `_addresses` only if they have changed.
+        # The addresses in `_addresses` for each entry of `_movable`, with which `_locate` finds
+        # out whether it must write `_addresses`.
         self._located: list[list[int]] = [[] for _ in self._movable]
 
     def _create(self, values: NDArray[Any]) -> None:
@@ -91,7 +91,7 @@ class TableSync:
         try:
             call(_run, self._handle, self._addresses, self._count)
         finally:
-            # An interrupted pass leaves complete values in the elements that it has reached.
+            # An interrupted pass leaves complete values in the elements that the pass has changed.
             self._settle()
 
     def _locate(self) -> None:
@@ -101,7 +101,7 @@ class TableSync:
             if addresses is None:
                 addresses = [tensor.address() for tensor in tensors]
             if addresses != self._located[number]:
-                self._located[number] = []  # an interrupt in the loop leaves a mixture
+                self._located[number] = []  # An interrupt in the loop leaves a mixture.
                 for index, address in zip(indices, addresses, strict=True):
                     self._addresses[index] = address
                 self._located[number] = addresses
@@ -117,9 +117,9 @@ class TableSync:
         self._resumes = False
 
     def exchange(self, stop: threading.Event) -> None:
-        """Make the native pass over the copy of the tensors; runs in another thread.
+        """Make the native pass over the copy of the tensors, in another thread.
 
-        After an exchange that failed, the next one resumes it.
+        After an exchange that failed, the next exchange resumes the failed one.
         """
         assert self._snapshot is not None
         if not self._resumes:
@@ -129,9 +129,9 @@ class TableSync:
         call_until(stop, _run, self._handle, addresses, c_int64(1))
 
     def apply(self, is_sent: bool) -> None:
-        """Set the tensors to the result of the last exchange plus their delta since it began.
+        """Set the tensors to the result of the last exchange plus their delta since its start.
 
-        If `is_sent`, the next exchange sends these values (see `Snapshot.apply`).
+        If `is_sent`, the next exchange sends the new values (see `Snapshot.apply`).
         """
         assert self._snapshot is not None
         self._locate()
@@ -143,7 +143,7 @@ class TableSync:
 def _movable_by_group(
     tensors: Sequence[Tensor],
 ) -> list[tuple[Group | None, list[int], list[Tensor]]]:
-    """Return the tensors that are not fixed, with their indices, by group; None is for no group."""
+    """Return the tensors that are not fixed, with their indices, by group or None if ungrouped."""
     groups: dict[int, tuple[Group | None, list[int], list[Tensor]]] = {}
     for index, tensor in enumerate(tensors):
         if not tensor.is_fixed:
@@ -154,7 +154,7 @@ def _movable_by_group(
 
 
 def joined(tensors: list[Tensor]) -> NDArray[Any]:
-    """Return the values of all tensors in one dimension; a view if there is only one tensor."""
+    """Return the values of all tensors in one dimension, without a copy if there is one tensor."""
     if len(tensors) == 1:
         return tensors[0].values()
     return np.concatenate([tensor.values() for tensor in tensors])

@@ -32,10 +32,10 @@ class Tensor(Protocol):
     group: Any
 
     def values(self) -> NDArray[Any]:
-        """Return the parameters in one dimension, as `dtype`; a view or a copy."""
+        """Return a view or a copy of the parameters in one dimension, as `dtype`."""
 
     def assign(self, values: NDArray[Any]) -> None:
-        """Set the parameters to `values` (one dimension, `dtype`); the next delta starts there."""
+        """Set the parameters to `values` (one dimension, `dtype`), where the next delta starts."""
 
     def address(self) -> int:
         """Return the address of the values for the native pass, C-contiguous and of `dtype`."""
@@ -52,8 +52,8 @@ class Group(Protocol):
     tensors : sequence of Tensor
         The tensors, all of one dtype.
     addresses : list of int or None
-        Their addresses between `gather` and `scatter`, if the group knows them. Then the tensors'
-        own `address` and `settle` are not called.
+        The addresses of the tensors between `gather` and `scatter`, if the group knows them. Then
+        `address` and `settle` of the tensors are not called.
 
     """
 
@@ -61,10 +61,10 @@ class Group(Protocol):
     addresses: list[int] | None
 
     def values(self) -> Sequence[NDArray[Any]]:
-        """Return the current values of its tensors in the framework, without side effects."""
+        """Return the current values of the tensors in the framework, without side effects."""
 
     def load(self) -> None:
-        """Copy the values to the tensors' memory; the next delta starts there."""
+        """Copy the values, from which the next delta starts, to the tensors' memory."""
 
     def gather(self) -> None:
         """Copy the values or deltas to the tensors' memory, for the native pass."""

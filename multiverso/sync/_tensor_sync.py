@@ -1,4 +1,4 @@
-"""Keeps a list of tensors in sync with tables, one for each dtype; all adapters are built on it.
+"""Keeps a list of tensors in sync with a table for each dtype, for `ParamSync` and all adapters.
 
 A `Tensor` is an array of parameters in the form in which NumPy or a framework keeps it.
 """
@@ -20,21 +20,22 @@ from multiverso.sync._table_sync import TableSync, joined
 from multiverso.sync._tensor import Group, Tensor
 from multiverso.tables import ArrayTableHandler
 
-#: Bytes of the user's name that leave room for the layout in the name of a table.
+#: The most bytes of the user's name, so that the name of a table has room for the layout.
 _NAME_BYTES: Final = 24
-#: Bytes of a layout at most.
+#: The most bytes of a layout.
 _LAYOUT_BYTES: Final = 36
 
 
 class TensorSync:
-    """Keeps tensors equal to tables. Collective: all ranks pass tensors of the same shapes.
+    """Keeps tensors equal to tables.
 
-    The tables start with the master's values, to which the tensors of all workers are set.
+    The constructor is collective: all ranks pass tensors of the same shapes. The tables and the
+    tensors of all workers start with the master's values.
 
     Parameters
     ----------
     make : callable
-        Returns the tensors. If it raises, the other ranks get a `MismatchError`.
+        A function that returns the tensors. If it raises, other ranks get a `MismatchError`.
     name : str or None
         The name in messages, "parameters" by default.
     overlap : bool, optional
@@ -48,9 +49,7 @@ class TensorSync:
     ------
     ValueError
         If no tensor has an element.
-    TypeError, MismatchError, MemoryError, StateError
-        As for `ArrayTableHandler`.
-    OperationTimeout, PeerLostError, AbortedError
+    TypeError, MismatchError, MemoryError, StateError, OperationTimeout, PeerLostError, AbortedError
         As for `ArrayTableHandler`.
 
     """
@@ -139,7 +138,7 @@ class TensorSync:
     def _wait_for(self, exchange: Exchange) -> None:
         exchange.wait()
         if (error := exchange.take_error()) is not None:
-            # A caller that handles the error and continues finds the pass resumed.
+            # The pass is resumed for a caller that handles the error and continues.
             exchange.start()
             raise error
 
@@ -191,12 +190,12 @@ def _passes(syncs: list[TableSync]) -> Callable[[threading.Event], None]:
 
 @contextlib.contextmanager
 def taking_part() -> Iterator[None]:
-    """On an exception, let the other ranks fail too instead of waiting for this one's table."""
+    """On an exception, let the other ranks fail too instead of waiting for this rank's table."""
     try:
         yield
     except Exception:
         with contextlib.suppress(Exception):
-            ArrayTableHandler(0)  # invalid, so that the others get a MismatchError
+            ArrayTableHandler(0)  # The size is invalid, so the other ranks get a MismatchError.
         raise
 
 
@@ -225,8 +224,8 @@ def _groups_of(tensors: Sequence[Tensor]) -> list[Group]:
 def _with_layout(name: str, tensors: Sequence[Tensor]) -> str:
     """Return a name for the tables that differs between ranks whose tensors differ.
 
-    The size of a table alone does not distinguish 2 + 3 parameters from 3 + 2, or a matrix from its
-    transpose.
+    The size of a table alone distinguishes neither 2 + 3 parameters from 3 + 2, nor a matrix from
+    its transpose.
     """
     short = name.encode()[:_NAME_BYTES].decode(errors="ignore")
     if len(tensors) == 1:

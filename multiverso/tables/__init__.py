@@ -15,7 +15,7 @@ __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
 
 
 class ArrayTableHandler(Table):
-    """A table of one dimension. Creating it is collective: all ranks create the same table.
+    """A table of one dimension. The constructor is collective: all ranks create the same table.
 
     Parameters
     ----------
@@ -25,15 +25,15 @@ class ArrayTableHandler(Table):
         The initial values; zeros by default. Only the master worker's are used, and every rank
         sees them when this returns.
     dtype : {"float32", "float64", "int32", "int64"}, optional
-        The type of its elements, in any form that NumPy accepts.
+        The type of the elements, in any form that NumPy accepts.
     updater : str, optional
-        How `add` applies a delta. "add": ``w += delta``. "sgd", "momentum", "nesterov",
-        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd": one step of that optimiser, with the
-        delta as the gradient. "easgd": ``w += elastic_force * (delta - w)``, with the worker's own
-        parameters as the delta. docs/updaters.md has the formulas and their sources. All but "add"
-        require float32 or float64.
+        How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
+        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd" make one step of that optimiser, with
+        the delta as the gradient. "easgd" makes ``w += elastic_force * (delta - w)``, with the
+        worker's own parameters as the delta. docs/updaters.md has the formulas and their sources.
+        All but "add" require float32 or float64.
     name : str, optional
-        Its name in messages and checkpoints; by default "table N", counted per session.
+        The name in messages and checkpoints; by default "table N", counted per session.
     **options : float
         Options of the updater, with the names that Keras uses; None means the default.
         In the order of `updater` above: learning_rate (0.01 for "sgd", "momentum", "nesterov" and
@@ -52,7 +52,7 @@ class ArrayTableHandler(Table):
     StateError
         If no session is open.
     OperationTimeout, PeerLostError, AbortedError
-        If a rank does not create it. The message names the rank.
+        If a rank does not create the table. The message names the rank.
 
     Examples
     --------
@@ -97,14 +97,14 @@ class ArrayTableHandler(Table):
         """Return the whole table.
 
         The result contains all earlier adds of this worker, and at least those of the other
-        workers before the last barrier. In sync mode it waits for the other workers' adds of the
-        round, and contains exactly those.
+        workers before the last barrier. In sync mode the call waits for the other workers' adds of
+        the round, and the result contains exactly those.
 
         Parameters
         ----------
         sync : bool, optional
             True makes the call collective: all workers call it and get bitwise identical values,
-            which contain every add before the call and none after it. Waits for the other workers.
+            which contain every add before the call and none after it.
         out : array of shape (size,) and the table's dtype, optional
             The array to write the values to.
 
@@ -144,8 +144,8 @@ class ArrayTableHandler(Table):
             The delta. It is cast to the table's dtype if NumPy's "same_kind" rule allows that; a
             C-contiguous array of that dtype is not copied.
         sync : bool, optional
-            True waits until the delta has been applied, also on ranks of other nodes. It has no
-            effect in a session with rounds (sync mode, bounded staleness).
+            The argument has no effect; older scripts pass it. An add always waits until the
+            servers of all nodes have received the delta, so that later gets contain the delta.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class ArrayTableHandler(Table):
 
 
 class MatrixTableHandler(Table):
-    """A table of two dimensions, with operations on rows. Creating it is collective.
+    """A table of two dimensions, with operations on rows. The constructor is collective.
 
     Parameters
     ----------
@@ -232,8 +232,8 @@ class MatrixTableHandler(Table):
         """Return the whole table, or some rows.
 
         The result contains all earlier adds of this worker, and at least those of the other
-        workers before the last barrier. In sync mode it waits for the other workers' adds of the
-        round, and contains exactly those.
+        workers before the last barrier. In sync mode the call waits for the other workers' adds of
+        the round, and the result contains exactly those.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ class MatrixTableHandler(Table):
             The rows to return, in this order; a row may occur twice. All rows by default.
         sync : bool, optional
             True makes the call collective: all workers call it, each for its own rows, and see the
-            same state: every add before the call and none after it. Waits for the other workers.
+            same state, which contains every add before the call and none after it.
         out : array of shape (num_row, num_col) or (n, num_col) and the table's dtype, optional
             The array to write the values to.
 
@@ -299,10 +299,9 @@ class MatrixTableHandler(Table):
         row_ids : array_like of int with shape (n,), optional
             The rows that the delta is for; all rows by default. With "add" and "sgd", a row that
             occurs twice gets one update after the other; with "easgd" a row must not occur twice;
-            with the other updaters it gets one update with the sum of its deltas.
+            with the other updaters such a row gets one update with the sum of its deltas.
         sync : bool, optional
-            True waits until the delta has been applied, also on ranks of other nodes. In a
-            session with rounds (sync mode, bounded staleness) it makes no difference.
+            As for `ArrayTableHandler.add`.
 
         Raises
         ------

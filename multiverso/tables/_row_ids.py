@@ -18,16 +18,16 @@ _MAX: Final = 2**63 - 1
 
 
 def as_row_ids(row_ids: object, num_row: int) -> NDArray[np.int64]:
-    """Return `row_ids` as a C-contiguous int64 array of one dimension; itself if it is one.
+    """Return `row_ids` as a C-contiguous int64 array of one dimension, without a copy if possible.
 
     Raises
     ------
     TypeError
-        If they are not integers; bools and floats are not.
+        If `row_ids` contains anything but integers, such as bools and floats.
     ValueError
-        If they do not have one dimension.
+        If `row_ids` does not have one dimension.
     IndexError
-        If one does not fit into 64 bits, or `row_ids` is a range that leaves the table.
+        If an id does not fit into 64 bits, or `row_ids` is a range that leaves the table.
 
     """
     if type(row_ids) is np.ndarray and row_ids.dtype is _INT64 and row_ids.ndim == 1:
@@ -66,14 +66,14 @@ def _from_sequence(row_ids: list[Any] | tuple[Any, ...], num_row: int) -> NDArra
 
 
 def _from_range(row_ids: range, num_row: int) -> NDArray[np.int64]:
-    """Check the ids first: a range may be longer than memory, or have ids beyond 64 bits."""
+    """Return a range as an array, checked first because it may not fit into memory or 64 bits."""
     if not row_ids:
         return np.empty(0, _INT64)
     start, step = row_ids[0], row_ids.step
     if not 0 <= start < num_row:
         _out_of_range(0, start, num_row)
     if not 0 <= row_ids[-1] < num_row:
-        # How far the range can go from `start` without leaving the table.
+        # The distance from `start` to the last row of the table in the direction of the range.
         inside = num_row - 1 - start if step > 0 else start
         position = inside // abs(step) + 1
         _out_of_range(position, row_ids[position], num_row)

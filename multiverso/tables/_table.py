@@ -21,12 +21,12 @@ from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
 
-# Globals of this module, because a call on a small table takes less than a microsecond.
+# These are globals, because a call on a small table takes less than a microsecond.
 _ndarray: Final = np.ndarray
 _table_get: Final = lib.MV_TableGet
 _table_add: Final = lib.MV_TableAdd
 _table_add_get: Final = lib.MV_TableAddGet
-# For arrays that need no conversion: all their arguments are ctypes objects.
+# All arguments of the fast functions are ctypes objects, for arrays that need no conversion.
 _get_fast: Final = library.undeclared("MV_TableGet")
 _add_fast: Final = library.undeclared("MV_TableAdd")
 _add_get_fast: Final = library.undeclared("MV_TableAddGet")
@@ -38,7 +38,7 @@ class Table:
     """Parameters that every rank of the session shares.
 
     `_get`, `_add` and `add_get` start with the fast path: an array that needs no conversion is
-    passed to the library as it is. The functions of `arrays` convert everything else.
+    passed directly to the library. The functions of `arrays` convert everything else.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Table:
             self._requires_finite = session.options.requires_finite and self._dtype.kind == "f"
             # nan_policy="error" must scan every delta, so it disables the fast path of adds.
             self._fast_add_shape = None if self._requires_finite else self._shape
-            # After losses any worker may turn out to be the master, so each brings its value.
+            # If ranks may be lost, any worker may become the master, so each passes its value.
             may_be_master = session.worker_id == 0 or session.options.continues
             initial = _initial(init_value, self._dtype, self._input_shapes, may_be_master)
         except Exception:
@@ -105,36 +105,36 @@ class Table:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The NumPy dtype of its elements."""
+        """The NumPy dtype of the elements."""
         return self._dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape: (size,), or (num_row, num_col)."""
+        """The shape of the table: (size,), or (num_row, num_col)."""
         return self._shape
 
     @property
     def size(self) -> int:
-        """The number of its elements."""
+        """The number of elements."""
         return self._count.value
 
     @property
     def updater(self) -> str:
-        """The name of its updater, which applies the deltas."""
+        """The name of the updater, which applies the deltas."""
         return self._updater
 
     @property
     def options(self) -> dict[str, float]:
-        """The updater's options as they are now, for all ranks."""
+        """The current options of the updater, which are the same for all ranks."""
         hyper = self._describe().hyper
         return {name: hyper[place] for name, place in UPDATERS[self._updater][1].items()}
 
     def set_option(self, **options: float) -> None:
         """Change options of the updater, such as ``learning_rate``, for all ranks.
 
-        The new values apply to the next add on any rank; an invalid one leaves all options as
-        they are. Waits only until the servers of other nodes have stored them. A concurrent add of
-        another worker may see only some of several new values.
+        The new values apply to the next add on any rank; an invalid value leaves all options
+        unchanged. The call waits only until the servers of other nodes have stored the values. A
+        concurrent add of another worker may see only some of several new values.
 
         Parameters
         ----------
@@ -268,7 +268,7 @@ class Table:
         ):
             source = pin(data)
             sink = source if data is out else pin(out)
-            # The library accepts the same memory for both, or memory that does not overlap.
+            # The library accepts the same memory for input and output, or separate memory.
             if sink is source or abs(addressof(source) - addressof(sink)) >= self._nbytes:
                 call(_add_get_fast, self._handle, source, sink, self._count)
                 return out
@@ -311,25 +311,25 @@ def _input_shapes(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 def _initial(
     value: object, dtype: np.dtype[Any], shapes: tuple[tuple[int, ...], ...], is_master: bool
 ) -> NDArray[Any] | None:
-    """Return the initial value for the library, or None for zeros and on other than the master."""
+    """Return the initial value for the library, or None for zeros or unless this is the master."""
     if value is None:
         return None
     given = arrays.as_array(value, "init_value")
     scalar = given.ndim == 0
     wanted = ((),) if scalar else shapes
     if not is_master:
-        # Checked anyway, so that a wrong argument raises on the rank that passes it.
+        # An unused value is checked too, so that a wrong one raises on the rank that passes it.
         arrays.checked_input(given, dtype, wanted, "init_value")
         return None
     array = arrays.as_input(given, dtype, wanted, "init_value")
     if not scalar:
         return array
-    # A new table is zero already, and none of its pages has been touched.
+    # A new table is zero already; passing zeros would touch all of its pages.
     return np.full(shapes[0], array, dtype) if any(array.tobytes()) else None
 
 
 def _create_invalid(session: _session.Session, raw: capi.MV_TableOptions) -> None:
-    """Take part in the creation with invalid options, so that the other ranks do not wait for it.
+    """Take part in the creation with invalid options, so that the other ranks do not wait.
 
     The caller raises its own exception; the library's error says only that the options differ.
     """

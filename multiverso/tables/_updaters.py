@@ -13,7 +13,7 @@ _RHO: Final = {"rho": capi.MV_HYPER_RHO}
 _EPSILON: Final = {"epsilon": capi.MV_HYPER_EPSILON}
 _BETAS: Final = {"beta_1": capi.MV_HYPER_BETA_1, "beta_2": capi.MV_HYPER_BETA_2}
 
-#: For each updater by name: its code, and the index of each of its options among MV_HYPER_. The
+#: The code of each updater by name, and the MV_HYPER_ index of each of the updater's options. The
 #: library knows the defaults and the limits of the options.
 UPDATERS: Final[dict[str, tuple[int, dict[str, int]]]] = {
     "add": (capi.MV_UPDATER_ADD, {}),

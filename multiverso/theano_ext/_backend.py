@@ -20,7 +20,7 @@ def _imported() -> list[ModuleType]:
 
 
 def _is_framework(module: ModuleType) -> bool:
-    """Tell whether `module` is the framework: neither half imported nor a folder of its name."""
+    """Return whether `module` is the framework, neither half imported nor a folder of its name."""
     return hasattr(module, "shared")
 
 
@@ -49,7 +49,7 @@ def choose_backend() -> ModuleType:
         except ModuleNotFoundError as error:
             missing = error.name == name
             reasons.append(f"{distribution} is not installed" if missing else f"{name}: {error}")
-        except Exception as error:  # an old Theano with a new NumPy raises AttributeError
+        except Exception as error:  # Old Theano with new NumPy raises AttributeError.
             reasons.append(f"importing {name} failed with {type(error).__name__}: {error}")
     raise ImportError(
         "expected PyTensor, Aesara or Theano, found none that works; run pip install pytensor"
@@ -58,7 +58,7 @@ def choose_backend() -> ModuleType:
 
 
 def is_shared_variable(variable: Any) -> bool:
-    """Tell whether `variable` is a shared variable of any backend."""
+    """Return whether `variable` is a shared variable of any backend."""
     return any(
         isinstance(variable, module.compile.sharedvalue.SharedVariable) for module in _imported()
     )

@@ -41,7 +41,7 @@ class SharedTensor(MovableTensor):
         self._own_dtype = value.dtype.newbyteorder("=")
 
     def locate(self) -> int | None:
-        """Return the address of the value, if it is a suitable array."""
+        """Return the address of the value, or None unless the value is a suitable array."""
         stored = self._stored()
         if (shape := np.shape(stored)) != self.shape:
             msg = (
@@ -66,11 +66,11 @@ class SharedTensor(MovableTensor):
         stored = self._stored()
         if type(stored) is np.ndarray and stored.flags.writeable and stored.shape == self.shape:
             np.copyto(stored, values, casting="same_kind")
-        else:  # on another device, read-only, or a NumPy scalar that an update has left
+        else:  # The value is on another device, read-only, or a NumPy scalar of an update.
             self.replace(values)
 
     def replace(self, values: NDArray[Any]) -> None:
-        """Give the variable a new array: the program may still use the one that it passed."""
+        """Give the variable a new array, because the program may still use the old array."""
         self.variable.set_value(values.astype(self._own_dtype), borrow=True)
 
     def _stored(self) -> Any:
@@ -88,7 +88,7 @@ class SharedGroup(MovableGroup):
         super().__init__(tensors)
         self._dtype = tensors[0].dtype
         self._variables = [(one.variable, one.shape) for one in tensors]
-        # For each variable its shape and a weak reference to its array.
+        # The shape of each variable and a weak reference to its array.
         self._located: list[tuple[Any, tuple[int, ...], Callable[[], Any]]] = []
         self._found: list[int] | None = None
 
@@ -100,7 +100,7 @@ class SharedGroup(MovableGroup):
 
     def _is_unchanged(self) -> bool:
         dtype = self._dtype
-        # One loop that reads the storage itself: after a batch none of this is in the caches.
+        # One loop reads the storage itself, because after a batch no variable is in the caches.
         for variable, shape, located in self._located:
             value = variable.container.storage[0]
             if (
@@ -125,7 +125,7 @@ class SharedGroup(MovableGroup):
 
 
 def _is_suitable(value: Any, dtype: np.dtype[Any]) -> bool:
-    """Tell whether the native pass can work on `value`, a shared variable's stored value."""
+    """Return whether the native pass can work on `value`, a shared variable's stored value."""
     return type(value) is np.ndarray and value.flags.carray and value.dtype == dtype
 
 
@@ -140,7 +140,7 @@ def checked_value(variable: Any) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        If it is not a shared variable, or its value is not a dense array of one of `TABLE_DTYPES`.
+        If `variable` is not a shared variable, or not a dense array of one of `TABLE_DTYPES`.
 
     """
     if not is_shared_variable(variable):

@@ -20,7 +20,7 @@ __all__ = ["MVModelParamManager"]
 class MVModelParamManager(ParamManager, abc.ABC):
     """Synchronizes the parameters of a model between all workers.
 
-    Creating one is collective: all ranks pass models whose parameters have the same number, shapes
+    The constructor is collective: ranks pass models whose parameters have the same number, shapes
     and dtypes. When it returns, the models of all workers have the master's values.
 
     Parameters
@@ -35,7 +35,7 @@ class MVModelParamManager(ParamManager, abc.ABC):
     StateError
         Before `multiverso.init` or after `multiverso.shutdown`.
     TypeError, ValueError
-        If there are no parameters, or no table can hold their dtypes, as for
+        If the model has no parameters, or no table can hold their dtypes, as for
         `multiverso.sync.ParamSync`.
     MismatchError
         If the parameters of another rank differ in number, shape or dtype.

@@ -26,9 +26,9 @@ Variables
     variables, whose `mv_sync` raises StateError until all ranks call
     ``MVSharedVariable(variable)``.
 
-    A variable belongs to the session in which it was attached. Until its end the session keeps and
+    A variable belongs to the session in which it was attached. Until the session ends, it keeps and
     synchronizes the variable even if the program has dropped it, so that all ranks always
-    synchronize the same ones. Then it is like one from a pickle.
+    synchronize the same variables. Afterwards the variable is like a variable from a pickle.
 """
 
 import functools
@@ -46,8 +46,8 @@ __all__ = ["MVSharedVariable", "mv_shared", "sync_all_mv_shared_vars"]
 class _Link:
     """The table of a shared variable in the current session.
 
-    Creating one is collective. It sets the table, and the variable on all workers, to the master's
-    value.
+    The constructor is collective. It sets the table, and the variable on all workers, to the
+    master's value.
     """
 
     def __init__(self, variable: Any) -> None:
@@ -55,7 +55,7 @@ class _Link:
         self._sync = TensorSync(lambda: [_tensor_of(variable)], _short_name(variable))
 
     def is_live(self) -> bool:
-        """Tell whether the session in which the variable was attached is still open."""
+        """Return whether the session in which the variable was attached is still open."""
         return not self._session.closed
 
     def sync(self) -> None:
@@ -85,7 +85,7 @@ class MVSharedVariable:
         If `svobj` is not a shared variable, or its value is not a dense array of one of these
         dtypes.
     ValueError
-        If its value has no element.
+        If the value of `svobj` has no element.
     MismatchError
         If the ranks' variables differ in shape or in the dtype of their tables.
 
@@ -119,7 +119,7 @@ class MVSharedVariable:
         ValueError
             If the shape of the value has changed since the variable was attached.
         OperationTimeout, PeerLostError, AbortedError
-            If a worker that it waits for does not make the call. The message names the worker.
+            If a worker that this call waits for does not call it. The message names the worker.
 
         """
         current_session()
@@ -228,8 +228,8 @@ def _short_name(variable: Any) -> str:
 def _synchronized_class(framework_class: Any) -> Any:
     """Return the subclass of a framework's class of shared variables that adds `mv_sync`.
 
-    An existing object can change its class to it: the framework's class comes first and no slots
-    are added, so that the objects of both have the same layout.
+    An existing object can change its class to the subclass: the framework's class comes first and
+    no slots are added, so that the objects of both classes have the same layout.
     """
 
     class Synchronized(framework_class, MVSharedVariable):  # type: ignore[misc]

@@ -18,7 +18,7 @@ def _increment_each(tensors: list[torch.Tensor]) -> None:
 
 
 def _accepts_list() -> bool:
-    """Tell whether `_increment_version` of this PyTorch accepts a list of tensors."""
+    """Return whether `_increment_version` of this PyTorch accepts a list of tensors."""
     try:
         _increment_version([])
     except (TypeError, AttributeError):
@@ -37,7 +37,7 @@ class TorchTensor(MovableTensor):
     tensor : torch.Tensor
         A tensor of one of `TABLE_DTYPES`, on any device. Its shape and dtype must not change.
     name : str
-        Its name in messages.
+        The name of the tensor in messages.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
 
@@ -75,7 +75,7 @@ class TorchTensor(MovableTensor):
         return array
 
     def read_into(self, copy: NDArray[Any]) -> None:
-        """Copy the values from their device to `copy` without memory in between."""
+        """Copy the values from their device directly to `copy`."""
         torch.from_numpy(copy).copy_(self.tensor.detach())
 
     def write(self, values: NDArray[Any]) -> None:

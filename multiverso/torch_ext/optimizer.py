@@ -16,16 +16,16 @@ __all__ = ["DistributedOptimizer"]
 class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
     """Wraps any PyTorch optimizer and syncs the module after every `freq` of its steps.
 
-    Creating one is collective, see `TorchParamManager`. You can use it wherever you can use the
-    optimizer: learning-rate schedulers, hooks and gradient scalers see the optimizer's own groups
-    and state. Each worker has its own, also in `state_dict`.
+    The constructor is collective, see `TorchParamManager`. You can use the object wherever you can
+    use the optimizer: learning-rate schedulers, hooks and gradient scalers see the optimizer's own
+    groups and state. Each worker has its own state, also in `state_dict`.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
         The optimizer that makes the steps; kept as `optimizer`.
     module : torch.nn.Module
-        The module whose parameters it trains.
+        The module whose parameters the optimizer trains.
     freq : int, optional
         The number of steps from one sync to the next, 1 or more.
     sync_buffers : {"average", "master", False}, optional
@@ -44,7 +44,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     """
 
-    # Optimizer.__init__ is not called: groups, state and hooks are the wrapped optimizer's.
+    # Optimizer.__init__ is not called, because groups, state and hooks are the wrapped optimizer's.
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
@@ -67,7 +67,7 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the optimizer."""
-        if name == "optimizer":  # not set yet
+        if name == "optimizer":  # The constructor has not set it yet.
             raise AttributeError(name)
         return getattr(self.optimizer, name)
 
@@ -77,12 +77,12 @@ class DistributedOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         Parameters
         ----------
         closure : callable, optional
-            As for the optimizer: computes the loss again.
+            A function that computes the loss again, as for the optimizer.
 
         Returns
         -------
         float or None
-            The optimizer's result.
+            The result of the optimizer.
 
         Raises
         ------

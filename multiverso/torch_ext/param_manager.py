@@ -17,7 +17,7 @@ __all__ = ["TorchParamManager"]
 class TorchParamManager(ParamManager):
     """Synchronizes a module that each worker trains, through tables.
 
-    Creating one is collective: all ranks pass modules of the same architecture. When it returns,
+    The constructor is collective: all ranks pass modules of the same architecture. When it returns,
     the modules of all workers have the master's values. Do not sync between a forward pass and its
     backward pass, which needs the same parameters.
 
@@ -31,15 +31,15 @@ class TorchParamManager(ParamManager):
     sync_buffers : {"average", "master", False}, optional
         How buffers such as running means are synchronized. "average", the default, averages the
         workers' deltas; integers, such as counts of batches, are taken from the master. "master"
-        takes all buffers from the master. With False, each worker keeps its own from the start, as
-        it always does for buffers of other dtypes, such as masks.
+        takes all buffers from the master. With False, each worker keeps its own buffers from the
+        start, as always for buffers of other dtypes, such as masks.
     overlap : bool, optional
         As for `multiverso.sync.ParamSync`.
 
     Raises
     ------
     ValueError
-        If the module has no parameters, lazy ones without a shape, or two different ones that
+        If the module has no parameters, lazy parameters without a shape, or two parameters that
         share memory; if `sync_buffers` is invalid.
     TypeError
         If `module` is not a module, or a parameter has another dtype, such as complex.

@@ -29,9 +29,9 @@ def training_replica(
     model : keras.Model
         The model.
     algo : Algo
-        Contains the loss, and decides whether gradients are needed.
+        The algorithm, which contains the loss and decides whether gradients are needed.
     sample : tuple
-        A batch, with which the model is tested.
+        A batch with which the model is tested.
     gradients : {"framework", "difference"}, optional
         "framework" captures the gradients of ``train_step``. "difference" computes them from the
         change that a step of SGD makes, for models whose ``train_step`` gives none.
@@ -40,7 +40,7 @@ def training_replica(
     ------
     InputError
         If the backend of Keras cannot train, the model cannot be compiled, or the batch does not
-        fit it.
+        fit the model.
 
     """
     backend = keras.backend.backend()
@@ -63,7 +63,7 @@ def training_replica(
 
 
 def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
-    """Return the replica of the master, which is not trained; raises as `training_replica` does."""
+    """Return the replica of the master, which is not trained; see `training_replica` for errors."""
     algo.compile_model(model)
     replica = Replica(_tested(model, sample))
     replica.pull()
@@ -72,9 +72,9 @@ def validation_replica(model: Any, algo: Algo, sample: Batch) -> Replica:
 
 
 def _tested(model: Any, sample: Batch) -> Any:
-    """Evaluate the compiled model on a batch, which builds it; return the model."""
+    """Build the compiled model by an evaluation of a batch; return the model."""
     features, labels, weights = unpack(sample)
-    with as_input_error("the data do not fit the model"):  # Frameworks raise many types.
+    with as_input_error("the data do not fit the model"):  # Frameworks raise errors of many types.
         model.test_on_batch(features, labels, sample_weight=weights)
     model.reset_metrics()
     return model
@@ -87,7 +87,7 @@ def _gives_gradients(replica: Replica, sample: Batch) -> bool:
     try:
         replica.step(sample)
         gives = replica.model.optimizer.gradients is not None
-    except Exception as error:  # It may need an optimiser that makes steps.
+    except Exception as error:  # The model may need real steps.
         _log.debug("the model's train_step failed: %s", error)
         gives = False
     replica.results()

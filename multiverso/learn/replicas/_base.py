@@ -1,6 +1,6 @@
 """A rank's copy of the model, with its parameters and its gradient as flat arrays, as in tables.
 
-Each backend's module says how these arrays are connected with the variables of the framework.
+The module of each backend connects these arrays with the variables of the framework.
 """
 
 from typing import Any, Final
@@ -17,12 +17,12 @@ _FLOATS: Final = ("float32", "float64")
 
 
 class Replica:
-    """A model with its parameters as one flat array. This base works with any backend, but no step.
+    """A model with its parameters as one flat array. Subclasses implement `step` for a backend.
 
     Parameters
     ----------
     model : keras.Model
-        Built and compiled; with a `GradientCapture` as optimiser if gradients are needed.
+        A built and compiled model, with `GradientCapture` as optimiser if gradients are needed.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Replica:
     Raises
     ------
     InputError
-        If the model has no trainable parameters, or they are not all float32 or all float64.
+        If the model has no trainable parameters, or these are not all float32 or all float64.
 
     """
 
@@ -68,31 +68,31 @@ class Replica:
         raise NotImplementedError
 
     def pull(self) -> None:
-        """Set `weights` to those of the model."""
+        """Copy the trainable parameters of the model to `weights`."""
         variables = self.model.trainable_variables
         for piece, variable in zip(pieces_of(self.weights, self.shapes), variables, strict=True):
             piece[...] = keras.ops.convert_to_numpy(variable.value)
 
     def push(self) -> None:
-        """Set the model to `weights`."""
+        """Copy `weights` to the trainable parameters of the model."""
         variables = self.model.trainable_variables
         for piece, variable in zip(pieces_of(self.weights, self.shapes), variables, strict=True):
             variable.assign(piece.copy())
 
     def pull_state(self) -> None:
-        """Set `state` to that of the model."""
+        """Copy the other floats of the model to `state`."""
         variables = self.model.non_trainable_variables
         for piece, place in self.state_pieces:
             piece[...] = keras.ops.convert_to_numpy(variables[place].value)
 
     def push_state(self) -> None:
-        """Set the model to `state`."""
+        """Copy `state` to the other floats of the model."""
         variables = self.model.non_trainable_variables
         for piece, place in self.state_pieces:
             variables[place].assign(piece.copy())
 
     def results(self) -> dict[str, float]:
-        """Return loss and metrics since the last call, and reset them."""
+        """Return loss and metrics since the last call, and reset both."""
         return take_results(self.model)
 
     def set_learning_rate(self, value: float) -> None:
@@ -100,11 +100,11 @@ class Replica:
         self.model.optimizer.learning_rate = value
 
     def finish(self) -> None:
-        """Update the model's variables, on backends where training does not."""
+        """Update the model's variables on backends whose training does not update them."""
 
 
 def take_results(model: Any) -> dict[str, float]:
-    """Return loss and metrics of a model, and reset them."""
+    """Return loss and metrics of a model, and reset both."""
     results = {name: float(value) for name, value in _flat(model.get_metrics_result()).items()}
     model.reset_metrics()
     return results

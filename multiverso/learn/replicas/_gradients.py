@@ -1,4 +1,4 @@
-"""How gradients are obtained: captured by an optimiser, or as the difference that a step makes."""
+"""Obtains gradients: an optimiser captures them, or the change by a step reveals them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ class GradientCapture(keras.optimizers.Optimizer):
     Attributes
     ----------
     gradients : list of tensor or None
-        The last gradients, one for each trainable variable; None where there is no gradient.
+        The last gradients, one for each trainable variable; None for a variable without gradient.
 
     """
 
@@ -48,7 +48,7 @@ class DifferenceReplica(Replica):
     """A replica for models whose ``train_step`` passes no gradients to the optimiser.
 
     As in mpi_learn, the model's optimiser is SGD with learning rate 1, whose step changes the
-    weights by the gradient: the gradient is the weights before the step minus those after it.
+    weights by the gradient. So the gradient is the weights before the step minus those after it.
     """
 
     def __init__(self, model: Any) -> None:

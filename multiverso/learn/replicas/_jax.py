@@ -61,7 +61,7 @@ class JaxReplica(Replica):
         )
 
     def push(self) -> None:
-        self._flat_weights = jnp.array(self.weights)  # This must be a copy: `weights` changes.
+        self._flat_weights = jnp.array(self.weights)  # A copy is needed, because `weights` changes.
         if not self._captures:
             self._trainable = self._unflatten(self._flat_weights)
 

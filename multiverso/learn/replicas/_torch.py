@@ -29,7 +29,7 @@ class TorchReplica(Replica):
             self.weights = self._flat.numpy()
             self._gradient = torch.from_numpy(self.gradient)
         else:
-            # Pinned memory, which a GPU reads and writes fast.
+            # The host memory is pinned, because a GPU reads and writes pinned memory fast.
             self._host = torch.empty_like(self._flat, device="cpu", pin_memory=True)
             self._gradient = torch.zeros_like(self._flat)
             self._gradient_host = torch.zeros_like(self._host, pin_memory=True)
