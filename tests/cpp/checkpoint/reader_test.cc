@@ -160,7 +160,7 @@ TEST_F(Reader, RejectsAManifestWithMoreRowsThanTheData) {
   EXPECT_TRUE(IsError(Verify(path_), Code::kCheckpointCorrupt, "row 300000 of table 'w'"));
 }
 
-// A small checkpoint whose files are changed only in memory, because disk access is slow.
+// A small checkpoint whose files are changed only in memory, so that many changes are quick.
 class Mutations : public ::testing::Test {
  protected:
   Mutations() {

@@ -16,7 +16,7 @@ constexpr int kRounds = 24;
 
 constexpr ModeOptions kSyncMode{Mode::kSync, 0};
 
-// Returns a number; the sum of several depends on their order.
+// Returns a term; the sum of several terms depends on their order.
 float TermOf(int worker, int round, int64_t element) {
   const auto mixed = static_cast<uint32_t>(worker * 7919 + round * 104729 + element * 1299709);
   return static_cast<float>(mixed * 2654435761U) * (mixed % 2 == 0 ? 1e-9F : -1e-3F);

@@ -37,7 +37,7 @@ TEST(StalenessBound, IsNeverExceededAndNoAddIsLost) {
             seen = worker->AddGet(mine);
           }
           ASSERT_EQ(seen[static_cast<size_t>(rank)], made);
-          // No count is further away, even if other workers add while this worker reads.
+          // No count differs by more than `staleness`, even if other workers add during the read.
           const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
           ASSERT_GE(*least, made - staleness);
           ASSERT_LE(*most, made + staleness);

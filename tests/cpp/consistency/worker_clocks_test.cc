@@ -92,8 +92,8 @@ TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   other.gets |= uint64_t{1} << other.turns;
   other.latest = ++other.turns;
   clocks[0].Merge(1, other);
-  // Merge runs on the service thread, so a shutdown must not assume that the caller knows of the
-  // mismatch.
+  // In a job Merge runs on the service thread, so a shutdown must not assume that the caller knows
+  // of the mismatch.
   EXPECT_FALSE(clocks.ranks()[0]->state()->IsAbortKnown());
   const Status status = clocks[0].CheckAborted();
   EXPECT_TRUE(clocks.ranks()[0]->state()->IsAbortKnown());

@@ -131,7 +131,7 @@ TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
     job.Drop(1);
     ASSERT_TRUE(job.AttendUntil(
         [&] { return job[0]->num_established() + job[2]->num_established() == 2; }));
-    // Rank 0 handles the close of rank 1 before the later death of rank 2.
+    // When the later death of rank 2 is reported, rank 0 has handled the close of rank 1.
     job.Drop(2);
     ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
     EXPECT_EQ(job.deaths[0].count(1), 0U);

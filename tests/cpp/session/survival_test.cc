@@ -19,7 +19,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace multiverso::testing {
 namespace {
 
-// Each server has several chunks.
+// The size of the tables, so large that each server has several chunks.
 constexpr int64_t kSize = 300'000;
 
 // Runs body(session, rank) for each rank of a job with `per_node` ranks per node.
@@ -106,7 +106,7 @@ TEST(LeaderExchange, DropsMalformedMessages) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid + "c").ok());
-      // This is a message of an earlier allgather.
+      // This message belongs to an earlier allgather, so the leader must drop it.
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid).ok());
     }
     ASSERT_TRUE(Barrier(session).ok());

@@ -24,8 +24,8 @@ class OptimizerKernels : public ::testing::Test {
     return values;
   }
 
-  // Checks that update(weights, first state, second state, gradient, n) over any run equals the
-  // result for each element alone, without vectors, and changes no other element.
+  // Checks that update(weights, first state, second state, gradient, n) of any run equals the
+  // update of each element alone, which uses no vectors, and changes no other element.
   template <class Run>
   void ExpectTheSameInVectors(const char* name, Run update) {
     const Values w = Random(1, -8);

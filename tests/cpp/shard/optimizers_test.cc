@@ -17,7 +17,7 @@ class Optimizers : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Optimizers, Types);
 
-// Parameters with the state of an updater, for up to three workers.
+// Parameters and the state of an updater for up to three workers.
 template <class T>
 struct Memory {
   Memory(UpdaterKind kind, size_t count)

@@ -1,4 +1,4 @@
-// Checkpoint folders for tests, and a file system in which any step can fail or be the last.
+// Checkpoint folders for tests, and a file system in which any step can fail or be the last one.
 #ifndef MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
 #define MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
 
@@ -169,7 +169,7 @@ class FaultyFileSystem final : public ForwardingFileSystem {
   std::atomic<int> error_number_{0};
 };
 
-// Replaces the contents of some files with these bytes.
+// Presents the bytes given to Overlay() as the contents of files.
 class OverlaidFileSystem final : public ForwardingFileSystem {
  public:
   void Overlay(const std::string& path, std::string bytes) { over_[path] = std::move(bytes); }
@@ -256,7 +256,7 @@ inline Status Verify(const std::string& path, FileSystem* files = LocalFileSyste
   return reader.value()->Verify(0, reader.value()->blocks(), kNoLimit);
 }
 
-// Returns rows first to end - 1 of an area.
+// Returns rows `first` to `end` - 1 of an area of a table.
 template <class T>
 std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area, int64_t first,
                         int64_t end) {
