@@ -21,12 +21,12 @@
 namespace multiverso::fuzz {
 namespace {
 
-constexpr int64_t kArraySize = 10;  // rank 1 has the second half
-constexpr int64_t kRows = 8;        // likewise
+constexpr int64_t kArraySize = 10;  // rank 1 has elements 5 to 9
+constexpr int64_t kRows = 8;        // rank 1 has rows 4 to 7
 constexpr int64_t kColumns = 3;
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// A table of int64, whose sums are exact, with a model of rank 1's shard of the table.
+// A table of int64, whose sums are exact, with a model of the shard of rank 1.
 struct Modelled {
   Table* tables[2] = {};
   int64_t first = 0;  // first element of rank 1's shard
@@ -77,7 +77,7 @@ class Job {
       Post(kRequestTag, bytes);
       Until([&] { return control_channel(1)->invalid_messages() > dropped; },
             "the message to be dropped");
-    } else if (header.kind != RequestKind::kReleased) {  // it may release the table
+    } else if (header.kind != RequestKind::kReleased) {  // kReleased may free the table
       Ask(header, bytes.substr(0, size), bytes.substr(size));
     }
     Require(!sessions_[0]->context()->state()->IsAborted() &&

@@ -166,7 +166,7 @@ TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
   ASSERT_TRUE(Add(&clocks[1]).ok());
   EXPECT_TRUE(IsError(WaitForOthers(&clocks[0], 0, Shortly()), Code::kTimeout,
                       "in get, round 0 of table 'w', for rank 2"));
-  // The timeout has aborted the session.
+  // The timeout of rank 0 has aborted the session for all ranks.
   EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
 }
 

@@ -45,7 +45,7 @@ TableSpec SomeMatrix(int64_t columns = 3) {
   return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
 }
 
-// Saves two tables whose values identify their rows.
+// Saves two tables, in which each value identifies its row.
 void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
   const auto array = Count(kRows);
   const auto matrix = Count(kRows * 3, 0.5F);

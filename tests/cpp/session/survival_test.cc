@@ -1,5 +1,5 @@
-// Sessions on several nodes continue without ranks that leave. A rank that has left serves requests
-// for a while, as a rank that dies may have a message in flight.
+// Sessions on several nodes continue without ranks that leave. A rank that has left still serves
+// requests for a while, because a rank that dies may also have a message in flight.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -13,7 +13,7 @@ namespace multiverso::kernels {
 namespace {
 
 constexpr int64_t kLongest = 100;
-constexpr int64_t kMargin = 3;  // elements before and after that must not change
+constexpr int64_t kMargin = 3;  // elements around a run that must not change
 
 template <class T>
 std::vector<T> Random(uint32_t seed) {

@@ -91,9 +91,9 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem* real_ = LocalFileSystem();
 };
 
-// Counts the steps that change something. Step number `at` fails with `error_number`. If that is 0,
-// this step and all later ones do nothing, as if the process had been killed; a write then writes
-// its first half.
+// Counts the steps that change something. Step number `at` fails with `error_number`. If
+// `error_number` is 0, all later steps fail too, as if the process had been killed at step `at`. In
+// both cases, a write that is step `at` writes its first half.
 class FaultyFileSystem final : public ForwardingFileSystem {
  public:
   void FailAt(int64_t at, int error_number) {

@@ -142,7 +142,7 @@ class TestOptions(InSession):
             table = mv.ArrayTableHandler(50, updater=name)
             model = Model(name, np.zeros((1, 50), "float32"), **table.options)
             for factor in (1, 0.5, 0.25):
-                # The initial value of an accumulator is used only once, so that option does not change.
+                # The initial value of an accumulator is used only once, so it keeps its value.
                 changed = {k: v * factor for k, v in OPTIONS[name].items() if k[0] != "i"}
                 table.set_option(**changed)
                 model.options |= changed
