@@ -155,7 +155,7 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
     }
     ASSERT_EQ(victim.Kill(), -1);
     probe.dead = 7;
-    // The next owner is told that the child died with the lock, so that it can repair the data.
+    // The next owner learns that the child died with the lock, so that the owner can repair data.
     const Outcome outcome = guarded->lock.Take(0, probe, Patience());
     ASSERT_NE(outcome, Outcome::kTimedOut);
     if (outcome == Outcome::kRecovered) guarded->second = guarded->first;

@@ -84,7 +84,7 @@ TEST(Tables, LiveOnEachRankUntilThatRankReleasesThem) {
     EXPECT_STREQ(second->spec().name, "table 1");
     if (rank == 0) session->ReleaseTable(first);
     ASSERT_TRUE(Barrier(session).ok());
-    // Rank 1 has its own mapping, so it can still use the table that rank 0 released.
+    // Rank 1 has its own mapping, so rank 1 can still use the table that rank 0 released.
     if (rank == 1) {
       Add(first, std::vector<float>(100, 1));
       EXPECT_EQ(Values<float>(first), std::vector<float>(100, 1));

@@ -106,7 +106,7 @@ TEST(LeaderExchange, DropsMalformedMessages) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid + "c").ok());
-      // This message belongs to an earlier allgather, so the leader must drop it.
+      // This message belongs to an earlier allgather, so the leader must drop the message.
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid).ok());
     }
     ASSERT_TRUE(Barrier(session).ok());

@@ -78,7 +78,7 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
       ASSERT_TRUE(IsOk(step.of_rows ? Call(table, AddRowsOf(step.ids, step.delta))
                        : i % 2 == 0 ? Call(table, Request::Add(delta))
                                     : Call(table, Request::AddGet(delta, out.data()))));
-      // A rank reads its own adds and possibly those of others, which are never negative.
+      // A rank reads all of its own adds; the adds of other ranks only increase the elements.
       ASSERT_TRUE(IsOk(Call(table, Request::Get(out.data()))));
       for (size_t k = 0; k < count; ++k) ASSERT_GE(out[k], mine[k]) << "element " << k;
     }

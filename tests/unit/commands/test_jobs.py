@@ -26,7 +26,7 @@ def node(at, calls, adds, got):
 
 
 class TestSummary(unittest.TestCase):
-    """Rates are differences between two observations of a job."""
+    """Rates are computed from two observations of a job."""
 
     def test_summary_has_rates_and_lags(self):
         before = node(10.0, 100, [5, 5, 0], 0)
