@@ -35,14 +35,14 @@ def on_nodes(*sizes: tuple[int, int], **options: object) -> dict[str, Options]:
 
 
 def in_one(jobs: dict[str, Options]) -> dict[str, Options]:
-    """Return the same jobs as layouts of one job, which has the ranks of the largest.
+    """Return the same jobs as layouts of one job, which has the ranks of the largest layout.
 
     This is for frameworks, which start slowly. While the first ranks run a layout in their own
     session, the other ranks wait; see `programs/cases.py`. The jobs may differ in the numbers of
     ranks and of ranks per node only.
 
-    The largest layout runs first. Ranks of a session then have run the same cases before, so that
-    automatic names, such as those of Keras variables, agree.
+    The largest layout runs first. All ranks of a later session then have run the same cases before,
+    so that automatic names, such as those of Keras variables, agree.
     """
     in_order = sorted(jobs.items(), key=lambda job: job[1]["np"], reverse=True)
     places = {
@@ -76,7 +76,7 @@ class CaseJobs:
         self._selected: set[str] = set()
 
     def result(self, job: str) -> launch.Result:
-        """Return the result of a job, which runs at the first call."""
+        """Return the result of a job; the first call runs the job."""
         options = self.jobs[job].items()
         return self._launched(tuple(option for option in options if option[0] != "place"))
 

@@ -22,10 +22,10 @@ if importlib.util.find_spec("theano"):
 CORE_LAYOUTS = {(1, 1), (2, 2), (3, 3), (4, 4), (4, 2)}
 
 
-# This hook runs before pytest's own, which evaluates -m.
+# This hook must run before that of pytest, which evaluates -m.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark other layouts slow, and start slow files first, so that none runs alone at the end."""
+    """Mark other layouts slow, and start slow files first, so that none of them runs last alone."""
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         ranks, per_node = params.get("np", 3), params.get("per_node")

@@ -1,10 +1,10 @@
 """Kills the processes of a job, even if the test run itself was killed.
 
 As a program, ``job_watchdog.py MARK FOLDER`` waits until its standard input ends. A test run that
-has finished its job writes a byte first. A test run that was killed cannot; the watchdog then kills
-every process with the mark, and removes the folder of the job. This works because the kernel closes
-a pipe however its owner ends, and because every process that a launcher starts inherits the mark,
-even outside its process group, which a parent death signal would not reach.
+has finished its job first writes a byte. If no byte has come, the test run was killed, and the
+watchdog kills every process with the mark and removes the folder of the job. The kernel closes the
+pipe however the test run ends. Every process that a launcher starts inherits the mark, even outside
+its process group, which a parent death signal would not reach.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-#: Seconds without marked processes after which the job counts as ended. A process that was forked
-#: just before its parent was killed has the mark only after its program has started.
+#: Seconds without marked processes after which the job counts as ended. A process that is forked
+#: just before its parent is killed gets the mark only when its program starts.
 QUIET = 1.0
 
 
@@ -54,8 +54,8 @@ class Watchdog:
     """
 
     def __init__(self, mark: str, folder: Path) -> None:
-        # Without site-packages it starts in milliseconds. A signal to the process group of the test
-        # run does not reach its own session.
+        # Without site-packages the watchdog starts in milliseconds. In a session of its own it gets
+        # no signals to the process group of the test run.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, mark, str(folder)],
             stdin=subprocess.PIPE,

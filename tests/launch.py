@@ -6,7 +6,7 @@ stacks of its threads, and then the whole job is killed. However a job ends, the
 that it has left no process, no shared memory segment and no temporary file. If the test run itself
 is killed, a watchdog (`job_watchdog.py`) kills the job.
 
-The jobs use the MPI of the environment that runs the tests, see `multiverso._mpi.mpirun`.
+The jobs use the MPI of the environment that runs the tests; see `multiverso._mpi.mpirun`.
 """
 
 import contextlib
@@ -34,10 +34,10 @@ PROGRAMS = Path(__file__).parent / "mpi" / "programs"
 #: Seconds that a job may take: a multiple of the time of any job on a busy machine.
 WALL_LIMIT = 150.0
 
-#: Seconds within which killed processes and their files must be gone.
+#: Seconds within which killed processes must end and their files must be removed.
 GRACE = 20.0
 
-#: A rank logs this when an MPI call does not return, from which no job recovers.
+#: A rank logs this text when an MPI call does not return; no job recovers from such a call.
 STUCK = b"has been in a call of MPI for"
 
 #: The variable with the folder of the job. It also marks all processes of the job.
@@ -46,7 +46,7 @@ MARK = "MULTIVERSO_TEST_JOB"
 #: Settings for Open MPI with several ranks per core on one machine.
 OPEN_MPI = {**launcher.ONE_MACHINE, "PRTE_MCA_hwloc_default_binding_policy": "none"}
 
-#: Settings for ranks that compute with a framework, which would start a thread per core each.
+#: Settings for ranks with a framework, which would otherwise start a thread per core in each rank.
 ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -205,7 +205,7 @@ class Job:
         self._watchdog.release()
 
     def wait_for(self, name: str, *ranks: int) -> None:
-        """Wait until `ranks` (all by default) have announced `name`; see `worker.announce`."""
+        """Wait until `ranks`, by default all, have announced `name` with `worker.announce`."""
         wanted = [self.folder / f"{name}-{rank}" for rank in ranks or range(self.np)]
         while not all(path.exists() for path in wanted):
             if self._process.poll() is not None or time.monotonic() > self.deadline:
@@ -244,7 +244,7 @@ class Job:
         timed_out = stuck = False
         last_chance = self.deadline
         while not self._ends_within(0.5):
-            if STUCK in self._printed():  # a rank that was suspended for long may log it too
+            if STUCK in self._printed():  # a rank after a long suspension logs it too
                 last_chance = min(last_chance, time.monotonic() + GRACE)
             timed_out = time.monotonic() > self.deadline
             stuck = not timed_out and time.monotonic() > last_chance
@@ -334,12 +334,12 @@ def again_where_mpi_is_stuck(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def on_nodes(np: int, per_node: int) -> dict[str, str]:
-    """Return the variables of a job with `per_node` ranks per node; none if all share a node."""
+    """Return the variables of a job with `per_node` ranks per node, or none for a single node."""
     return {} if np == per_node else {"MULTIVERSO_RANKS_PER_NODE": str(per_node)}
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of this process with what jobs of any size need on this machine."""
+    """Return the environment of this process with the settings that jobs need on this machine."""
     return {**OPEN_MPI, **launcher.mpirun_environment()}
 
 

@@ -21,8 +21,8 @@ NOT_IN_TEST = (
 def read(folder):
     """Return the numbers of tests and seconds per row, and of skipped tests per reason.
 
-    A row is the run and the folder of the tests. The reasons are those of tests that no run has
-    run. A test may skip some of its cases in each run, for other reasons in another run.
+    A row is a run and a folder of tests. A reason counts only tests that every run has skipped. A
+    test may skip some of its cases in one run for one reason, and in another run for another.
     """
     rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
     for path in sorted(folder.rglob("*.xml")):
@@ -51,7 +51,7 @@ def read(folder):
 
 
 def _reason(skipped):
-    """Return why a test was skipped; for a module the text ends with the reason."""
+    """Return why a test was skipped; for a module the reason is at the end of the text."""
     message = skipped.get("message", "").strip()
     found = re.search(r"(?:Skipped|SkipTest): (.*?)['\"]?\)?$", skipped.text or "")
     return found[1] if message == "collection skipped" and found else message

@@ -21,7 +21,7 @@ std::atomic<size_t> largest_allocation{0};
 }  // namespace
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__has_feature)
-// These operators replace those of the whole program, to record the largest allocation.
+// These operators replace those of the whole program and record the largest allocation.
 void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
@@ -42,7 +42,7 @@ constexpr char kNames[][16] = {"manifest.mv", "shard-00000.mv"};
 
 std::string PathOf(size_t which) { return std::string(kFolder) + "/" + kNames[which]; }
 
-// Returns both files of a valid checkpoint of two small tables.
+// Returns both files of a valid checkpoint, which has two small tables.
 const MemoryFiles& Original() {
   static const MemoryFiles* const files = [] {
     auto* made = new MemoryFiles;
@@ -77,7 +77,7 @@ void PutCrc(std::string* bytes, size_t size) {
   std::memcpy(bytes->data() + size - 4, &crc, 4);
 }
 
-// Corrects the checksums of a file, whatever it contains.
+// Corrects the checksums of a file with any contents, as an attacker would.
 void Forge(MemoryFiles* files, size_t which) {
   std::string* const bytes = files->Find(PathOf(which));
   if (which == 0) {
@@ -122,7 +122,7 @@ std::vector<std::string> Seeds() {
   for (const char mode : {'\0', '\1', '\2', '\3'}) {
     seeds.push_back(mode + *Original().Find(PathOf(static_cast<size_t>(mode & 1))));
   }
-  // These files end within their header.
+  // These seeds end within the header of the data file.
   for (const size_t length : {13, 20, 63, 100}) {
     seeds.push_back('\1' + Original().Find(PathOf(1))->substr(0, length));
   }
@@ -144,12 +144,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t all = bytes.size() + Original().Find(PathOf(1 - which))->size();
   largest_allocation = 0;
   const Status status = ReadAll(&files);
-  // In a small checkpoint the largest allocation may be an error message.
+  // The text of an error may be larger than the files of a small checkpoint.
   Require(largest_allocation <= all + 1024, "no allocation larger than the files",
           std::to_string(largest_allocation) + " bytes");
   if (is_original) Require(status.ok(), "the original to be valid", status.text());
   const bool refused = status.code() == Code::kCheckpointCorrupt;
-  // With correct checksums the input may be another valid checkpoint, such as one of another step.
+  // With correct checksums the input may be another valid checkpoint, for example of another step.
   Require(refused || (status.ok() && (is_original || (data[0] & 2) != 0)), "CheckpointCorruptError",
           status.text());
   return 0;

@@ -27,7 +27,7 @@ void Run(const std::string& bytes) {
   (void)LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
 }
 
-// libFuzzer also leaves the input that ended the process in such a file.
+// Writes the next input to a file, as libFuzzer writes an input that ends the process.
 void Keep(const std::string& bytes) {
   std::ofstream("crash-last-input", std::ios::binary)
       .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));

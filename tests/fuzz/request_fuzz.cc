@@ -1,8 +1,8 @@
 // Sends the input to a service with tables, as a request of another node.
 //
-// Two ranks of one process act as two nodes. The input is a request's header and payload. It is
-// sent to rank 1 as rank 0 would send it, and the answer is compared with a model of the tables: a
-// refused request has changed nothing, and an accepted one exactly what it asked for.
+// Two ranks of one process act as two nodes. The input is a request's header and payload, which the
+// target sends to rank 1 as rank 0 would. A model of the tables checks the answer: a refused
+// request must have changed nothing, and an accepted request exactly the requested elements.
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -21,12 +21,12 @@
 namespace multiverso::fuzz {
 namespace {
 
-constexpr int64_t kArraySize = 10;  // rank 1 has the second half
-constexpr int64_t kRows = 8;        // likewise
+constexpr int64_t kArraySize = 10;  // rank 1 has elements 5 to 9
+constexpr int64_t kRows = 8;        // rank 1 has rows 4 to 7
 constexpr int64_t kColumns = 3;
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// A table of int64, whose sums are exact, and a model of the shard of rank 1.
+// A table of int64, whose sums are exact, with a model of the shard of rank 1.
 struct Modelled {
   Table* tables[2] = {};
   int64_t first = 0;  // first element of rank 1's shard
@@ -77,7 +77,7 @@ class Job {
       Post(kRequestTag, bytes);
       Until([&] { return control_channel(1)->invalid_messages() > dropped; },
             "the message to be dropped");
-    } else if (header.kind != RequestKind::kReleased) {  // it may release the table
+    } else if (header.kind != RequestKind::kReleased) {  // kReleased may free the table
       Ask(header, bytes.substr(0, size), bytes.substr(size));
     }
     Require(!sessions_[0]->context()->state()->IsAborted() &&
@@ -164,7 +164,7 @@ class Job {
     }
   }
 
-  // Applies an accepted request to the model, and compares the answer with it.
+  // Applies an accepted request to the model, and compares the answer with the model.
   void Apply(const RequestHeader& header, const std::string& ids, const std::string& values,
              const char* answer) {
     Modelled* table = nullptr;
@@ -217,7 +217,7 @@ class Job {
   Table* with_state_[2] = {};
 };
 
-// The job is never destroyed, so that a crash occurs at the input that caused it.
+// Returns the job, which is never destroyed, so that a crash occurs at the input that caused it.
 Job* TheJob() {
   static auto* const job = new Job;
   return job;

@@ -16,10 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace multiverso::fuzz {
 
-// Returns valid inputs: the corpus in the repository consists of them (see driver.cc).
+// Returns valid inputs, of which the corpus in the repository consists (see driver.cc).
 std::vector<std::string> Seeds();
 
-// Aborts unless `holds`: a fuzzer reports a process that ends.
+// Aborts unless `holds`, because a fuzzer reports an input that ends the process.
 inline void Require(bool holds, const char* what, const std::string& received) {
   if (holds) return;
   std::fprintf(stderr, "expected %s, received %s\n", what, received.c_str());

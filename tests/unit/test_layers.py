@@ -44,7 +44,7 @@ MPI_NAME = re.compile(r"\bMPI_\w+|\bmpi\.h\b")
 
 
 def code_of(path: Path) -> str:
-    """Return the file without its comments, which may mention anything, but with its strings."""
+    """Return the text of a file without comments, which may mention anything, but with strings."""
     return COMMENT.sub(lambda m: " " if m["comment"] else m[0], path.read_text("utf-8"))
 
 
@@ -61,7 +61,7 @@ def core_layer(path: Path, src: Path) -> str:
 
 
 def includes(path: Path, src: Path) -> Iterator[tuple[str, Path | None]]:
-    """Yield what the file at `path` includes, and the file under `src` that it leads to, if any."""
+    """Yield what the file at `path` includes, and the included file if it is under `src`."""
     for include in INCLUDE.finditer(code_of(path)):
         beside = [path.parent] if include["bracket"] == '"' else []
         targets = ((folder / include["path"]).resolve() for folder in [*beside, src, src / PUBLIC])
@@ -79,7 +79,7 @@ def include_faults(src: Path) -> list[str]:
             faults.append(f"{name}: expected a folder of {CORE_LAYERS}, received {layer}")
             continue
         for included, target in includes(path, src):
-            # A file that does not exist has at least a folder; <memory> is the standard library.
+            # A missing file still names the folder of its layer; <memory> is the standard library.
             other = core_layer(target, src.resolve()) if target else included.split("/")[0]
             if "/" in included and other in CORE_LAYERS[CORE_LAYERS.index(layer) + 1 :]:
                 faults.append(f"{name}: {layer} includes {included} of {other} above it")
@@ -87,7 +87,7 @@ def include_faults(src: Path) -> list[str]:
 
 
 def unit_graph(src: Path) -> dict[str, set[str]]:
-    """Return what each unit includes; a unit is a header together with its source files."""
+    """Return the units that each unit includes; a unit is a header with its source files."""
     graph: dict[str, set[str]] = {}
     for path in core_files(src):
         unit = str(path.relative_to(src).with_suffix(""))
@@ -118,7 +118,7 @@ def runtime_nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 def imported_modules(path: Path, package: Path) -> Iterator[str]:
     """Yield the modules of `package` that the file at `path` imports, as dotted names within it."""
-    # The package that a relative import of one dot starts from.
+    # A relative import of one dot starts from this package.
     here = [package.name, *path.relative_to(package).parent.parts]
     for node in runtime_nodes(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -135,7 +135,7 @@ def imported_modules(path: Path, package: Path) -> Iterator[str]:
 
 
 def module_of(names: list[str], package: Path) -> str:
-    """Return the module that `names` lead to; the last may be of something in the module."""
+    """Return the module that `names` lead to; the last name may be of an object in the module."""
     for end in range(len(names), 0, -1):
         path = package.joinpath(*names[:end])
         if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
@@ -144,7 +144,7 @@ def module_of(names: list[str], package: Path) -> str:
 
 
 def module_graph(package: Path) -> dict[str, set[str]]:
-    """Return what each module of `package` imports from it, itself left out."""
+    """Return the other modules of `package` that each of its modules imports."""
     graph = {}
     for path in sorted(package.rglob("*.py")):
         names = path.relative_to(package).with_suffix("").parts
@@ -170,7 +170,7 @@ def import_faults(package: Path) -> list[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> list[str]:
-    """Return one line for each cycle that a walk through `graph` finds; none if it has none."""
+    """Return one line for each cycle that a walk through `graph` finds."""
     found, finished, trail = [], set(), []
 
     def visit(node: str) -> None:
@@ -194,7 +194,6 @@ class TestTheTree(unittest.TestCase):
     def test_only_the_transport_layer_names_mpi(self):
         self.assertEqual(mpi_faults(ROOT / "src"), [])
 
-    # Fails until the factories and the group no longer include the units that are built on them.
     def test_no_units_include_each_other_in_a_cycle(self):
         self.assertEqual(cycles(unit_graph(ROOT / "src")), [])
 
@@ -210,7 +209,7 @@ class TestTheTree(unittest.TestCase):
 
 
 class TestTheChecks(InFolder):
-    """The checks find each fault in a tree that has it, and none in a valid tree."""
+    """The checks find each fault in a tree with that fault, and no fault in a valid tree."""
 
     def write(self, name, *lines):
         path = self.folder / name

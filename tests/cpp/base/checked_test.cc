@@ -21,7 +21,7 @@ TEST(CheckedMultiply, DetectsOverflowAndWritesNothing) {
   int64_t product = -1;
   EXPECT_FALSE(CheckedMultiply(2, kMost / 2 + 1, &product));
   EXPECT_FALSE(CheckedMultiply(kMost, kMost, &product));
-  // Without the check the product wraps around to a small positive number.
+  // Without the check, the product would wrap around to 2^32, which is positive.
   EXPECT_FALSE(CheckedMultiply((int64_t{1} << 32) + 1, int64_t{1} << 32, &product));
   EXPECT_EQ(product, -1);
 }

@@ -9,7 +9,7 @@
 namespace multiverso {
 namespace {
 
-// Values of RFC 3720, appendix B.4, and the check value of the catalogue of CRCs.
+// The values are those of RFC 3720, appendix B.4, and the check value of the catalogue of CRCs.
 TEST(Crc, KnownValues) {
   const std::string zeros(32, '\0');
   const std::string ones(32, '\xff');

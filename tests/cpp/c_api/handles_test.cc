@@ -25,7 +25,7 @@ class Handles : public ::testing::Test {
  protected:
   int* Get(uintptr_t handle) { return Table::Use(&table_, handle).get(); }
 
-  // All tests share it, since a table never frees its slots.
+  // All tests share this table, since a table never frees its slots.
   static Table& OnlyTable() {
     static auto* const table = new Table;
     return *table;
@@ -141,8 +141,8 @@ TEST_F(Handles, ClosedByManyThreadsAreClosedOnce) {
   }
 }
 
-// The thread that closes a handle frees the object, while others use and open handles: a sanitizer
-// detects a use after free.
+// The thread that closes a handle frees its object while others use and open handles. A sanitizer
+// would detect a use after free.
 TEST_F(Handles, NeverLeadToAFreedObject) {
   std::atomic<uintptr_t> newest{0};
   std::atomic<bool> done{false};

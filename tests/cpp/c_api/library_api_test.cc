@@ -53,7 +53,7 @@ TEST(LastErrorPeer, IsEmptyIfTheErrorIsAboutNoRank) {
   EXPECT_EQ(peer.last_call, nullptr);
   EXPECT_EQ(peer.table, nullptr);
   EXPECT_EQ(peer.checkpoint, nullptr);
-  // The call keeps the last error.
+  // MV_LastErrorPeer does not replace the last error.
   EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
 }
 

@@ -34,7 +34,7 @@ TEST_F(ParamSyncApi, AddsTheGainOfTheTensorsAndSetsThemToTheTable) {
   ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK) << MV_LastError();
   EXPECT_EQ(a[1], 12);
   EXPECT_EQ(b[2], 15);
-  // Without a gain nothing is added.
+  // The tensors have not changed since the first run, so the second run adds nothing.
   ASSERT_EQ(MV_ParamSyncRun(sync, tensors, 2), MV_OK);
   float out[5];
   ASSERT_EQ(MV_TableGet(table_, out, 5, 0), MV_OK);

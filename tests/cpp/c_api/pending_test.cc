@@ -1,5 +1,5 @@
-// Calls that wait longer than the slice of their session are pending until they finish or are
-// cancelled; in threads with an interrupt function they block.
+// A call that waits longer than the slice of its session is pending until it finishes or is
+// cancelled. In a thread with an interrupt function the call blocks instead.
 #include "c_api/pending.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kSlice = std::chrono::milliseconds(2);
 constexpr auto kNoSlice = std::chrono::milliseconds(0);
-// For sessions in which a wait is expected to reach the timeout.
+// The timeout of sessions in which a wait is expected to time out.
 constexpr auto kTimeout = std::chrono::seconds(1);
 
 TEST(Pending, BarrierWaitsForTheOtherRanks) {
@@ -36,7 +36,7 @@ TEST(Pending, BarrierWaitsForTheOtherRanks) {
 TEST(Pending, EveryCallThatCanWaitReturnsPending) {
   RunApiJob(3, kSlice, kPatience, [](MV_Session session, int rank) {
     for (int round = 0; round < 5; ++round) {
-      // In each round another rank is late.
+      // A different rank is late in each round.
       if (rank == round % 3) std::this_thread::sleep_for(3 * kSlice);
       const MV_Table table = CreateArray(session, 5);
       ASSERT_NE(table, nullptr);
@@ -99,7 +99,7 @@ TEST(Pending, CancelledCallEndsTheCallsOfTheOtherRanksWithItsReason) {
     if (rank == 0) {
       ASSERT_EQ(MV_SessionBarrier(session), MV_PENDING);
       ASSERT_EQ(MV_Cancel("KeyboardInterrupt"), MV_OK);
-      // This rank knows that the session is aborted and closes it without an error.
+      // This rank cancelled the call and so knows that the session is aborted: closing is no error.
       EXPECT_EQ(WaitToEnd(MV_SessionClose(session)), MV_OK) << MV_LastError();
       return;
     }
@@ -140,7 +140,7 @@ TEST(Pending, LeavingCancelsTheCall) {
   });
 }
 
-// Tests adds to a table whose lock is held.
+// The test holds the lock of the table, so that an add to the table is pending.
 class PendingAdd : public AloneTest {
  protected:
   PendingAdd() : AloneTest(kSlice.count()) { EXPECT_TRUE(lock_->TryTake(0)); }
@@ -178,7 +178,7 @@ const char* CountDown(void* argument) {
   return --*static_cast<int*>(argument) > 0 ? nullptr : "enough";
 }
 
-// Aborts a wait of this thread at the given check, until the end of the scope.
+// Aborts a wait of this thread at its check number `times`, until the end of the scope.
 class AbortsAfter {
  public:
   explicit AbortsAfter(int times) : times_(times) { MV_SetInterrupt(&CountDown, &times_); }

@@ -1,4 +1,4 @@
-// A forked child cannot use its parent's sessions, and its attempts do no harm.
+// A forked child cannot use its parent's sessions, and its attempts do not harm the parent.
 #include "c_api/registry.h"
 
 #include <gtest/gtest.h>

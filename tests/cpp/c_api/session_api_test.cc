@@ -49,7 +49,7 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
-  // A single rank must be worker and server.
+  // A job needs a worker and a server, so a single rank must be both.
   expect_rejected([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
   expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
 }

@@ -7,7 +7,7 @@
 namespace multiverso {
 namespace {
 
-// Stores the written bytes. One write fails.
+// Stores the written bytes, and fails in write number `refused`.
 class KeptFile final : public WritableFile {
  public:
   explicit KeptFile(int refused = -1) : refused_(refused) {}
@@ -41,7 +41,7 @@ TEST(AsyncWriter, WritesEverythingInOrder) {
     EXPECT_EQ(file.text(), wanted);
     ASSERT_TRUE(writer.Write("end", 3).ok());
   }
-  // The destructor writes the rest without a Drain().
+  // The destructor of the writer writes the last bytes without a Drain().
   EXPECT_EQ(file.text(), wanted + "end");
 }
 

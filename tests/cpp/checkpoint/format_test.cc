@@ -99,7 +99,7 @@ TEST(Manifest, RejectsOtherFileFormatsByName) {
                 "expected version 1 of the format, received version 2");
 }
 
-// The checksum is valid, as in a file that an attacker has made.
+// The checksum is valid, as in a forged file, so that only the number can be rejected.
 TEST(Manifest, RejectsHostileNumbers) {
   const std::string bytes = EncodeManifest(SomeManifest());
   const auto reject = [&](size_t at, auto value) {
@@ -172,7 +172,7 @@ TEST(DataHeader, RejectsHostileNumbers) {
   for (size_t at = 8; at + 8 <= 64 + 4 * 56; at += 4) {
     for (const uint32_t value : {0xffffffffU, 0x7fffffffU, 0x80000000U}) {
       const std::string changed = WithCrc(With(bytes, at, value));
-      // Any number of steps is valid.
+      // Any number of steps is valid, so a changed number is no error.
       const bool is_steps = at >= 64 && (at - 64) % 56 >= 48;
       if (!is_steps) ExpectCorrupt(read(changed));
     }

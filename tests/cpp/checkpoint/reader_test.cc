@@ -21,8 +21,8 @@ std::atomic<size_t> largest_allocation{0};
 
 }  // namespace
 
-// Replaces the operator of the whole program, so that a test can see the largest allocation. If it
-// were inlined, the compiler would warn about free() for memory of the standard operator new.
+// This operator replaces that of the whole program, to record the largest allocation. An inlined
+// operator would make the compiler warn about free() for memory of the standard operator new.
 __attribute__((noinline)) void* operator new(size_t bytes) {
   size_t largest = largest_allocation.load();
   while (largest < bytes && !largest_allocation.compare_exchange_weak(largest, bytes)) {
@@ -117,7 +117,7 @@ TEST_F(Reader, LocatesEveryFlippedBit) {
   const std::string data = ReadAll(data_path_);
   std::mt19937_64 random(7);
   for (int i = 0; i < 100; ++i) {
-    // Half of the positions are in the header and the checksums.
+    // Half of the positions are near the ends of the file, where the header and the checksums are.
     const size_t edge = random() % 5000;
     const size_t at = i % 4 == 0   ? edge
                       : i % 4 == 1 ? data.size() - 1 - random() % 40
@@ -145,7 +145,7 @@ TEST_F(Reader, DetectsMissingAndExchangedFiles) {
   EXPECT_TRUE(fails_with("a pickle"));
   std::filesystem::remove(data_path_);
   EXPECT_TRUE(fails_with("the file is missing"));
-  // The other checkpoint differs only in its id.
+  // The other checkpoint differs from the first only in its id.
   ASSERT_TRUE(SaveTo(LocalFileSystem(), folder_.path(), tables_, 5).ok());
   WriteAll(data_path_, ReadAll(folder_ / ("000002-step-5/" + std::string(kDataName))));
   EXPECT_TRUE(fails_with("of another"));
@@ -160,7 +160,7 @@ TEST_F(Reader, RejectsAManifestWithMoreRowsThanTheData) {
   EXPECT_TRUE(IsError(Verify(path_), Code::kCheckpointCorrupt, "row 300000 of table 'w'"));
 }
 
-// A small checkpoint whose files are changed in memory only.
+// A small checkpoint whose files are changed only in memory, so that many changes are quick.
 class Mutations : public ::testing::Test {
  protected:
   Mutations() {
@@ -170,8 +170,8 @@ class Mutations : public ::testing::Test {
 
   std::string In(const std::string& name) const { return path_ + "/" + name; }
 
-  // Reads the checkpoint with file number `which` replaced by these bytes. No allocation may be
-  // larger than the files.
+  // Verifies the checkpoint with file number `which` replaced by these bytes. No allocation may be
+  // larger than the files, since a changed size must not exhaust the memory.
   Status VerifyWith(size_t which, const std::string& bytes) {
     files_.Overlay(In(which == 0 ? kManifestName : kDataName), bytes);
     const size_t size = bytes.size() + originals_[0].size() + originals_[1].size();
@@ -242,7 +242,7 @@ TEST_F(Mutations, ChangesWithValidChecksumsNeverCrash) {
     if (status.ok()) ++passed;
     ASSERT_TRUE(status.ok() || status.code() == Code::kCheckpointCorrupt) << status.text();
   }
-  // Any step, name and some other fields are valid.
+  // Some changes must be accepted, because any step and any name are valid.
   EXPECT_GT(passed, 0);
 }
 

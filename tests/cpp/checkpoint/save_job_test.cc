@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Checks the last checkpoint and returns the seed of its tables.
+// Verifies the last checkpoint and returns the seed of its tables.
 float SeedOfLast(const std::string& path) {
   const std::string last = ValueOf(CheckpointFolder(LocalFileSystem(), path).Resolve());
   EXPECT_TRUE(IsOk(Verify(last)));
@@ -22,7 +22,7 @@ float SeedOfLast(const std::string& path) {
   return seed;
 }
 
-// Returns the number of steps of a save that replaces another one.
+// Returns the number of file system steps in a save that replaces another checkpoint.
 int64_t StepsOfASave() {
   const TemporaryFolder folder;
   FaultyFileSystem files;
@@ -47,7 +47,7 @@ TEST(SaveJob, KillAtAnyStepLeavesTheOldOrTheNewCheckpoint) {
     const float seed = SeedOfLast(folder.path());
     EXPECT_TRUE(seed == 1.0F || seed == 2.0F) << "step " << at;
     ++(seed == 1.0F ? old_ones : new_ones);
-    // The next save cleans up and succeeds.
+    // The next save removes the remains of the failed save and succeeds.
     files.FailAt(-1, 0);
     ASSERT_TRUE(SaveTo(&files, folder.path(), SomeTables(3.0F, 500), 3, 1).ok());
     EXPECT_EQ(SeedOfLast(folder.path()), 3.0F);
@@ -90,7 +90,7 @@ class ValueSource final : public BlockSource {
   }
 };
 
-// Two ranks that write one table of 2000 float32, half of it each.
+// Two ranks, each of which writes one half of a table of 2000 float32.
 struct TwoRanks {
   TwoRanks() {
     CheckpointName name;

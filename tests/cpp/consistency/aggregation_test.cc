@@ -15,7 +15,7 @@ Status Aggregate(Session* session, std::vector<T>* data) {
   return session->Aggregate(DTypeOf<T>(), data->data(), static_cast<int64_t>(data->size()));
 }
 
-// Returns a worker's numbers, whose sum depends on the order.
+// Returns a worker's numbers, whose sum depends on the order of the workers.
 template <class T>
 std::vector<T> Part(int worker, size_t count) {
   std::mt19937_64 random(static_cast<uint64_t>(worker) * 1000003 + count);
@@ -85,7 +85,7 @@ TEST(Aggregation, IncludesOnlyWorkers) {
 TEST(Aggregation, DoesNotOverwriteTheSumThatASlowWorkerStillReads) {
   RunJob(AllOf(3), [](Session* session, int rank) {
     for (int round = 1; round <= 300; ++round) {
-      // Small and large vectors use the scratch memory differently.
+      // Small vectors use the scratch memory differently from large ones.
       std::vector<int32_t> values(round % 3 == 0 ? 5000 : 10, round + rank);
       ASSERT_TRUE(Aggregate(session, &values).ok());
       ASSERT_EQ(values, std::vector<int32_t>(values.size(), 3 * round + 3));
@@ -135,7 +135,7 @@ TEST(Aggregation, CancelledByOneWorkerEndsTheSessionForAll) {
                 Code::kAborted);
       return;
     }
-    // An earlier call could complete the sum before the other rank aborts it.
+    // If this call came earlier, it could complete the sum before rank 0 aborts the session.
     AwaitAbort(session);
     EXPECT_TRUE(IsError(Aggregate(session, &values), Code::kAborted, "KeyboardInterrupt"));
   });

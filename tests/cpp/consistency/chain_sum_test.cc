@@ -34,7 +34,7 @@ Delta RandomDelta(int64_t rows, int64_t columns, std::mt19937* random) {
   const auto named = delta.is_rows ? delta.rows.size() : static_cast<size_t>(rows);
   delta.values.resize(named * static_cast<size_t>(columns));
   for (float& value : delta.values) {
-    // Sums of these depend on their order, and some are -0.
+    // The sum of these values depends on the order, and some values are -0.
     value = (*random)() % 5 == 0 ? -0.0F : static_cast<float>((*random)()) * 1e-7F - 100;
   }
   return delta;
@@ -74,7 +74,7 @@ std::vector<Contribution> ContributionsOf(const std::vector<Delta>& node) {
   return contributions;
 }
 
-// Returns the pieces that a node sends for the received pieces, or as the first node of the chain.
+// Returns the pieces that a node sends for the pieces `came`. The first node receives none.
 Pieces PassThrough(const SegmentGrid& grid, const std::vector<Delta>& node, Pieces came,
                    bool is_first) {
   ChainSum sum(grid, DType::kFloat32);

@@ -16,7 +16,7 @@ constexpr int kRounds = 24;
 
 constexpr ModeOptions kSyncMode{Mode::kSync, 0};
 
-// Sums of these depend on their order.
+// Returns a term; the sum of several terms depends on their order.
 float TermOf(int worker, int round, int64_t element) {
   const auto mixed = static_cast<uint32_t>(worker * 7919 + round * 104729 + element * 1299709);
   return static_cast<float>(mixed * 2654435761U) * (mixed % 2 == 0 ? 1e-9F : -1e-3F);
@@ -24,7 +24,7 @@ float TermOf(int worker, int round, int64_t element) {
 
 bool NamesRows(int worker, int round) { return (worker + round) % 3 == 0; }
 
-// A worker that names rows adds to row `round` % kRows only.
+// Returns a worker's delta; a worker that names rows adds to row `round` % kRows only.
 std::vector<float> DeltaOf(int worker, int round) {
   std::vector<float> delta;
   const int64_t first = NamesRows(worker, round) ? round % kRows * kColumns : 0;

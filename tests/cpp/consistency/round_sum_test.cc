@@ -16,7 +16,7 @@ Contribution Whole(const std::vector<float>& values) {
   return one;
 }
 
-// Keeps the ids for the duration of the test, because a contribution only points to them.
+// Keeps the ids until the program ends, because a contribution only points to its ids.
 Contribution Rows(std::initializer_list<int64_t> ids, const std::vector<float>& values) {
   static std::deque<std::vector<int64_t>> kept;
   kept.emplace_back(ids);
@@ -97,7 +97,7 @@ TEST(RoundSum, WritesTheResult) {
   std::vector<float> out(kSize);
   table.Apply({Whole(mine), Whole(theirs)}, out.data());
   EXPECT_EQ(out, std::vector<float>(kSize, 7));
-  // The result may replace a worker's delta.
+  // The result may overwrite a worker's delta.
   table.Apply({Whole(mine), Whole(theirs)}, mine.data());
   EXPECT_EQ(mine, std::vector<float>(kSize, 14));
   table.Apply({Whole(mine)}, mine.data());
@@ -106,7 +106,7 @@ TEST(RoundSum, WritesTheResult) {
 }
 
 TEST(RoundSum, ChangesOnlyTheNamedRows) {
-  // A stripe has 8 rows of 2 048 float32.
+  // A stripe has 8 rows of 2048 float32, so the table has several stripes.
   constexpr int64_t kColumns = 2048;
   Summed table(20, kColumns);
   ASSERT_EQ(table.stripes(), 3);
@@ -143,7 +143,7 @@ TEST(RoundSum, StartsWithItsFirstTermInsteadOfZero) {
     Summed table(2, 1);
     table.Store(minus_zero);
     table.Apply(terms);
-    // Adding 0 to -0 would have produced 0.
+    // Adding 0 to -0 would have produced +0, which has no sign bit.
     for (const float value : table.values()) EXPECT_TRUE(std::signbit(value));
   }
 }

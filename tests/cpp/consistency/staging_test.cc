@@ -27,7 +27,7 @@ class StagingTest : public ::testing::Test {
     staging_ = std::make_unique<Staging>(segment_.data(), shape_, kWorkers);
   }
 
-  // Stages rows in buffer 1 of worker 2 and returns (id, first value, second value) of each.
+  // Stages rows in buffer 1 of worker 2; returns (id, first value, second value) of each row.
   std::vector<std::vector<float>> Stage(const std::vector<int64_t>& ids,
                                         const std::vector<float>& delta) {
     const auto count = static_cast<int64_t>(ids.size());

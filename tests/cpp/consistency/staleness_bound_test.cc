@@ -7,7 +7,7 @@
 namespace multiverso::testing {
 namespace {
 
-// The array has one element per worker, in which the worker counts its adds.
+// The array has one element per worker, in which that worker counts its adds.
 using Counts = std::vector<int64_t>;
 
 Counts OneFor(int rank, int ranks) {
@@ -37,7 +37,7 @@ TEST(StalenessBound, IsNeverExceededAndNoAddIsLost) {
             seen = worker->AddGet(mine);
           }
           ASSERT_EQ(seen[static_cast<size_t>(rank)], made);
-          // Other workers may add while the rows are read.
+          // No count differs by more than `staleness`, even if other workers add during the read.
           const auto [least, most] = std::minmax_element(seen.begin(), seen.end());
           ASSERT_GE(*least, made - staleness);
           ASSERT_LE(*most, made + staleness);

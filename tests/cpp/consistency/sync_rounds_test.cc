@@ -10,8 +10,8 @@
 namespace multiverso::testing {
 namespace {
 
-// These tests use integers, whose sum does not depend on the order of the terms. That order is
-// covered by round_sum_test.
+// These tests use integers, whose sum does not depend on the order of the terms; round_sum_test
+// covers the order.
 using Values = std::vector<int64_t>;
 
 // A worker's add in one round: the whole table, or rows in any order.
@@ -132,7 +132,7 @@ void RunProgram(uint64_t seed, int workers, bool waits) {
     const auto worker = table.For(rank, waits);
     RunOne(program, states, rank, worker.get());
   });
-  // The next get applies the last rounds if no worker has done so.
+  // This get applies the last rounds if no worker has applied them.
   EXPECT_EQ(table.For(0)->Get(), states.back());
 }
 

@@ -47,7 +47,7 @@ Status Add(WorkerClocks* clocks) {
 
 Status Get(WorkerClocks* clocks) { return clocks->TakeTurn(TurnKind::kGet, "get", Patiently()); }
 
-// Waits for the others to pass `round`.
+// Waits until the other workers have passed `round`.
 Status WaitForOthers(WorkerClocks* clocks, uint64_t round, const WaitLimit& limit) {
   return clocks->Await(
       "get", limit, [&] { return clocks->OthersHavePassed(round); },
@@ -87,13 +87,13 @@ TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
     other.gets |= uint64_t{1} << (other.turns + 1);
     other.turns += 2;
   }
-  // Stop in the middle of the fourth add.
+  // Rank 0 stops in the middle of its fourth add.
   ASSERT_TRUE(clocks[0].Advance(TurnKind::kAdd).ok());
   other.gets |= uint64_t{1} << other.turns;
   other.latest = ++other.turns;
   clocks[0].Merge(1, other);
-  // The service thread detected the mismatch, so a shutdown must not assume that the caller knows
-  // it.
+  // In a job Merge runs on the service thread, so a shutdown must not assume that the caller knows
+  // of the mismatch.
   EXPECT_FALSE(clocks.ranks()[0]->state()->IsAbortKnown());
   const Status status = clocks[0].CheckAborted();
   EXPECT_TRUE(clocks.ranks()[0]->state()->IsAbortKnown());
@@ -115,13 +115,13 @@ TEST(WorkerClocks, DetectDifferentCallsInEitherOrder) {
     EXPECT_TRUE(IsError(status, Code::kMismatch,
                         "sync round 3 of table 'w': rank 0 called add, rank 1 called get (call "
                         "number 6 on the table)"));
-    // The other worker learns of it at its next call.
+    // The other worker gets the same mismatch at its next call.
     EXPECT_EQ(Get(&clocks[1 - second]).text(), status.text());
   }
 }
 
 TEST(WorkerClocks, DoNotConfuseATurnWithALaterOneInItsSlot) {
-  // A get waits only for workers that are too far behind for a comparison.
+  // A get waits only for a worker whose turn is too far behind to be compared.
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (int i = 0; i < 20000; ++i) {
@@ -166,7 +166,7 @@ TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
   ASSERT_TRUE(Add(&clocks[1]).ok());
   EXPECT_TRUE(IsError(WaitForOthers(&clocks[0], 0, Shortly()), Code::kTimeout,
                       "in get, round 0 of table 'w', for rank 2"));
-  // The timeout has aborted the session.
+  // The timeout of rank 0 has aborted the session for all ranks.
   EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
 }
 
@@ -200,7 +200,7 @@ TEST(WorkerClocks, DetectAWorkerThatWaitsInAnotherCall) {
   const Status status = WaitForOthers(&clocks[0], 0, Patiently());
   EXPECT_TRUE(IsError(status, Code::kMismatch,
                       "round 0 of table 'w': rank 0 called get, rank 1 called barrier"));
-  // That worker gets the same error.
+  // The worker that waits in the barrier gets the same error.
   EXPECT_EQ(clocks.ranks()[1]->world()->Wait(Patiently()).text(), status.text());
 }
 

@@ -15,7 +15,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Take() returns only when the test releases it.
+// A messenger whose Take() returns only when the test releases it.
 class HangingMessenger final : public Messenger {
  public:
   explicit HangingMessenger(std::shared_future<void> let) : let_(std::move(let)) {}
@@ -43,7 +43,7 @@ class HangingMessenger final : public Messenger {
   std::shared_future<void> let_;
 };
 
-// Returns rank 0 of two on separate nodes, with a peer_timeout of 50 ms.
+// Returns rank 0 of two ranks on separate nodes, with a peer_timeout of 50 ms.
 std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
   Hello hello;
   hello.peer_timeout_ms = 50;
@@ -52,7 +52,7 @@ std::unique_ptr<RankContext> Alone(std::unique_ptr<Messenger> messenger) {
                                    SpanningMembers({1, 1}, 0, hello), std::move(messenger)));
 }
 
-// Rank 0, one of whose threads hangs in a poll.
+// Rank 0, with a thread that hangs in a poll.
 class StuckRank {
  public:
   StuckRank() {
@@ -102,12 +102,12 @@ TEST(ControlChannel, DoesNotBlameMpiForItsOwnSuspension) {
   EXPECT_TRUE(Eventually([] {
     StuckRank rank;
     const int64_t limit = rank.failure_detector()->warns_after().count();
-    // Without heartbeats the rank appears to have been suspended.
+    // A rank without heartbeats appears to have been suspended, so it must not blame MPI yet.
     std::this_thread::sleep_for(std::chrono::nanoseconds(2 * limit));
     const int64_t began = NanosecondsNow();
     rank.failure_detector()->Beat();
     const std::string logged = rank.Logged();
-    // If this thread did not run in between, a warning is due again.
+    // If this thread was suspended after `began`, a warning is due again and the test is repeated.
     if (NanosecondsNow() - began >= limit) return false;
     EXPECT_EQ(logged, "");
     EXPECT_NE(rank.FirstLogged(), "");

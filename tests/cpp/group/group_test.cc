@@ -9,7 +9,7 @@
 namespace multiverso::testing {
 namespace {
 
-// One thread acts as all ranks in turn, so that the order of events is fixed.
+// Waits as a rank; one thread acts as all ranks in turn, so that the order of events is fixed.
 Status Wait(const RankContexts& ranks, int rank) {
   return ranks[rank]->world()->Wait(WithoutWaiting());
 }
@@ -72,7 +72,7 @@ TEST(Group, NamesLateRanksToAllAtTheDeadline) {
   Begin(ranks, 3);
   const Status first = ranks[1]->world()->Wait(Shortly());
   EXPECT_TRUE(IsError(first, Code::kTimeout, "rank 1 waited", "in barrier for ranks 0 and 2"));
-  // A rank that was waiting gets the same timeout; a rank that begins too late gets AbortedError.
+  // A rank that is waiting gets the same timeout. A rank that begins too late gets kAborted.
   EXPECT_TRUE(IsError(Wait(ranks, 3), Code::kTimeout, first.text()));
   Begin(ranks, 0);
   EXPECT_TRUE(IsError(Wait(ranks, 0), Code::kAborted, "rank 1 aborted the session"));
@@ -84,7 +84,7 @@ TEST(Group, EndsForAllWhenOneRankAborts) {
   ranks[1]->state()->Abort(Status(Code::kAborted, "KeyboardInterrupt"));
   EXPECT_TRUE(
       IsError(Wait(ranks, 0), Code::kAborted, "rank 1 aborted the session: KeyboardInterrupt"));
-  // This includes the last rank to begin, which would not have to wait.
+  // The abort also reaches the last rank to begin, which would not have to wait.
   for (const int rank : {1, 2}) {
     Begin(ranks, rank);
     EXPECT_EQ(Wait(ranks, rank).code(), Code::kAborted);
@@ -131,7 +131,7 @@ TEST(Group, IsNeverCompleteWithoutALostRankHoweverOftenOthersTry) {
 TEST(Group, IsCompleteWhenTheLastRankDiesBeforeItAnnouncesThat) {
   const RankContexts ranks(AllOf(2));
   Begin(ranks, 0);
-  // Rank 1 does only this part of its announcement.
+  // Rank 1 writes its slot and its sequence, and dies before the rest of its announcement.
   auto& slot = ranks[1]->memory()->slot(1).group[0];
   slot.SlotFor(1).Write(1, CollectiveKind::kBarrier, nullptr, 0);
   slot.sequence.store(1);
@@ -180,7 +180,7 @@ TEST(Group, ContinuesWithoutARankThatLeftIfLossesAreSurvived) {
   EXPECT_TRUE(Wait(ranks, 1).ok());
   EXPECT_EQ(ranks[0]->world()->participants(), (std::vector<int>{0, 1}));
   EXPECT_EQ(ranks[1]->peers()->LostRanks(), std::vector<int>{2});
-  // In later collectives the last rank to begin knows that it is the last.
+  // In later collectives, the last participant to begin completes the collective without rank 2.
   for (int round = 0; round < 3; ++round) {
     Begin(ranks, 1);
     EXPECT_TRUE(Wait(ranks, 1).pending());

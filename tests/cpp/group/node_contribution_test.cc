@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kBytes = ExchangeSlot::kMaxBytes;
 
-// Returns the rank's payload: bytes of one value, which differs from those of the next 250.
+// Returns the rank's payload: bytes of one value, which differs from that of the next 250 payloads.
 std::string PayloadOf(uint64_t sequence) {
   return std::string(kBytes, static_cast<char>(sequence % 251));
 }
@@ -59,7 +59,7 @@ TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
   const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
   Barrier(1, ranks[0]);
   Barrier(2, ranks[0]);
-  // A rank that begins the third collective does this first.
+  // A rank that begins its third collective first overwrites the payload of the first one.
   ranks[0]->memory()->slot(0).group[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
   EXPECT_FALSE(IsKnown(*ranks[0], 1));
   EXPECT_TRUE(IsKnown(*ranks[0], 2));
@@ -80,19 +80,19 @@ TEST(PackContribution, IsConsistentWhileTheRankContinues) {
       std::string bytes;
       if (!Pack(*ranks[0], number, &bytes)) continue;
       ++packed;
-      // The payload follows the headers.
+      // The payload is at the end of the bytes, after the headers.
       if (bytes.size() < kBytes || bytes.substr(bytes.size() - kBytes) != PayloadOf(number)) {
         ++wrong;
       }
     }
   }
   writer.join();
-  // The last two are always known.
+  // The last two contributions are always known, because no later one overwrites them.
   EXPECT_GE(packed, 2U);
   EXPECT_EQ(wrong, 0U);
 }
 
-// The contribution of node 1, of ranks 1 and 2, to collective 7 of the world.
+// The contribution of node 1 (ranks 1 and 2) to collective 7 of the world.
 class FromNode1 : public ::testing::Test {
  protected:
   FromNode1() : segment_(ValueOf(Segment::CreatePrivate(int64_t{4} << 20))) {

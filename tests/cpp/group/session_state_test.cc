@@ -14,7 +14,7 @@ uint32_t StateOf(const RankContexts& ranks, int rank) {
   return ranks[0]->memory()->slot(rank).state.load();
 }
 
-// Rank 1 of two in a process of its own, which may begin the first collective.
+// Rank 1 of two, in a process of its own; the rank may begin the first collective.
 class RankOne : public ::testing::Test {
  protected:
   Child Start(bool begins = false) {

@@ -21,7 +21,7 @@ std::vector<int> RanksOf(const std::vector<ConnectionPeer>& plan) {
 // Two nodes of this many ranks make a large job.
 constexpr int kMany = 17;
 
-// Returns the nodes that the first rank of `node` has connections with.
+// Returns the nodes with which the first rank of `node` has connections.
 std::set<int> NodesSeen(const std::vector<int>& sizes, int node) {
   std::set<int> nodes;
   int rank = 0;

@@ -39,7 +39,7 @@ TEST(FailureDetector, EndsTheWaitForASuspendedRank) {
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
   ranks[0]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_TRUE(IsError(WaitWithHeartbeats(ranks, 0), Code::kTimeout, "rank 1", "no heartbeat"));
-  // When the rank resumes, it learns of it at once.
+  // When rank 1 resumes, its next wait fails instead of waiting for rank 0.
   ranks[1]->failure_detector()->Beat();
   ranks[1]->world()->BeginAllgather(CollectiveKind::kBarrier);
   EXPECT_EQ(ranks[1]->world()->Wait(Patiently()).code(), Code::kState);
@@ -60,7 +60,7 @@ TEST(FailureDetector, ExcludesASuspendedRankIfLossesAreSurvived) {
 TEST(FailureDetector, SuspectsNoRankAfterItsOwnSuspension) {
   const RankContexts ranks(AllOf(2), 0, Impatient());
   for (const int rank : {0, 1}) ranks[rank]->failure_detector()->Beat();
-  // Both ranks were suspended: rank 0 checks before and after its own first heartbeat.
+  // Both ranks were suspended, so rank 0 must suspect nobody before or after its first heartbeat.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_FALSE(ranks[0]->failure_detector()->IsSilent(1));
   ranks[0]->failure_detector()->Beat();

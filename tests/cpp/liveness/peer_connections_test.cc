@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kBriefly = std::chrono::milliseconds(1);
 
-// The connections of ranks of one process; a test attends to them in turn.
+// The connections of all ranks of a job, in one process; a test attends to each rank in turn.
 class Job {
  public:
   explicit Job(const std::vector<int>& sizes, const ConnectionLimits& limits = {}) {
@@ -58,7 +58,7 @@ class Job {
       return true;
     });
   }
-  // Closes the rank's connections, as the end of its process does.
+  // Closes the rank's connections, as the end of the rank's process would.
   void Drop(int rank) { all_[static_cast<size_t>(rank)].reset(); }
 
   // The outer key is the rank that reports a death, the inner key the rank that died.
@@ -131,7 +131,7 @@ TEST(PeerConnections, DoNotReportARankThatAnnouncedItsClose) {
     job.Drop(1);
     ASSERT_TRUE(job.AttendUntil(
         [&] { return job[0]->num_established() + job[2]->num_established() == 2; }));
-    // A later death is reported, so the announced close was handled before.
+    // When the later death of rank 2 is reported, rank 0 has handled the close of rank 1.
     job.Drop(2);
     ASSERT_TRUE(job.AttendUntil([&] { return job.deaths[0].count(2) == 1; }));
     EXPECT_EQ(job.deaths[0].count(1), 0U);
@@ -163,7 +163,7 @@ TEST(PeerConnections, ReportTheLossThatARankEndedAfter) {
   }
 }
 
-// A process that ends with unread bytes resets its connections instead of closing them.
+// Rank 1 ends with unread bytes, which resets its connections instead of closing them.
 TEST(PeerConnections, ReportAnEndToRanksThatKnowOfTheSameLoss) {
   Job job({1, 1});
   ASSERT_TRUE(job.Stand());
@@ -226,7 +226,7 @@ TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
       return stranger.WasHungUpOn();
     }));
   }
-  // A rank of the session is accepted nevertheless.
+  // Rank 1 still accepts a rank of the session afterwards.
   ASSERT_TRUE(job.Stand());
   EXPECT_EQ(job[1]->num_established(), 1);
 }
@@ -271,7 +271,7 @@ TEST(PeerConnections, LeaveNoOpenDescriptor) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-// A process that holds the connection of rank 1 is killed, but its forked child stays alive.
+// The process with the connection of rank 1 is killed, but its forked child stays alive.
 TEST(PeerConnections, EndWithTheProcessEvenIfAForkedChildLives) {
   auto port = ValueOf(PeerConnections::OpenPort());
   auto their_port = ValueOf(PeerConnections::OpenPort());

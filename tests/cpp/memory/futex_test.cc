@@ -22,7 +22,7 @@ TEST(SleepOnWord, ReturnsAtTheDeadline) {
   while (Clock::now() < until) SleepOnWord(&word, 0, until);
 }
 
-// A word that one thread changes for others that sleep on it.
+// A word that one thread changes while other threads sleep on it.
 struct Signal {
   std::atomic<uint32_t> word{0};
   std::atomic<uint32_t> sleepers{0};
@@ -61,7 +61,7 @@ TEST(WaitForWord, MissesNoWakeInManyRounds) {
   OnThreads(2, [&](int me) {
     for (uint32_t round = 0; round < kRounds; ++round) {
       const uint32_t mine = 2 * round + static_cast<uint32_t>(me);
-      // It sleeps immediately, because polling first would hide a lost wake.
+      // The thread sleeps immediately, because polling first would hide a lost wake.
       ASSERT_TRUE(SleepUntil(&turn.word, &turn.sleepers, Instant::max(),
                              [&] { return turn.word.load() == mine; }));
       turn.Set(mine + 1);

@@ -24,7 +24,7 @@ int64_t RoomIn(const char* directory) {
   return static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
 }
 
-// Sets the temporary directory and removes its files at the end of the test.
+// Sets TMPDIR to an empty folder and removes its files at the end of the test.
 class NamedFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,8 +39,8 @@ class NamedFiles : public ::testing::Test {
     EXPECT_EQ(rmdir(temporary_.c_str()), 0) << "files remain in " << temporary_;
   }
 
-  // Creates a file in the temporary directory, two minutes old unless `young`. Returns an open
-  // descriptor.
+  // Creates a file in the temporary directory and returns an open descriptor of it. The file is two
+  // minutes old unless `young`.
   int Leave(const std::string& name, bool young = false) {
     paths_.push_back(temporary_ + "/" + name);
     const int fd = open(paths_.back().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -57,8 +57,8 @@ class NamedFiles : public ::testing::Test {
   std::vector<std::string> paths_;
 };
 
-// Returns more than /dev/shm has, so that the temporary directory is used and its orphans are
-// removed.
+// Returns more bytes than /dev/shm has, so that CreateNamedFile uses the temporary directory and
+// removes orphans from it.
 int64_t TooMuchForShm() { return RoomIn("/dev/shm") + (int64_t{1} << 30); }
 
 TEST_F(NamedFiles, AreNewEmptyPrivateAndNotInherited) {
@@ -105,7 +105,7 @@ TEST_F(NamedFiles, AreRemovedOnlyIfTheirCreatorDied) {
   paths_.push_back(temporary_ + "/multiverso-segment-4-link");
   ASSERT_EQ(symlink((temporary_ + "/target").c_str(), paths_.back().c_str()), 0);
 
-  // The directories are searched before the size is rejected.
+  // CreateNamedFile searches the directories for orphans before it rejects the size.
   (void)CreateNamedFile(INT64_MAX);
 
   EXPECT_FALSE(Exists(temporary_ + "/multiverso-segment-1-dead"));
@@ -123,14 +123,14 @@ TEST_F(NamedFiles, OfAKilledCreatorAreRemovedByTheNext) {
     if (!file.ok()) return 1;
     const time_t then = time(nullptr) - 120;
     const timespec times[2] = {{then, 0}, {then, 0}};
-    // The file is old, but its creator is alive and holds its lock.
+    // The file is old but must stay, since its creator is alive and holds its lock.
     (void)futimens(file.value().fd, times);
     (void)CreateNamedFile(INT64_MAX);
     return Exists(file.value().path) ? raise(SIGKILL) : 2;
   });
   ASSERT_EQ(creator.Wait(), -1);
   (void)CreateNamedFile(INT64_MAX);
-  // TearDown finds the directory empty.
+  // TearDown expects the directory to be empty, so the file must have been removed.
 }
 
 }  // namespace

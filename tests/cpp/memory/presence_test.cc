@@ -18,7 +18,7 @@ class Presence : public ::testing::Test {
 
   int fd() const { return segment_.fd(); }
 
-  // Starts a process that is marked present as `index`.
+  // Starts a process that is marked as present under number `index`.
   Child Present(int index) {
     marked_->store(0);
     Child child([this, index] {
@@ -75,7 +75,7 @@ TEST_F(Presence, DistinguishesProcesses) {
 
 TEST_F(Presence, OutlivesTheForkedChildrenOfTheProcess) {
   ASSERT_TRUE(MarkPresent(fd(), 5).ok());
-  // The end of the first child, with the descriptor open, does not remove the mark.
+  // The first child ends with the inherited descriptor open, which does not remove the mark.
   for (int i = 0; i < 2; ++i) {
     Child child([&] { return IsPresent(fd(), 5) ? 0 : 1; });
     EXPECT_EQ(child.Wait(), 0);

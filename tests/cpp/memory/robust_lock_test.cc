@@ -93,7 +93,7 @@ TEST(RobustLock, ReleaseWakesASleeper) {
   std::atomic<int> taken{0};
   OnThreads(4, [&](int me) {
     if (me == 0) {
-      // Wait until there is a sleeper for the release to wake.
+      // The lock is released only when a thread sleeps that the release must wake.
       EXPECT_TRUE(Eventually([&] { return lock.word.load() > 1U; }));
       lock.Leave();
       return;
@@ -155,7 +155,7 @@ TEST(RobustLock, SurvivesProcessesKilledAtAnyPoint) {
     }
     ASSERT_EQ(victim.Kill(), -1);
     probe.dead = 7;
-    // If the child died while it held the lock, the next owner is told so and can repair the data.
+    // The next owner learns that the child died with the lock, so that the owner can repair data.
     const Outcome outcome = guarded->lock.Take(0, probe, Patience());
     ASSERT_NE(outcome, Outcome::kTimedOut);
     if (outcome == Outcome::kRecovered) guarded->second = guarded->first;

@@ -21,7 +21,7 @@ namespace multiverso::testing {
 namespace {
 
 constexpr int64_t kMegabyte = int64_t{1} << 20;
-// A segment with two touched pages uses at most this, whether pages are small or huge.
+// The most memory that a segment with two touched pages uses, with small or huge pages.
 constexpr int64_t kLittle = 16 * kMegabyte;
 
 int64_t Huge() { return std::min(int64_t{8} << 30, MemoryCeiling() / 2); }
@@ -100,7 +100,7 @@ TEST(Segment, IsNotMappedInAForkedChild) {
   EXPECT_EQ(child.Wait(), 0);
 }
 
-// The parameter is the kind of sharing: without a name, or as a file.
+// The parameter says how the segment is shared: without a name, or as a file.
 class SharedSegment : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { setenv("MULTIVERSO_SEGMENTS", GetParam(), 1); }

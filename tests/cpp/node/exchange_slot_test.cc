@@ -22,7 +22,7 @@ struct Pair {
   int32_t second = 7;
 };
 
-// Filled with zeros, as a new segment is.
+// Returns a slot filled with zeros, like a slot in a new segment.
 std::unique_ptr<ExchangeSlot> Empty() { return std::make_unique<ExchangeSlot>(); }
 
 TEST(ExchangeSlot, ReturnsPayloadsOfAnyLength) {

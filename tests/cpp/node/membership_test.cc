@@ -29,7 +29,7 @@ Result<Membership> Join(const std::vector<Hello>& hellos, int rank) {
   return Membership::FromHellos(bytes, rank);
 }
 
-// Returns the error, which must be the same on all ranks.
+// Returns the error of Join, which must be the same on all ranks.
 Status ErrorOfAll(const std::vector<Hello>& hellos) {
   const Status first = Join(hellos, 0).status();
   for (int rank = 1; rank < static_cast<int>(hellos.size()); ++rank) {

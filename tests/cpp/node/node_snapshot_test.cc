@@ -18,7 +18,7 @@ NodeSnapshot ViewOf(const RankContext& group) {
                                   NodeControl::BytesFor(group.members().size())));
 }
 
-// An unlinked file of these bytes.
+// A file with these bytes that has no name.
 class Unnamed {
  public:
   Unnamed(const void* data, size_t bytes) : file_(std::tmpfile()) {

@@ -76,7 +76,7 @@ TEST(SequenceNumbers, GivesEachSequenceItsOwnSlot) {
   EXPECT_EQ(numbers.Next(0, 5), 1U);
   numbers.GiveBack(1, 5);
   EXPECT_EQ(numbers.Take(1), 5);
-  // The next owner of a slot continues its numbers.
+  // The next owner of a slot continues its numbers, so that no number occurs twice.
   EXPECT_EQ(numbers.Next(1, 5), 3U);
 }
 

@@ -45,7 +45,7 @@ TableSpec SomeMatrix(int64_t columns = 3) {
   return With(MatrixOf(kRows, columns), UpdaterKind::kSgd);
 }
 
-// Saves two tables whose values identify their rows.
+// Saves two tables, in which each value identifies its row.
 void SaveSome(Session* session, const std::string& folder, int64_t step, bool background = false) {
   const auto array = Count(kRows);
   const auto matrix = Count(kRows * 3, 0.5F);
@@ -100,7 +100,7 @@ struct Trained {
       : array(ValueOf(Create(session, With(ArrayOf(kLong), updater)))),
         matrix(ValueOf(Create(session, With(MatrixOf(5, kColumns), updater)))) {}
 
-  // The following adds depend on the updater's state and on the number of updates of each row.
+  // The results depend on the updater's state and on the number of updates of each row.
   void Train() const {
     Add(array, Count(kLong, 1.0F));
     Add(matrix, Count(5 * kColumns, 1.0F));
@@ -133,7 +133,7 @@ TEST(Saving, UpdatersContinueFromTheirSavedState) {
         matrix = Values<float>(tables.matrix);
       }
     });
-    // Loading must also work if the tables have diverged and there is one more worker.
+    // Loading must also work after further training and with one more worker.
     for (const int ranks : {1, 2, 4}) {
       RunJob(AllOf(ranks), [&](Session* session, int rank) {
         const Trained tables(session, updater);
@@ -183,7 +183,7 @@ TEST(Saving, BackgroundSaveHasTheStateAtTheCall) {
     SaveSome(session, folder.path(), 1, /*background=*/true);
     Table* const third = ValueOf(Create(session, ArrayOf(kRows)));
     for (int i = 0; i < 20; ++i) Add(third, Count(kRows));
-    // A save waits for the previous one.
+    // This save waits for the previous one, which writes in the background.
     ASSERT_TRUE(Save(session, To(folder.path(), 2, true)).ok());
     Add(third, Count(kRows));
     EXPECT_TRUE(IsOk(session->SaveWait()));
@@ -261,7 +261,7 @@ TEST(Saving, RoundsOfSyncModeAreApplied) {
   const TemporaryFolder folder;
   const auto run = [&](Session* session, int) {
     Table* const table = ValueOf(Create(session, ArrayOf(100)));
-    // The adds are only staged, since no rank has made a get.
+    // This add is only staged when the save begins, since no rank has made a get.
     Add(table, Count(100));
     ASSERT_TRUE(Save(session, To(folder.path(), 4)).ok());
     Add(table, Count(100));
@@ -314,7 +314,7 @@ TEST(Loading, RejectsTablesThatDifferFromTheSavedOnes) {
     Status status = Load(session, To(folder.path()));
     EXPECT_TRUE(IsError(status, Code::kMismatch,
                         "table 'table 1' is in the checkpoint but not in this session"));
-    // A single table can be loaded.
+    // A single table can be loaded although the session lacks another one.
     CheckpointRequest request = To(folder.path());
     request.table = array->id();
     ASSERT_TRUE(Load(session, request).ok());

@@ -10,7 +10,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Opens a session whose ranks have these options and returns the status of each rank.
+// Opens a session with these options, one per rank, and returns the status of each rank.
 std::vector<Status> StatusesOf(const std::vector<SessionOptions>& options) {
   const int ranks = static_cast<int>(options.size());
   const auto hub = std::make_shared<ThreadHub>(ranks);
@@ -74,7 +74,7 @@ TEST(SessionOpening, ReturnsWhenItIsInterrupted) {
       Code::kAborted, "KeyboardInterrupt"));
 }
 
-// Calls `after` after the last exchange of an opening.
+// Calls `after` after the last exchange in the opening of a session.
 class WatchedTransport final : public ThreadTransport {
  public:
   WatchedTransport(std::shared_ptr<ThreadHub> hub, int rank, std::function<void()> after)
@@ -100,7 +100,7 @@ TEST(SessionOpening, InterruptedAfterTheLastExchangeAbortsTheSession) {
     Interrupt interrupt = InterruptWhen([&] { return has_joined.load(); });
     const auto after = [&] {
       if (rank == 1) has_joined.store(true);
-      // The other rank must have been interrupted before this one joins.
+      // Rank 0 must join only after rank 1 was interrupted.
       if (rank == 0) {
         EXPECT_TRUE(Eventually([&] { return is_interrupted.load(); }));
       }

@@ -40,7 +40,7 @@ TEST(Close, DuringAnotherRanksBarrierIsAMismatchForBoth) {
   RunJobWithoutShutdown(AllOf(2), kPatience, [](Session* session, int rank) {
     EXPECT_TRUE(IsError(rank == 0 ? session->Close() : Barrier(session), Code::kMismatch,
                         "rank 0 called shutdown, rank 1 called barrier"));
-    // Rank 0 has left.
+    // Closing after an error counts as leaving, so the close of rank 1 reports that rank 0 left.
     if (rank == 1) {
       EXPECT_TRUE(
           IsError(session->Close(), Code::kPeerLost, "rank 0 left (shut down after an error)"));
@@ -84,14 +84,14 @@ TEST(Tables, LiveOnEachRankUntilThatRankReleasesThem) {
     EXPECT_STREQ(second->spec().name, "table 1");
     if (rank == 0) session->ReleaseTable(first);
     ASSERT_TRUE(Barrier(session).ok());
-    // The mapping of the other rank is independent.
+    // Rank 1 has its own mapping, so rank 1 can still use the table that rank 0 released.
     if (rank == 1) {
       Add(first, std::vector<float>(100, 1));
       EXPECT_EQ(Values<float>(first), std::vector<float>(100, 1));
       session->ReleaseTable(first);
       session->ReleaseTable(first);
     }
-    // Numbers are not reused.
+    // The ids of released tables are not reused.
     Table* const third = ValueOf(Create(session, ArrayOf(100)));
     EXPECT_EQ(third->id(), 2);
   });

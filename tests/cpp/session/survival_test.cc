@@ -1,5 +1,5 @@
-// Sessions on several nodes continue without ranks that leave. A rank that has left serves requests
-// for a while, as a rank that dies may have a message in flight.
+// Sessions on several nodes continue without ranks that leave. A rank that has left still serves
+// requests for a while, because a rank that dies may also have a message in flight.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -19,7 +19,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace multiverso::testing {
 namespace {
 
-// Each server has several chunks.
+// The size of the tables, so large that each server has several chunks.
 constexpr int64_t kSize = 300'000;
 
 // Runs body(session, rank) for each rank of a job with `per_node` ranks per node.
@@ -106,7 +106,7 @@ TEST(LeaderExchange, DropsMalformedMessages) {
         ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid.substr(0, length)).ok());
       }
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid + "c").ok());
-      // This is a message of an earlier allgather.
+      // This message belongs to an earlier allgather, so the leader must drop the message.
       ASSERT_TRUE(messenger->Post(0, kExchangeTag, valid).ok());
     }
     ASSERT_TRUE(Barrier(session).ok());

@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-// The table has several pieces of 4 MiB, the last of which is smaller.
+// A table of this size has several pieces of 4 MiB and a smaller last piece.
 constexpr int64_t kSize = 3'000'017;
 
 std::vector<float> Numbers(int64_t size) {

@@ -70,7 +70,7 @@ TEST(ConcurrentAdds, SumExactlyAcrossAllKindsOfCalls) {
       ASSERT_TRUE(Call(&shard, Request::Add(ones.data())).ok());
       ASSERT_TRUE(Call(&shard, Request::AddGet(ones.data(), out.data())).ok());
       ASSERT_TRUE(Call(&shard, Request::AddRows(ids, 4, ones.data())).ok());
-      // A rank reads all of its own adds.
+      // The rank's result contains all adds that the rank itself has made.
       ASSERT_GE(*std::min_element(out.begin(), out.end()), 2 * i + 2);
     }
   });
@@ -81,7 +81,7 @@ TEST(ConcurrentAdds, SumExactlyAcrossAllKindsOfCalls) {
   EXPECT_EQ(memory.values()[kRows * kColumns - 1], whole + kRanks * kAdds);
 }
 
-// Within a stripe a get sees an add entirely or not at all.
+// Within a stripe, a get sees each add entirely or not at all.
 TEST(ConcurrentGets, SeeOnlyCompleteAdds) {
   constexpr int64_t kElements = 1024;
   constexpr int kCalls = 20000;

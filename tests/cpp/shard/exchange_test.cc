@@ -47,7 +47,7 @@ TYPED_TEST_SUITE(Exchange, Types);
 
 TYPED_TEST(Exchange, GivesTensorsAndTableTheSumOverManyStripesAndPieces) {
   using T = TypeParam;
-  // The boundaries of tensors, stripes and pieces all fall in different places.
+  // The boundaries of tensors, stripes and pieces are all at different elements.
   Model<T> model({1, 20'001, 0, 7, 30'000, 4'099});
   const auto total = static_cast<int64_t>(model.last.size());
   MemoryShard<T> memory(total, 1);

@@ -13,7 +13,7 @@ namespace multiverso::kernels {
 namespace {
 
 constexpr int64_t kLongest = 100;
-constexpr int64_t kMargin = 3;  // elements before and after that must not change
+constexpr int64_t kMargin = 3;  // elements around a run that must not change
 
 template <class T>
 std::vector<T> Random(uint32_t seed) {
@@ -29,7 +29,7 @@ std::vector<T> Random(uint32_t seed) {
   return values;
 }
 
-// The sum as NumPy computes it: integers wrap around.
+// Returns the sum as NumPy computes it: integers wrap around.
 template <class T>
 T Plus(T a, T b) {
   if constexpr (std::is_integral_v<T>) {
@@ -40,14 +40,14 @@ T Plus(T a, T b) {
   }
 }
 
-// Rounds after the multiplication and again after the subtraction.
+// Returns weight - rate * delta, rounded after the multiplication and after the subtraction.
 template <class T>
 T Descended(T weight, T rate, T delta) {
   const volatile T step = rate * delta;
   return weight - step;
 }
 
-// Runs every length from every offset within a few elements.
+// Calls the body for every length and for every offset within a few elements.
 template <class Body>
 void ForAllRuns(const Body& body) {
   for (int64_t n = 0; n <= kLongest; ++n) {

@@ -10,7 +10,7 @@ namespace multiverso::kernels {
 namespace {
 
 constexpr int64_t kLongest = 70;
-constexpr int64_t kMargin = 3;  // elements before and after that must not change
+constexpr int64_t kMargin = 3;  // elements around a run that must not change
 
 template <class T>
 class OptimizerKernels : public ::testing::Test {
@@ -24,8 +24,8 @@ class OptimizerKernels : public ::testing::Test {
     return values;
   }
 
-  // Checks that update(weights, first state, second state, gradient, n) over any run equals the
-  // result for each element alone, without vectors, and changes no other element.
+  // Checks that update(weights, first state, second state, gradient, n) of any run equals the
+  // update of each element alone, which uses no vectors, and changes no other element.
   template <class Run>
   void ExpectTheSameInVectors(const char* name, Run update) {
     const Values w = Random(1, -8);
@@ -112,7 +112,7 @@ TYPED_TEST(OptimizerKernels, CompensateOnlyRememberedElements) {
 TYPED_TEST(OptimizerKernels, PullMovesTowardsTheMeanOfThePositions) {
   using T = TypeParam;
   T w[2] = {4, -4};
-  const T x[2] = {20, 0};  // It is the sum of two positions.
+  const T x[2] = {20, 0};  // x is the sum of two positions.
   Pull(w, x, T{0.5}, T{2}, 2);
   EXPECT_EQ(w[0], 10);
   EXPECT_EQ(w[1], 0);

@@ -17,7 +17,7 @@ class Optimizers : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(Optimizers, Types);
 
-// Parameters with the state of an updater, for up to three workers.
+// Parameters and the state of an updater for up to three workers.
 template <class T>
 struct Memory {
   Memory(UpdaterKind kind, size_t count)
@@ -117,7 +117,7 @@ TYPED_TEST(Optimizers, DcasgdCompensatesEachWorkerSeparately) {
   Update update = memory.UpdateOf(gradient);
   const T given = -1;
   memory.updater->NoteGet(update, &given);
-  update.worker = 0;  // It has received nothing.
+  update.worker = 0;  // Worker 0 has received nothing.
   memory.updater->Apply(memory.hyper, update);
   EXPECT_EQ(memory.weights[0], 1 - 2);
   update.worker = -1;  // The delta is a sum of several workers.

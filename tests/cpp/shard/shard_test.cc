@@ -110,8 +110,8 @@ TEST(Shard, AcceptsZeroRows) {
   EXPECT_TRUE(Call(&shard, Request::AddRows(nullptr, 0, nullptr), WithoutWaiting()).ok());
 }
 
-// Another rank holds the last of several stripes. A call completes the others, waits, and
-// continues.
+// A table of several stripes, the last of which another rank holds. A call completes the other
+// stripes, waits for the held stripe, and then continues.
 class HeldStripe : public ::testing::Test {
  protected:
   static constexpr int64_t kRows = 50000;

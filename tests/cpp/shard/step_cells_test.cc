@@ -8,7 +8,7 @@
 namespace multiverso {
 namespace {
 
-// The cells of a float32 shard, with a count of updates per element to compare with.
+// The cells of a float32 shard, and a plain count of updates per element as the model.
 class Counted {
  public:
   Counted(int64_t rows, int64_t columns, bool row_by_row)
@@ -23,8 +23,8 @@ class Counted {
   int64_t cells() const { return cells_.count(); }
   const StepCells& cells_at() const { return cells_; }
 
-  // Counts an update, and checks that maximal runs cover it in order with the right steps. Returns
-  // the number of runs.
+  // Counts an update and returns the number of runs. The runs must be as long as possible, cover
+  // the update in order and have the right steps.
   int Update(int64_t first, int64_t count) {
     int runs = 0;
     int64_t next = first;
@@ -120,7 +120,7 @@ TEST(StepCells, CountSaturates) {
 }
 
 TEST(StepCells, CanBeReadAndSetForCheckpoints) {
-  // A row has two pieces.
+  // A row of this many elements has two pieces.
   const int64_t columns = StepCells::kMostBytes / 4 + 1;
   Counted matrix(3, columns, /*row_by_row=*/true);
   matrix.Update(columns, columns);

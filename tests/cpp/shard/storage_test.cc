@@ -14,7 +14,7 @@ TEST(ShardStorage, LaysOutItsPartsConsecutively) {
     for (const int64_t slots : {0, 1, 2}) {
       const StripeLayout layout(rows, 12);
       ShardStorage plan = ValueOf(ShardStorage::Plan(layout, slots));
-      // The address is only used for arithmetic, never dereferenced.
+      // The test only computes with the address and never accesses its memory.
       char* const base = reinterpret_cast<char*>(uintptr_t{1} << 40);
       plan.Attach(base);
       char* const locks = reinterpret_cast<char*>(plan.lock(0));

@@ -15,7 +15,7 @@ class TensorLists : public ::testing::Test {};
 using Types = ::testing::Types<float, double, int32_t, int64_t>;
 TYPED_TEST_SUITE(TensorLists, Types);
 
-// Tensors of 3, 0, 1, 0 and 4 elements, which hold 0 to 7.
+// Five tensors, of 3, 0, 1, 0 and 4 elements, which contain the numbers 0 to 7.
 template <class T>
 struct Five {
   std::vector<T> a{0, 1, 2}, b{3}, c{4, 5, 6, 7};

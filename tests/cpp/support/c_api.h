@@ -29,7 +29,7 @@ inline MV_Session OpenAlone(int64_t wait_slice_ms = 0) {
   return session;
 }
 
-// Waits for a pending call until it completes.
+// Waits until a pending call is complete and returns its status.
 inline int32_t WaitToEnd(int32_t status) {
   while (status == MV_PENDING) status = MV_Wait();
   return status;
@@ -65,7 +65,7 @@ inline ::testing::AssertionResult LastErrorHas(const std::string& part) {
 
 inline void AwaitAbort(MV_Session session) { AwaitAbort(c_api::Using(session)->session.get()); }
 
-// Opens a session of one rank and closes it after the test.
+// Opens a session of one rank before each test and closes the session afterwards.
 class AloneTest : public ::testing::Test {
  protected:
   explicit AloneTest(int64_t wait_slice_ms = 0) : session_(OpenAlone(wait_slice_ms)) {}
@@ -84,7 +84,7 @@ inline RobustLock* FirstLockOf(MV_Table table) {
   return storage.lock(0);
 }
 
-// Runs body(handle, rank) for each rank of a job, on threads.
+// Runs body(handle, rank) on a thread for each rank of a job.
 template <class Body>
 void RunApiJob(int ranks, std::chrono::milliseconds slice, std::chrono::milliseconds timeout,
                const Body& body) {

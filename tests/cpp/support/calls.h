@@ -1,4 +1,4 @@
-// Calls on tables, shards and consistency modes.
+// Single calls on tables, shards and consistency modes.
 #ifndef MULTIVERSO_TESTS_SUPPORT_CALLS_H_
 #define MULTIVERSO_TESTS_SUPPORT_CALLS_H_
 

@@ -1,4 +1,4 @@
-// Checkpoint folders for tests, and a file system in which any step can fail or be the last.
+// Checkpoint folders for tests, and a file system in which any step can fail or be the last one.
 #ifndef MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
 #define MULTIVERSO_TESTS_SUPPORT_CHECKPOINTS_H_
 
@@ -91,9 +91,9 @@ class ForwardingFileSystem : public FileSystem {
   FileSystem* real_ = LocalFileSystem();
 };
 
-// Counts the steps that change something. Step number `at` fails with `error_number`. If that is 0,
-// this step and all later ones do nothing, as if the process had been killed; a write then writes
-// its first half.
+// Counts the steps that change something. Step number `at` fails with `error_number`. If
+// `error_number` is 0, all later steps fail too, as if the process had been killed at step `at`. In
+// both cases, a write that is step `at` writes its first half.
 class FaultyFileSystem final : public ForwardingFileSystem {
  public:
   void FailAt(int64_t at, int error_number) {
@@ -169,7 +169,7 @@ class FaultyFileSystem final : public ForwardingFileSystem {
   std::atomic<int> error_number_{0};
 };
 
-// Replaces the contents of some files with these bytes.
+// Presents the bytes given to Overlay() as the contents of files.
 class OverlaidFileSystem final : public ForwardingFileSystem {
  public:
   void Overlay(const std::string& path, std::string bytes) { over_[path] = std::move(bytes); }
@@ -256,7 +256,7 @@ inline Status Verify(const std::string& path, FileSystem* files = LocalFileSyste
   return reader.value()->Verify(0, reader.value()->blocks(), kNoLimit);
 }
 
-// Returns rows first to end - 1 of an area.
+// Returns rows `first` to `end` - 1 of an area of a table.
 template <class T>
 std::vector<T> ReadRows(CheckpointReader* reader, uint32_t table, uint32_t area, int64_t first,
                         int64_t end) {

@@ -43,7 +43,7 @@ void RunOn(const std::shared_ptr<ThreadHub>& hub, const Roles& roles, const Sess
   });
 }
 
-// Runs body(session, rank) for each rank, for jobs that are broken afterwards: no rank shuts down.
+// Runs body(session, rank) for each rank, without a shutdown, since the body breaks the session.
 template <class Body>
 void RunJobWithoutShutdown(const Roles& roles, std::chrono::milliseconds timeout,
                            const Body& body) {
@@ -81,7 +81,7 @@ inline std::vector<std::unique_ptr<Session>> OpenAll(
   return sessions;
 }
 
-// Makes every `ranks` ranks of a job a node, until the end of the scope.
+// Makes each group of `ranks` ranks a node, until the end of the scope.
 class VirtualNodes {
  public:
   explicit VirtualNodes(int ranks) {
@@ -92,8 +92,8 @@ class VirtualNodes {
   VirtualNodes& operator=(const VirtualNodes&) = delete;
 };
 
-// Runs body(session, rank) for each rank of a job on several nodes. Their messages are delayed by
-// up to `delay` polls and overtake each other.
+// Runs body(session, rank) for each rank of a job on several nodes. Messages between nodes are
+// delayed by up to `delay` polls, and some overtake others.
 template <class Body>
 void RunSpanningJob(const Roles& roles, int ranks_per_node, int delay, uint64_t seed,
                     const Body& body, const ModeOptions& mode = {}) {

@@ -10,13 +10,13 @@
 
 namespace multiverso::testing {
 
-// For calls that are expected to end.
+// The limit of calls that are expected to complete.
 inline WaitLimit Patiently() { return WaitLimit::For(kPatience); }
 
 // Makes a call that would have to wait return pending.
 inline WaitLimit WithoutWaiting() { return WaitLimit{Instant::max(), Instant::min()}; }
 
-// For waits that are expected to reach their deadline.
+// The limit of waits that are expected to reach their deadline.
 inline WaitLimit Shortly() { return WaitLimit::For(std::chrono::milliseconds(20)); }
 
 // Aborts the call as soon as `condition` holds.

@@ -21,7 +21,7 @@ constexpr DType DTypeOf() {
   return sizeof(T) == 4 ? DType::kInt32 : DType::kInt64;
 }
 
-// The memory of one shard of `rows` x `columns`. `For` returns the shard of a rank.
+// The memory of one shard of `rows` x `columns`.
 template <class T>
 class MemoryShard {
  public:

@@ -11,7 +11,7 @@
 
 namespace multiverso::testing {
 
-// Makes one to four changes: bytes, bits, boundary numbers, added and removed bytes.
+// Makes one to four changes: it sets bytes, bits or boundary numbers, and adds or removes bytes.
 inline void Mutate(std::string* bytes, std::mt19937_64* random) {
   static constexpr int64_t kEdges[] = {
       0,       1,       -1,        2,         7,          8,         255,       256,

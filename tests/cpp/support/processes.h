@@ -20,10 +20,10 @@
 
 namespace multiverso::testing {
 
-// No test waits longer than this.
+// The longest wait of a test for an event that must happen.
 constexpr auto kPatience = std::chrono::seconds(30);
 
-// Polls `done` until it is true or the patience ends. Returns its last value.
+// Polls `done` until it returns true or kPatience has passed. Returns its last value.
 template <class Done>
 bool Eventually(Done done) {
   const Instant until = Clock::now() + kPatience;
@@ -73,8 +73,8 @@ class Child {
 
   pid_t pid() const { return pid_; }
 
-  // Returns the exit code; -1 if a signal ended it, -2 if it is still running when the patience
-  // ends.
+  // Returns the exit code of the child, -1 if a signal ended the child, or -2 if the child is still
+  // running after kPatience.
   int Wait() {
     int status = 0;
     if (!Eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -2;
@@ -114,7 +114,7 @@ struct FakeProbe final : OwnerProbe {
 
 inline int OpenDescriptors() { return CountEntries("/proc/self/fd", ""); }
 
-// For children: sleeps until killed, or for as long as any test may last.
+// Sleeps in a child until the child is killed, or for longer than any test may last.
 inline int SleepForGood() {
   std::this_thread::sleep_for(2 * kPatience);
   return 1;

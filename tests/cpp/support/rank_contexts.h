@@ -1,5 +1,5 @@
-// The ranks of one node as objects of one process. Each maps the control segment itself, as a
-// process would.
+// The ranks of one node as objects of one process. Each rank maps the control segment itself, as
+// the process of a rank would.
 #ifndef MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
 #define MULTIVERSO_TESTS_SUPPORT_RANK_CONTEXTS_H_
 
@@ -21,8 +21,8 @@ using Roles = std::vector<Role>;
 
 inline Roles AllOf(int ranks) { return Roles(static_cast<size_t>(ranks), Role::kAll); }
 
-// Returns the membership of a rank in a job of these roles on one node. `like` holds their other
-// properties.
+// Returns the membership of a rank in a job on one node, whose ranks have these roles. `like` holds
+// the other properties of all ranks.
 inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = Hello()) {
   std::vector<std::string> hellos;
   for (const Role role : roles) {
@@ -51,7 +51,7 @@ class RankContexts {
     for (int rank = 0; rank < size - outside; ++rank) ranks_.push_back(Join(rank));
   }
 
-  // May be called in a child.
+  // Joins as `rank`; a forked child may also call this function.
   std::unique_ptr<RankContext> Join(int rank) const {
     return ValueOf(RankContext::Join(ValueOf(Segment::OpenShared(control_.locator())),
                                      MembersOf(roles_, rank, like_)));
@@ -59,7 +59,7 @@ class RankContexts {
 
   RankContext* operator[](int rank) const { return ranks_[static_cast<size_t>(rank)].get(); }
   int size() const { return static_cast<int>(ranks_.size()); }
-  // Destroys the rank's object, as at the end of its session.
+  // Destroys the rank's context, as the end of the rank's session would.
   void Drop(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
 
  private:

@@ -1,4 +1,4 @@
-// The memory of a table whose calls go through rounds, which several workers call as threads.
+// A table in memory whose calls go through rounds, for several workers that are threads.
 #ifndef MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_
 #define MULTIVERSO_TESTS_SUPPORT_ROUNDS_H_
 
@@ -22,8 +22,8 @@ inline ModeOptions StaleBy(int64_t rounds) { return ModeOptions{Mode::kStale, ro
 
 using RowIds = std::vector<int64_t>;
 
-// One worker's calls, all of which must succeed. Unless `waits`, a call that has to wait returns
-// pending immediately and is repeated until it is complete.
+// One worker's calls, all of which must succeed. If `waits` is false, a call that has to wait
+// returns pending immediately, and is repeated until the call is complete.
 template <class T>
 class RoundsWorker {
  public:
@@ -45,7 +45,7 @@ class RoundsWorker {
     Make(GetRowsOf(ids, &out));
     return out;
   }
-  // `in_place` writes the result over the delta.
+  // With `in_place` the result overwrites the delta.
   std::vector<T> AddGet(std::vector<T> delta, bool in_place = false) {
     std::vector<T> out(Size());
     Make(Request::AddGet(delta.data(), in_place ? delta.data() : out.data()));

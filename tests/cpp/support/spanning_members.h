@@ -11,8 +11,8 @@
 
 namespace multiverso::testing {
 
-// Returns the membership of nodes with the given numbers of ranks, all workers and servers. `like`
-// holds their other properties.
+// Returns the membership of `rank` in a job on nodes of `sizes` ranks. All ranks are workers and
+// servers. `like` holds the other properties of the ranks.
 inline Membership SpanningMembers(const std::vector<int>& sizes, int rank,
                                   const Hello& like = Hello()) {
   std::vector<std::string> hellos;

@@ -1,4 +1,4 @@
-// Predicates on a Status or Result, which show the received error if an expectation fails.
+// Predicates on a Status or Result, which print the received error if an expectation fails.
 #ifndef MULTIVERSO_TESTS_SUPPORT_STATUS_H_
 #define MULTIVERSO_TESTS_SUPPORT_STATUS_H_
 
@@ -42,7 +42,7 @@ template <class StatusOrResult>
   return HasCode(received, Code::kOk);
 }
 
-// Checks the code, and that the text contains every part.
+// Checks the error code, and that the error text contains every part.
 template <class StatusOrResult, class... Parts>
 ::testing::AssertionResult IsError(const StatusOrResult& received, Code code,
                                    const Parts&... parts) {
@@ -51,7 +51,7 @@ template <class StatusOrResult, class... Parts>
   return result;
 }
 
-// Returns the value. Throws on an error, which fails the test.
+// Returns the value of a result. Throws on an error, which fails the test.
 template <class T>
 T ValueOf(Result<T> result) {
   if (!result.ok()) throw std::runtime_error(result.status().text());

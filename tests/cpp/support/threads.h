@@ -7,7 +7,7 @@
 
 namespace multiverso::testing {
 
-// Runs body(0) to body(count - 1), each on its own thread, and waits for all.
+// Runs body(0) to body(count - 1), each on its own thread, and waits until all have returned.
 template <class Body>
 void OnThreads(int count, const Body& body) {
   std::vector<std::thread> threads;

@@ -25,7 +25,7 @@ struct Shape {
   int64_t columns;
 };
 
-// A rank's add in one step of its program.
+// One rank's add in one step of the rank's program.
 struct Step {
   bool of_rows = false;
   std::vector<int64_t> ids;
@@ -78,7 +78,7 @@ void RunRandomProgram(int ranks, int ranks_per_node, const Shape& shape, uint64_
       ASSERT_TRUE(IsOk(step.of_rows ? Call(table, AddRowsOf(step.ids, step.delta))
                        : i % 2 == 0 ? Call(table, Request::Add(delta))
                                     : Call(table, Request::AddGet(delta, out.data()))));
-      // Each rank reads its own writes, and the other ranks only add.
+      // A rank reads all of its own adds; the adds of other ranks only increase the elements.
       ASSERT_TRUE(IsOk(Call(table, Request::Get(out.data()))));
       for (size_t k = 0; k < count; ++k) ASSERT_GE(out[k], mine[k]) << "element " << k;
     }
@@ -108,9 +108,9 @@ TEST(DistributedCall, RandomProgramsEndAtTheExactSum) {
 }
 
 TEST(DistributedCall, CutsRowsAndTablesThatAreLongerThanAMessage) {
-  // Two servers have three rows of 1.5 messages each.
+  // Two servers have three rows, each of which needs 1.5 messages.
   RunRandomProgram(2, 1, Shape{3, kChunkBytes / 8 * 3 / 2}, 5);
-  // The table has more messages than are in flight at a time.
+  // The table needs more messages than may be in flight at a time.
   RunRandomProgram(2, 1, Shape{kChunkBytes / 8 * 24, 1}, 6);
 }
 
@@ -176,7 +176,7 @@ TEST(DistributedCall, NamesTheRowsOfAServerThatLeft) {
     }
     std::vector<float> out(10);
     const Status status = Call(made, Request::Get(out.data()));
-    // The server may have answered before it left.
+    // The get succeeds if the server answered before it left.
     if (!status.ok()) {
       EXPECT_TRUE(IsError(status, Code::kPeerLost, "had enough", "rows 5 to 9"));
     }

@@ -19,7 +19,7 @@ Status Sync(ParamSync* sync, Table* table, const std::vector<void*>& data) {
   return status;
 }
 
-// Each worker adds its number plus 1 in each round, and all receive the sum.
+// In each round each worker adds its number plus 1, and all workers receive the sum.
 void ExpectSums(const ModeOptions& mode, bool in_step) {
   constexpr int kRounds = 20;
   constexpr int kRanks = 3;
@@ -34,7 +34,7 @@ void ExpectSums(const ModeOptions& mode, bool in_step) {
       for (auto* tensor : {&a, &b, &c}) {
         for (float& value : *tensor) value += static_cast<float>(rank + 1);
       }
-      // The tensors may move between rounds.
+      // The program may move its tensors between rounds.
       std::vector<float> moved(b);
       b.swap(moved);
       data[1] = b.data();

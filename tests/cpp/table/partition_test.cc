@@ -11,7 +11,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Returns the membership of a job with these roles on these nodes.
+// Returns the membership of a job whose ranks have these roles and are on these nodes.
 Membership MembersOn(const std::vector<int>& nodes, const Roles& roles, int rank) {
   std::vector<std::string> hellos;
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -41,7 +41,7 @@ TEST(Partition, HasOneSaverForEachRowOfAReplicatedTable) {
   for (const int64_t rows : {1, 2, 3, 10}) {
     int64_t next = 0;
     for (int rank = 0; rank < 5; ++rank) {
-      // All nodes agree, with and without workers.
+      // Every rank must compute the same partition, even on node 2, which has no worker.
       const Membership members =
           MembersOn({0, 0, 1, 2, 3},
                     {Role::kServer, Role::kAll, Role::kAll, Role::kServer, Role::kAll}, rank);

@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Sends rank 1 any request and returns the status of its reply.
+// Sends a request with this header to rank 1 and returns the status of the reply.
 Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_bytes) {
   std::vector<char> answer(static_cast<size_t>(answer_bytes));
   Messenger::Ticket ticket;
@@ -36,7 +36,7 @@ Status Ask(Messenger* messenger, const RequestHeader& header, int64_t answer_byt
 
 TEST(ShardService, RejectsRequestsThatDoNotFitTheTable) {
   RunSpanningJob(AllOf(2), 1, 0, 1, [&](Session* session, int rank) {
-    // Rank 1 has elements 5 to 9.
+    // Rank 1 serves elements 5 to 9.
     ASSERT_TRUE(IsOk(Create(session, ArrayOf(10))));
     if (rank == 0) {
       Messenger* const messenger = session->context()->control_channel()->messenger();

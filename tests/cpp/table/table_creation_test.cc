@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Creates a table and uses it.
+// Creates a table and checks that the table can be used.
 void ExpectUsable(Session* session, int64_t expected_id) {
   Table* const table = ValueOf(Create(session, ArrayOf(10)));
   EXPECT_EQ(table->id(), expected_id);
@@ -40,7 +40,7 @@ TEST(TableCreation, UsesTheInitialValueOfTheMasterOnly) {
       std::iota(init.begin(), init.end(), 1000000.0 * rank);
       Table* const table = ValueOf(
           Create(session, ArrayOf(size, DType::kFloat64), rank == 2 ? nullptr : init.data()));
-      // The value is visible without a barrier.
+      // The initial value is visible without a barrier.
       std::iota(init.begin(), init.end(), 1000000.0);
       EXPECT_EQ(Values<double>(table), init) << "rank " << rank;
     }
@@ -137,7 +137,7 @@ TEST(TableCreation, DoesNotTouchThePagesOfALargeTable) {
 TEST(TableCreation, LeavesNoDescriptorBehindWhetherItSucceedsOrNot) {
   int before = 0;
   RunJob(AllOf(2), [&](Session* session, int rank) {
-    // Rank 0 counts the descriptors of the process while rank 1 waits.
+    // Rank 0 counts the descriptors of the process while rank 1 waits and opens none.
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 0) before = OpenDescriptors();
     ASSERT_TRUE(Barrier(session).ok());
@@ -159,7 +159,7 @@ TEST(TableCreation, NamesTheRankThatDoesNotCall) {
   std::string texts[3];
   OnThreads(3, [&](int rank) {
     if (rank == 1) return;
-    // Rank 2 starts later, so that only rank 0 reaches its deadline.
+    // Rank 2 starts later, so that its deadline is later than that of rank 0.
     if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const Status status = Create(sessions[static_cast<size_t>(rank)].get(), ArrayOf(5)).status();
     if (rank == 0) {

@@ -9,7 +9,7 @@
 namespace multiverso::testing {
 namespace {
 
-// One matrix 'w' of 4 x 3 float32 on a job of one rank.
+// Calls the body with matrix 'w' of 4 x 3 float32 in a job of one rank.
 template <class Body>
 void WithMatrix(const Body& body) {
   RunJob(AllOf(1), [&](Session* session, int /*rank*/) {
@@ -45,7 +45,7 @@ TEST(Table, RejectsCountsThatAreNotWholeRows) {
     EXPECT_EQ(table->Check(Request::AddRows(ids, -1, data), -3).code(), Code::kValue);
     EXPECT_EQ(table->Check(Request::AddRows(nullptr, 3, data), 9).code(), Code::kValue);
     EXPECT_EQ(table->Check(Request::AddRows(ids, 3, nullptr), 9).code(), Code::kValue);
-    // The product with the columns, modulo 2^64, is the count.
+    // Modulo 2^64, the product of these rows and the columns equals the given count.
     EXPECT_EQ(table->Check(Request::AddRows(ids, INT64_MAX / 3 + 1, data), INT64_MIN + 1).code(),
               Code::kValue);
   });

@@ -12,7 +12,7 @@
 namespace multiverso::testing {
 namespace {
 
-// A folder with bin/ and lib/libmpi.so.12, like an environment with an MPI.
+// A folder with bin/ and lib/libmpi.so.12, like an environment that contains an MPI.
 class Launcher : public ::testing::Test {
  protected:
   Launcher() {

@@ -17,7 +17,7 @@ PACKAGE = Path(multiverso.__file__).parent
 FRAMEWORKS = ("aesara", "jax", "keras", "lasagne", "pytensor", "tensorflow", "theano", "torch")
 BACKEND = os.environ.get("KERAS_BACKEND", "tensorflow")  # the default of Keras
 
-# The frameworks that each adapter imports. The adapter of Theano uses the program's choice.
+# The frameworks that each adapter imports. The program chooses that of the Theano adapter.
 OWN = {
     "jax_ext": {"jax"},
     "keras_ext": {"keras", BACKEND},

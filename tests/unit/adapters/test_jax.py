@@ -20,13 +20,13 @@ if HAS_JAX:
 
 
 def copied(params):
-    """Return copies of the values, which nothing can change."""
+    """Return copies of the values, which no sync can change."""
     return [np.array(leaf, copy=True) for leaf in jax.tree.leaves(params)]
 
 
 @unittest.skipUnless(HAS_JAX, "needs JAX")
 class InSession(sessions.InSession):
-    """Skips the tests without JAX."""
+    """Skips the tests if JAX is not installed."""
 
 
 def tree(value=1.0):
@@ -133,7 +133,7 @@ class TestPytreeSync(InSession):
 
 
 class TestMemory(InSession):
-    """Arrays that the program holds never change, and memory without references is freed."""
+    """A sync never changes arrays that the program holds, and frees memory without references."""
 
     def check_kept(self, kept):
         for params, values in kept:

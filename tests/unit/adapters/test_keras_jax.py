@@ -16,7 +16,7 @@ if HAS_KERAS:
 
 
 class Reader(keras.callbacks.Callback if HAS_KERAS else object):
-    """Reads the weights after each batch, and keeps views and copies of them."""
+    """Reads the weights after each batch, and keeps views and copies of the weights."""
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 0:
@@ -43,7 +43,7 @@ class TestTrainerState(InSession):
             model = model_of(*layers())
             callback = MVCallback(model, **options)
             for _ in range(2):
-                # Fewer than the 24 batches: only the sync at the end reads the variables.
+                # Of the syncs after 24 batches and at the end, only the last reads the variables.
                 self.assertLess(self.copies_back(model, callback, epochs=4), alone + 8)
             self.check_equal(model, callback.manager)
 
@@ -61,7 +61,7 @@ class TestTrainerState(InSession):
                 callback = MVCallback(model)  # one of two workers
             others = [Adder(callback), Adder(callback)]
             self.assertLess(self.copies_back(model, *others, callback, epochs=2), 12)
-            # Each of 12 batches adds half of two, and one from each of the other workers.
+            # Each of 12 batches adds half of the counter's 2, and 1 of each of two other workers.
             np.testing.assert_array_equal(model.layers[-1].count, np.full(5, 36))
             self.check_equal(model, callback.manager)
 
@@ -106,7 +106,7 @@ class TestTrainerState(InSession):
             np.testing.assert_allclose(weight, start[number] + batch + 1, rtol=1e-6)
 
     def test_finds_weights_of_layers_that_are_frozen_and_unfrozen(self):
-        # Equal shapes: only the places in the state distinguish the weights.
+        # The weights have equal shapes, so only their places in the state distinguish them.
         model = model_of(
             *(keras.layers.Dense(3, name=name, use_bias=False) for name in "ab"), learning_rate=0.0
         )

@@ -16,7 +16,7 @@ if HAS_KERAS:
 
 class TestManager(InSession):
     def test_weights_share_no_memory_with_the_staging(self):
-        # Sizes that are multiples of 64 bytes, of which a backend might adopt views.
+        # A backend might adopt views of arrays whose sizes are multiples of 64 bytes.
         for sizes in ((16, 32), (16, 8), (16,)):
             model = model_of(*(keras.layers.Dense(size, use_bias=False) for size in sizes))
             manager = KerasParamManager(model)

@@ -20,12 +20,12 @@ if IS_TENSORFLOW:
 
     from multiverso.keras_ext import KerasParamManager, MVCallback, _tensorflow
 
-#: Compiled steps, steps as a graph, and eager steps.
+#: The ways to run a step: compiled, as a graph, and eagerly.
 MODES = ({"jit_compile": True}, {"jit_compile": False}, {"run_eagerly": True})
 
 
 class Keeper(keras.callbacks.Callback if HAS_KERAS else object):
-    """Keeps the weights that it reads after each batch, and variables assigned from them."""
+    """Reads the weights after each batch, and keeps them and variables assigned from them."""
 
     def __init__(self):
         super().__init__()
@@ -47,12 +47,12 @@ class TestVariables(InSession):
             np.testing.assert_array_equal(kept.numpy(), values)
 
     def store_of(self, model):
-        """Return the store of the weights of a model, which are all of float32."""
+        """Return the store of the weights of a model whose weights are all float32."""
         return _tensorflow._store_of([v.value for v in model.weights])
 
     def test_changes_weights_in_place_if_they_can_have_own_memory(self):
         self.assertIsInstance(self.store_of(model_of(*layers())), _tensorflow._HostStore)
-        # A scalar has no elements to update, which is a special case.
+        # A scalar is a special case, because it has no elements to update.
         number = tf.Variable(1.0)
         store = _tensorflow._store_of([number])
         self.assertIsInstance(store, _tensorflow._HostStore)
@@ -118,13 +118,13 @@ class TestVariables(InSession):
                 callback = MVCallback(model)  # one of two workers
             keeper = Keeper()
             fit(model, Adder(callback), Adder(callback), callback, keeper, epochs=2)
-            # Each of 12 batches adds half of two, and one from each of the other workers.
+            # Each of 12 batches adds half of the counter's 2, and 1 of each of two other workers.
             np.testing.assert_array_equal(model.layers[-1].count, np.full(5, 36))
             self.check_kept(keeper)
             self.check_equal(model, callback.manager)
 
     def test_syncs_variables_outside_cpu_memory(self):
-        # Simulates a GPU, whose memory the CPU cannot access.
+        # The test simulates a GPU, whose memory the CPU cannot access.
         for dtype in ("float32", "float64", "float16", "bfloat16"):
             for options in ({}, {"overlap": True}):
                 dense = (keras.layers.Dense(4, dtype=dtype), keras.layers.Dense(2))

@@ -21,7 +21,7 @@ from multiverso.theano_ext.sharedvar import MVSharedVariable
 pytestmark = pytest.mark.frameworks
 
 COMMON = Path(__file__).parents[3] / "examples" / "common"
-# Compiling takes longer than it saves: the functions here run once.
+# The functions run once, so compiling them takes longer than it saves.
 FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(COMMON))
 try:
@@ -51,7 +51,7 @@ def synced(network):
 
 
 class Scale(layers.Layer):
-    """Has three parameters that are not trained, and multiplies by the first."""
+    """Multiplies by the first of its three parameters, which are not trained."""
 
     def __init__(self, incoming):
         super().__init__(incoming)
@@ -202,7 +202,7 @@ class TestNetworks(InSession):
     def test_arrays_in_use_cannot_be_resized(self):
         network, manager = synced(dense(1))
         array = network.W.get_value(borrow=True)
-        with self.assertRaises(ValueError):  # because of the manager's weak reference
+        with self.assertRaises(ValueError):  # the manager holds a weak reference
             array.resize((10_000, 2), refcheck=False)
         manager.sync_all_param()
         self.assert_equals_tables(manager, [network.W, network.b])
@@ -310,7 +310,7 @@ class TestOldNames(unittest.TestCase):
             costs = [train(images.astype(np.float32), labels) for _ in range(20)]
             print(bool(costs[-1] < costs[0] / 10))
         """
-        # Compiled, because Theano without a compiler does not work with this release of NumPy.
+        # Theano compiles, because Theano without a compiler fails with this release of NumPy.
         status, printed, errors = run_program(
             code.replace("sys.argv[-1]", repr(str(COMMON))), THEANO_FLAGS=""
         )

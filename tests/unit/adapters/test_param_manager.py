@@ -8,7 +8,7 @@ from multiverso.theano_ext.param_manager import MVModelParamManager
 
 
 class Manager(MVModelParamManager):
-    """Manages a list of arrays, which it returns and changes in place."""
+    """Manages a list of arrays, which each sync changes in place."""
 
     def get_all_param_values(self):
         return self.model
@@ -19,7 +19,7 @@ class Manager(MVModelParamManager):
 
 
 class Replacing(Manager):
-    """Manages a list of arrays, which it replaces by the arrays that it receives."""
+    """Manages a list of arrays, which each sync replaces by the received arrays."""
 
     def set_all_param_values(self, params):
         self.model[:] = params

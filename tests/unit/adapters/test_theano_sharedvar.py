@@ -1,4 +1,4 @@
-"""Shared variables with a table on one rank: use in graphs, syncs, copies and sessions."""
+"""Shared variables with a table on one rank, in graphs, syncs, copies and sessions."""
 
 import copy
 import gc
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.frameworks
 COMMON = Path(__file__).parents[3] / "examples" / "common"
 sys.path.append(str(COMMON))
 try:
-    # Without a compiler, since these functions run once. Other tests keep their environment.
+    # Theano does not compile, since the functions run once. Other tests keep their environment.
     with mock.patch.dict(os.environ):
         from theano_backend import T, theano
 except ImportError as error:

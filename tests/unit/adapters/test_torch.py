@@ -35,7 +35,7 @@ class InSession(sessions.InSession):
 
 class TestModules(InSession):
     def check(self, module):
-        """Let another worker add 2 and this one 1; the parameters get the sum of both."""
+        """Let another worker add 2 and this worker 1; the parameters must get the sum of both."""
         before = flat(module)
         manager = TorchParamManager(module)
         np.testing.assert_array_equal(flat(module), before)
@@ -119,7 +119,7 @@ class TestModules(InSession):
         manager = TorchParamManager(module)
         file = io.BytesIO()
         torch.save(module.state_dict(), file)
-        twin = pickle.loads(pickle.dumps(copy.deepcopy(module)))  # bytes of this test
+        twin = pickle.loads(pickle.dumps(copy.deepcopy(module)))  # bytes of this test are safe
         with torch.no_grad():
             module.weight += 1
         file.seek(0)

@@ -11,7 +11,7 @@ import multiverso as mv
 
 pytestmark = pytest.mark.frameworks
 
-#: A learning rate that is exact in float32, the dtype in which Keras keeps it.
+#: A learning rate that is exact in float32, the dtype in which Keras keeps the rate.
 RATE = 2.0**-6
 
 #: For each updater: the optimizer of Keras, the options of both, the other options of Keras.

@@ -10,7 +10,7 @@ from folders import InFolder
 from programs import run_python
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
-# Python puts the folder of a program first on the path; so do these tests.
+# Python puts the folder of a program first on the path, so these tests do the same.
 sys.path.insert(0, str(FOLDER))
 
 import bars  # noqa: E402
@@ -26,7 +26,7 @@ def series(name, seconds, workers=1):
 
 class TestSeries(unittest.TestCase):
     def test_speed_pairs_samples_of_the_same_round(self):
-        # The machine is ten times slower in the second half; the reference takes twice as long.
+        # The machine gets ten times slower, but the reference always takes twice as long.
         ours = series("ours", [1, 1, 10, 10])
         theirs = series("theirs", [2, 2, 20, 20])
         self.assertEqual(ours.speed_against(theirs), 2.0)

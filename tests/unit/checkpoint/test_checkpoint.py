@@ -40,7 +40,7 @@ with mv.session():
 """
 
 
-# Runs on a file system of a few megabytes, which is full before the second save is complete.
+# This program runs on a file system that is full before the second save is complete.
 FULL_DISK = """
 import errno, os, sys
 import numpy as np
@@ -63,7 +63,7 @@ with mv.session():
     mv.save(sys.argv[1], step=3)
 """
 
-#: Mounts a private file system, a part of which is taken by another file.
+#: A shell script that mounts a private file system, a part of which another file takes.
 SMALL_DISK = """
 mount -t tmpfs -o size=9m none "$1" || exit 77
 head -c 2000000 /dev/zero > "$1/other"
@@ -246,7 +246,7 @@ class TestErrors(InFolder):
         unshare = shutil.which("unshare")
         if unshare is None:
             self.skipTest("needs unshare, to mount a small file system")
-        # The other file takes 2 MB, the first checkpoint 4 MB, and the second would take 4 MB.
+        # The other file takes 2 MB and the first checkpoint 4 MB; the second would take 4 MB.
         shell = ["sh", "-c", SMALL_DISK, "sh", self.folder, sys.executable, FULL_DISK]
         paths = os.pathsep.join(sys.path)
         status, printed, errors = run_command(

@@ -120,6 +120,6 @@ class TestDamage(InFolder):
         self.assertIn(str(self.folder / "none"), err.getvalue())
 
     def test_detects_counts_that_do_not_match_the_size(self):
-        # A header that claims 2^31 tables and a matching size, in a file of 100 bytes.
+        # The header of a file of 100 bytes claims 2^31 tables and the right size.
         self.forge({12: (2**31).to_bytes(4, "little"), 16: (100).to_bytes(8, "little")}, size=100)
         self.check_refused("manifest.mv")

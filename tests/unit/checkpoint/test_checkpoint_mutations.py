@@ -1,6 +1,6 @@
 """A changed checkpoint is loaded completely, or rejected before a table changes.
 
-MULTIVERSO_EXAMPLES=10000 tries more changes, different ones each time; messages have the seed.
+MULTIVERSO_EXAMPLES=10000 tries more changes, which differ in each run; messages have the seed.
 """
 
 import os

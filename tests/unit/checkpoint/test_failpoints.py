@@ -63,7 +63,7 @@ class TestCheckpoint(InFolder):
                 self.assertEqual(status, -signal.SIGKILL, errors)
                 kills[name] = number
         self.assertEqual(set(kills), set(STEPS))
-        # The last save, which was not killed, has removed the remains of the others.
+        # The last save, which was not killed, has removed the remains of the earlier saves.
         self.assertEqual([path.name for path in self.folder.iterdir()], [f"{last:06}-step-{last}"])
 
     def test_failed_save_leaves_checkpoint_and_tables_intact(self):

@@ -57,7 +57,7 @@ def run_command(*arguments):
 
 class TestChecks(unittest.TestCase):
     def check(self, findings, state, *words):
-        """Check the last finding; one that is not ok must have advice."""
+        """Check the last finding, which must have advice unless it is ok."""
         findings = list(findings)
         last = findings[-1]
         self.assertEqual(last.state, state, last)
@@ -146,7 +146,7 @@ class TestChecks(unittest.TestCase):
 
 class TestCommands(unittest.TestCase):
     def setUp(self):
-        # There may be no MPI here; tests/mpi tests the real one.
+        # This environment may lack an MPI, so tests/mpi tests these findings with a real MPI.
         for name in ("mpi", "launcher"):
             self.patch(_system_info, name, GOOD[name])
 

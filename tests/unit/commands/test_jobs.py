@@ -26,7 +26,7 @@ def node(at, calls, adds, got):
 
 
 class TestSummary(unittest.TestCase):
-    """Rates are computed between two observations."""
+    """Rates are computed from two observations of a job."""
 
     def test_summary_has_rates_and_lags(self):
         before = node(10.0, 100, [5, 5, 0], 0)
@@ -44,8 +44,6 @@ class TestSummary(unittest.TestCase):
 
 
 class TestFindNodes(unittest.TestCase):
-    """A process does not find its own job, but other processes do."""
-
     def test_job_is_found_by_other_processes_only(self):
         with mv.session():
             table = mv.ArrayTableHandler(10, name="mine")

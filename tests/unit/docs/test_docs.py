@@ -20,7 +20,7 @@ PAGES = [
 ]
 
 
-# A Python block, and the block of its output if that is the next block. Lists indent it.
+# A Python block, indented in a list, and its output if the next block is the output.
 BLOCK = re.compile(
     r"^(?P<indent> *)```python\n(?P<code>.*?)^ *```$"
     r"(?:(?:(?!^ *```).)*?^ *```output\n(?P<output>.*?)^ *```$)?",
@@ -52,7 +52,7 @@ def anchors_of(text):
 def runs_on(text):
     """Return the lines that begin a list or a table directly below other text.
 
-    The site takes such a line for a part of the text, other than GitHub does.
+    The site, unlike GitHub, makes such a line a part of the text above.
     """
     lines = FENCED.sub("", text).splitlines()
     return [
@@ -71,7 +71,7 @@ def modules_of(code):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module.split(".")[0])
-    # If one of these is missing, the test must fail instead of skipping.
+    # These modules are always required: without one the test must fail instead of skipping.
     return names - {"multiverso", "numpy"} - sys.stdlib_module_names
 
 

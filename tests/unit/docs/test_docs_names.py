@@ -32,9 +32,9 @@ EXTRA = re.compile(r"'\.\[([\w,]+)\]'")
 
 
 def text_of(page):
-    """Return the parts of a page about this library, without Lua and without names of others.
+    """Return the text of a page without its parts about Lua or other libraries.
 
-    In the tables of migration.md the first column is what others have.
+    In the tables of migration.md the first column has the names of another library.
     """
     text = page.read_text("utf-8")
     text = re.sub(r"^```lua\n.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
@@ -72,9 +72,9 @@ def module_file(parts):
 
 
 def has(module, attributes):
-    """Return whether a module has this attribute of an attribute.
+    """Return whether a module has an attribute, given as a path of names.
 
-    Where the framework that the module imports is missing, its source is read instead.
+    If a framework that the module imports is missing, the source of the module is read instead.
     """
     try:
         found = importlib.import_module(module)

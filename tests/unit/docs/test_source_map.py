@@ -12,7 +12,7 @@ CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 #: One row of the map per header, with its purpose.
 ROW = re.compile(r"^\| `([\w/]+\.h)` \| (\S.*) \|$", re.MULTILINE)
-#: A member of a C++ class, as the call paths name it.
+#: A member of a C++ class, in the form that the call paths use.
 MEMBER = re.compile(r"`([A-Z]\w+)::(\w+)[()`]")
 NAMED_TEST = re.compile(r"`(tests/[\w/.]+)::(\w+)`")
 

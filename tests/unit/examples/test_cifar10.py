@@ -37,7 +37,7 @@ class TestFiles(InFolder):
         mean = pixels.mean(axis=0)
         np.testing.assert_allclose(images.train.reshape(10, -1), pixels - mean, atol=1e-6)
         np.testing.assert_allclose(images.test.reshape(2, -1), tested - mean, atol=1e-6)
-        # Planes of red, green and blue, row by row: byte 1 + 1024 + 32 is green, row 1, column 0.
+        # The planes are red, green and blue, so byte 1 + 1024 + 32 is green, row 1, column 0.
         green = images.test[0, 1, 1, 0] + mean[1024 + 32]
         self.assertAlmostEqual(green, content[5, 0, 1 + 1024 + 32] / 255, places=5)
 

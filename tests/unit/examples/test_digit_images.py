@@ -20,7 +20,7 @@ TRAIN, TEST, SIDE = 60, 7, 28
 
 
 def small_mnist():
-    """Return arrays like those of MNIST, with random images."""
+    """Return random images and labels in arrays like those of MNIST."""
     random = np.random.default_rng(1)
     arrays = {}
     for part, count in (("train", TRAIN), ("test", TEST)):
@@ -36,7 +36,7 @@ def idx_bytes(array):
 
 class UsesFolder(InFolder):
     def npz(self, **changes):
-        """Write mnist.npz with some arrays replaced, or left out (None); return its path."""
+        """Write mnist.npz with some arrays replaced, or omitted if None; return the path."""
         arrays = {**small_mnist(), **changes}
         path = self.folder / "mnist.npz"
         np.savez(path, **{k: v for k, v in arrays.items() if v is not None})

@@ -20,7 +20,7 @@ if not MISSING:
 
 
 def counted(batches):
-    """Return the features of batches as lists."""
+    """Return the features of each batch as a list."""
     return [features.tolist() for features, _ in batches]
 
 

@@ -37,7 +37,7 @@ class TestReplicas(KerasTestCase):
         self.algo = Algo("sgd", loss="sparse_categorical_crossentropy", learning_rate=1.0)
 
     def model(self):
-        """Return a network with running means and a regulariser, always with the same weights."""
+        """Return a network with running means, a regulariser and always the same weights."""
         self.keras.utils.set_random_seed(1)
         layers = self.keras.layers
         inputs = self.keras.Input((5, 5, 1))

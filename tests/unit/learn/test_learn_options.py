@@ -124,7 +124,7 @@ class TestManager(unittest.TestCase):
 @needs_extra
 class TestLayout(unittest.TestCase):
     def members(self, size, masters, nodes):
-        """Return the groups, sub-master first, and the row of each."""
+        """Return the groups, each with its sub-master first, and the row of each group."""
         groups = layout_of(size, masters, nodes).groups
         return [[each.submaster, *each.workers] for each in groups], [each.row for each in groups]
 
@@ -176,7 +176,7 @@ class TestLayout(unittest.TestCase):
 class TestMessages(unittest.TestCase):
     def test_messages_survive_encoding(self):
         for kind in messages.Message.__subclasses__():
-            # Any JSON values serve as fields.
+            # Any JSON values may be fields.
             message = kind(*([number, "a"] for number, _ in enumerate(dataclasses.fields(kind))))
             with self.subTest(kind.__name__):
                 self.assertEqual(messages.decode(messages.encode(message)), message)
@@ -214,7 +214,7 @@ class TestCommand(InFolder):
                 options.limit(wrong)
 
     def ended(self, *arguments, **environ):
-        """Return the exit code and what was printed."""
+        """Return the exit code and the printed text."""
         printed = io.StringIO()
         with (
             mock.patch.dict(os.environ, environ),

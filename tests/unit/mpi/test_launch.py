@@ -9,7 +9,7 @@ from programs import run_program
 import multiverso as mv
 from multiverso._mpi.launcher import Launcher, find_launcher
 
-# A stub of mpi4py whose vendor and size a test chooses.
+# The code of a stub of mpi4py, whose vendor and size a test chooses.
 STUB_RC = """
 class rc:
     initialize = True
@@ -99,7 +99,7 @@ class TestWithStubMPI(InFolder):
         (package / "MPI.py").write_text(STUB_MPI, "utf-8")
 
     def program(self, code, **environ):
-        """Run `code`, which may use `find`; return its output, or its last line of error."""
+        """Run `code`, which may use `find`; return the output, or the last line of an error."""
         start = (
             "from multiverso._mpi.communicator import find_communicator as find\n"
             "import multiverso as mv\n"

@@ -1,4 +1,4 @@
-"""The command line and the environment of mpirun, for each MPI, with an mpirun that is a stub."""
+"""The command line and the environment of mpirun for each MPI, with a stub of mpirun."""
 
 import os
 from unittest import mock
@@ -13,7 +13,7 @@ OPEN_MPI = "mpirun (Open MPI) 5.0.11\n\nReport bugs"
 
 class TestMpirun(InFolder):
     def mpirun(self, version):
-        """Return the path of an mpirun that prints this version."""
+        """Return the path of a stub of mpirun that prints this version."""
         stub = self.folder / "mpirun"
         stub.write_text(f"#!/bin/sh\ncat <<END\n{version}\nEND\n", "utf-8")
         stub.chmod(0o755)

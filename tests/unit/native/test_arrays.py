@@ -34,7 +34,7 @@ class OnlyArrayMethod:
 
 
 class Subclass(np.ndarray):
-    """Is an array of another class."""
+    """Has the memory of a NumPy array but another class."""
 
 
 class NeedsGradient:
@@ -255,7 +255,7 @@ class TestOutput(InSession):
 
 
 class TestAggregate(InSession):
-    """On one rank the sum is the array itself, so these tests are about supported arrays."""
+    """On one rank the sum is the array itself, so these tests only test the supported arrays."""
 
     def keeps(self, array, view=None):
         values = np.asarray(array if view is None else view)

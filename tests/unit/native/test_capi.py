@@ -29,7 +29,7 @@ SCALARS = {
 
 
 class Header:
-    """The declarations in c_api.h, found by a minimal parser."""
+    """Finds the declarations in c_api.h with a minimal parser."""
 
     def __init__(self, text):
         text = re.sub(r"/\*.*?\*/", " ", text, flags=re.DOTALL)
@@ -152,7 +152,7 @@ class TestLibrary(InFolder):
             library.load(other)
 
     def test_version_difference_raises_import_error_with_both_versions(self):
-        # An empty package replaces the real one, whose import would load the library first.
+        # The import of the real package would load the library before the version changes.
         code = f"""
             import sys, types
             package = types.ModuleType("multiverso")

@@ -1,4 +1,4 @@
-"""Tests of a session of one rank: roles, init and shutdown, `with` blocks, and process exit."""
+"""A session of one rank: roles, init and shutdown, `with` blocks, and the end of the process."""
 
 import logging
 import unittest

@@ -26,7 +26,7 @@ OPTIONS = {
 class TestSession(Arguments):
     @examples
     @hypothesis.given(arrays())
-    @hypothesis.example(np.zeros((0, 2), ">f4"))  # NumPy says that its strides are 0
+    @hypothesis.example(np.zeros((0, 2), ">f4"))  # its strides are 0 in NumPy
     def test_aggregate_of_any_array_matches_numpy(self, array):
         before, writeable = copy_of(array)
         if array.dtype.newbyteorder("=") in TABLES and writeable:

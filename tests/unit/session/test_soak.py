@@ -1,4 +1,4 @@
-"""Nothing grows: not over sessions that come and go, not over adds.
+"""Neither sessions that open and close nor adds make a process grow.
 
 The counts are small here. MULTIVERSO_SOAK=full makes them 1 000 sessions and 1e6 adds.
 """
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 FULL = os.environ.get("MULTIVERSO_SOAK") == "full"
 SESSIONS, ADDS = (1_000, 1_000_000) if FULL else (60, 30_000)
 
-#: In a process of its own, since memory that others have touched before hides what grows.
+#: This program runs in its own process, since memory that other tests touched hides growth.
 PROGRAM = """
 import gc, sys
 from test_soak import Usage
@@ -63,7 +63,7 @@ for name, warm, work in (
 
 
 class Usage(NamedTuple):
-    """What a process has: bytes of memory, descriptors, mapped segments, threads."""
+    """The bytes of memory, descriptors, mapped segments and threads of a process."""
 
     memory: int
     descriptors: int
@@ -82,7 +82,7 @@ class Usage(NamedTuple):
     def check_has_not_grown(self, before):
         for name in ("descriptors", "segments", "threads"):
             assert getattr(self, name) <= getattr(before, name), f"{name}: {before}, {self}"
-        # The allocators of C and Python may keep so much for themselves, whatever the counts are.
+        # The allocators of C and Python may keep this much memory, whatever the counts are.
         assert self.memory <= before.memory + (3 << 20), f"memory: {before}, {self}"
 
 
@@ -109,7 +109,7 @@ class TestSoak(unittest.TestCase):
         ended.set()
         thread.join()
         before = Usage.now()
-        # Of the system, since an allocator may have so much left over from earlier; and touched.
+        # An allocator may have free memory, so the test maps new memory and touches each page.
         with mmap.mmap(-1, 64 << 20) as memory:
             for page in range(0, len(memory), mmap.PAGESIZE):
                 memory[page] = 1

@@ -1,6 +1,6 @@
 """A reader of checkpoints in plain Python, written only from docs/checkpoint-format.md.
 
-Assertions check the offsets and checksums that the page describes; nothing else is validated.
+Assertions check the offsets and checksums that the page describes, and nothing else.
 """
 
 import struct

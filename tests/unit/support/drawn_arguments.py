@@ -1,6 +1,6 @@
 """Hypothesis strategies for valid and invalid arguments of the public functions.
 
-MULTIVERSO_EXAMPLES=10000 draws more examples, and different ones each time.
+MULTIVERSO_EXAMPLES=10000 draws more examples, which differ in each run.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ def arrays(draw, shape=shapes, dtype=dtypes):
 
 
 def copy_of(array):
-    """Return a copy of an array, and the flag that a call must not change."""
+    """Return a copy of an array and its writeable flag, which a call must not change."""
     return array.copy(), array.flags.writeable
 
 
@@ -98,7 +98,7 @@ def is_right(data, dtype, wanted):
 
 
 class Arguments(InSession):
-    """A test with one session for all of its examples."""
+    """Runs all examples of a test in one session, since a session per example would be slow."""
 
     @contextlib.contextmanager
     def refused(self, *arrays):

@@ -1,4 +1,4 @@
-"""The library with failpoints (src/base/failpoint.h), which is built only for tests."""
+"""The library with failpoints (src/base/failpoint.h), which only the tests build."""
 
 import os
 import unittest

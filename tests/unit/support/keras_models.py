@@ -72,7 +72,7 @@ class Adder(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 class Counter(keras.layers.Layer if HAS_KERAS else object):
-    """Adds two to a statistic in each batch."""
+    """Adds two to each element of a statistic in each batch."""
 
     def build(self, shape):
         self.count = self.add_weight(shape=(5,), initializer="zeros", trainable=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import multiverso
 
-#: Seconds after which a program is killed; far more than any needs.
+#: Seconds after which a program is killed, far more than any program needs.
 WALL_LIMIT = 600
 
 #: Prefixes of variables of launchers and MPIs, which the program must not inherit.

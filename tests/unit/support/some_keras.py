@@ -13,7 +13,7 @@ BACKEND = next(
 def import_keras():
     """Import and return Keras.
 
-    The environment stays unchanged, because programs of other tests choose their own backend.
+    KERAS_BACKEND stays unchanged, because programs of other tests choose their own backend.
     """
     with mock.patch.dict(os.environ):
         os.environ.setdefault("KERAS_BACKEND", BACKEND)

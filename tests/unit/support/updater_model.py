@@ -5,7 +5,7 @@ A model keeps the rows of a table, each with its own state.
 
 import numpy as np
 
-#: The options of each updater, away from their defaults where these are simple numbers.
+#: The options of each updater; an option whose default is a simple number has another value.
 OPTIONS = {
     "add": {},
     "sgd": {"learning_rate": 0.1},
@@ -21,10 +21,10 @@ OPTIONS = {
 
 
 class Model:
-    """A table of rows, of whatever shape a row has.
+    """A table whose rows may have any shape.
 
-    The first axis of `initial` counts rows; an array table has one row. The options of the updater,
-    all of which are given, may be changed between updates.
+    The first axis of `initial` counts rows; an array table has one row. A test gives
+    all options of the updater and may change them between updates.
     """
 
     def __init__(self, updater, initial, workers=1, **options):
@@ -36,7 +36,7 @@ class Model:
         self.seen = [[None] * len(initial) for _ in range(workers)]
 
     def get(self, worker=0, rows=None):
-        """Return rows, and note that this worker has seen them."""
+        """Return rows, and record that this worker has seen these values."""
         rows = range(len(self.values)) if rows is None else rows
         for row in rows:
             self.seen[worker][row] = self.values[row].copy()

@@ -1,4 +1,4 @@
-"""ParamSync with overlap=True: when updates arrive, that no delta is lost, how errors surface."""
+"""ParamSync with overlap=True delays updates, loses no delta, and reports errors later."""
 
 import threading
 import unittest
@@ -110,7 +110,7 @@ class TestOverlap(InSession):
 
 class TestErrors(InSession):
     def failing(self, error):
-        """Return a patch of the native pass that fails once."""
+        """Return a patch that makes one native pass fail."""
         errors = [error]
 
         def run(*arguments):

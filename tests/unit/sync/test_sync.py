@@ -15,7 +15,7 @@ from multiverso.sync import ParamSync
 
 class TestSupportedArrays(InSession):
     def check(self, arrays, atol=0.0):
-        """Check that arrays and tables get the sum of training and of adds to the tables."""
+        """Check that a sync gives arrays and tables the sum of training and of other adds."""
         expected = [np.array(a, np.float64) for a in arrays]
         sync = ParamSync(arrays)
         generator = np.random.default_rng(0)
@@ -138,7 +138,7 @@ class TestLifetime(unittest.TestCase):
         np.testing.assert_array_equal(weights, 1)
 
     def test_sync_fails_on_a_rank_that_is_only_a_server(self):
-        # A single rank is always a worker too, so this simulates a rank that is only a server.
+        # A single rank is always a worker, so this test simulates a rank that is only a server.
         with mv.session():
             sync = ParamSync([np.zeros(2)])
             sync._sync._table_syncs = None

@@ -1,4 +1,4 @@
-"""NaN and infinity: nan_policy="error" names the first one and applies nothing."""
+"""With nan_policy="error", a NaN or infinity is named and its add is not applied."""
 
 import math
 import unittest

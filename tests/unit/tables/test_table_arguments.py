@@ -92,7 +92,7 @@ class TestCreation(Arguments):
         elif value is not None:
             with contextlib.suppress(*REJECTIONS):
                 table.set_option(**{name: value})
-                # A value that the library accepts must be stored.
+                # The table must have stored the accepted value.
                 self.assertEqual(table.options[name], float(value))
                 return
             self.assertEqual(table.options, before)
@@ -189,7 +189,7 @@ def model_ids(row_ids):
             return None, None
         row_ids = row_ids.tolist()
     elif isinstance(row_ids, range):
-        # It may be longer than memory; only the part up to the first invalid id matters.
+        # A range may be larger than memory; only the part up to the first invalid id matters.
         row_ids = list(row_ids[: ROWS + 3])
     elif not isinstance(row_ids, list | tuple):
         return None, None

@@ -30,7 +30,7 @@ def gradient(rng, shape, dtype):
 
 class TestFormulas(InSession):
     def test_arrays_are_bitwise_identical_to_the_model(self):
-        # One element, a part of a vector register, and several stripes with a partial last one.
+        # The sizes are one element, part of a vector register, and stripes with a partial last one.
         updaters = [*OPTIONS.items(), ("rmsprop", OPTIONS["rmsprop"] | {"momentum": 0.5})]
         for (name, options), dtype, size in itertools.product(updaters, FLOATS, (1, 37, 40_003)):
             with self.subTest(updater=name, options=options, dtype=dtype, size=size):
@@ -142,7 +142,7 @@ class TestOptions(InSession):
             table = mv.ArrayTableHandler(50, updater=name)
             model = Model(name, np.zeros((1, 50), "float32"), **table.options)
             for factor in (1, 0.5, 0.25):
-                # The initial value of an accumulator is used only once.
+                # The initial value of an accumulator is used only once, so it keeps its value.
                 changed = {k: v * factor for k, v in OPTIONS[name].items() if k[0] != "i"}
                 table.set_option(**changed)
                 model.options |= changed
