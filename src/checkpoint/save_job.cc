@@ -108,7 +108,7 @@ void SaveJob::Run() {
   finish(&committed_, &committed_status_, status);
 }
 
-Status SaveJob::CheckGoesOn() const {
+Status SaveJob::CheckNotAborted() const {
   if (stop_.load(std::memory_order_relaxed)) {
     return Status(Code::kAborted, StrCat(plan_.saving, ": the save was aborted"));
   }
@@ -147,7 +147,7 @@ Status SaveJob::WriteData(WritableFile* file, const DataHeader& header) {
   for (size_t i = 0; i < header.sections.size(); ++i) {
     const Section& section = header.sections[i];
     for (int64_t at = 0; at < section.padded_bytes(); at += kBlockBytes) {
-      MV_RETURN_IF_NOT_OK(CheckGoesOn());
+      MV_RETURN_IF_NOT_OK(CheckNotAborted());
       std::vector<char>& room = rooms[checksums.size() % 2];
       const int64_t bytes = std::min(kBlockBytes, section.bytes - at);
       const int64_t padded = std::min(kBlockBytes, section.padded_bytes() - at);
@@ -181,7 +181,7 @@ Status SaveJob::CollectFiles() {
       continue;
     }
     if (!status.pending()) return status;
-    MV_RETURN_IF_NOT_OK(CheckGoesOn());
+    MV_RETURN_IF_NOT_OK(CheckNotAborted());
     MV_RETURN_IF_NOT_OK(never);
     const Instant now = Clock::now();
     std::unique_lock<std::mutex> guard(mutex_);
@@ -227,7 +227,7 @@ Status SaveJob::Commit() {
     MV_RETURN_IF_NOT_OK(file.value()->Write(bytes.data(), static_cast<int64_t>(bytes.size())));
     MV_RETURN_IF_NOT_OK(file.value()->Sync());
   }
-  MV_RETURN_IF_NOT_OK(CheckGoesOn());
+  MV_RETURN_IF_NOT_OK(CheckNotAborted());
   CheckpointFolder folder(files_, plan_.folder);
   MV_RETURN_IF_NOT_OK(folder.Commit(plan_.saving, plan_.name));
   if (plan_.keep > 0) {

@@ -82,7 +82,7 @@ class SaveJob {
   void Run();
   Status WriteFile();
   Status WriteData(WritableFile* file, const DataHeader& header);
-  Status CheckGoesOn() const;
+  Status CheckNotAborted() const;
   Status CollectFiles();
   // Returns pending while the file does not exist.
   Status CollectFile(uint32_t index);

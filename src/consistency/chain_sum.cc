@@ -59,7 +59,7 @@ void ChainSum::Begin(std::vector<Contribution> contributions) {
                           [](const Contribution& one) { return one.is_rows; });
   sources_.clear();
   for (const Contribution& one : contributions_) sources_.emplace_back(grid_, one);
-  came_goes_on_ = false;
+  came_continues_ = false;
 }
 
 void ChainSum::AddValues(char* sum, const char* values, int64_t elements) const {
@@ -88,10 +88,10 @@ void ChainSum::Make(const ChainPiece* came, int64_t first, int64_t end, ChainPie
     MakeWhole(first, std::min(end, grid_.EndOfPiece(first)), out);
     return;
   }
-  if (came != nullptr && !came_goes_on_) sources_.emplace(sources_.begin(), grid_, *came);
+  if (came != nullptr && !came_continues_) sources_.emplace(sources_.begin(), grid_, *came);
   MakeListed(end, out);
-  came_goes_on_ = came != nullptr && out->header()->end < end;
-  if (came != nullptr && !came_goes_on_) sources_.erase(sources_.begin());
+  came_continues_ = came != nullptr && out->header()->end < end;
+  if (came != nullptr && !came_continues_) sources_.erase(sources_.begin());
 }
 
 void ChainSum::MakeWhole(int64_t first, int64_t end, ChainPiece* out) const {

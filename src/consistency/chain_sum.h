@@ -66,7 +66,7 @@ class ChainSum {
   bool has_rows_ = false;
   std::vector<Contribution> contributions_;
   std::vector<Source> sources_;  // a received piece with further segments, then the contributions
-  bool came_goes_on_ = false;
+  bool came_continues_ = false;
   std::vector<Source> ahead_;
 };
 

@@ -41,13 +41,13 @@ WaitLimit Session::LimitOf(Instant deadline, Interrupt* interrupt) {
 }
 
 Status Session::AwaitAll(CollectiveKind call, const WaitLimit& limit) {
-  SyncPointCheck fence = ReachSyncPoint(call);
+  SyncPointCheck sync_point = ReachSyncPoint(call);
   Group* const world = context_->world();
-  world->BeginAllgather(call, &fence.mine(), sizeof(SyncPointArrival));
+  world->BeginAllgather(call, &sync_point.mine(), sizeof(SyncPointArrival));
   const bool closes = call == CollectiveKind::kClose && context_->control_channel() != nullptr;
   if (closes) context_->control_channel()->AnnounceClose();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  return fence.Check(*world, 0, limit);
+  return sync_point.Check(*world, 0, limit);
 }
 
 Status Session::Barrier(Interrupt* interrupt) {
@@ -129,30 +129,30 @@ void Session::Linger(const WaitLimit& limit) {
 
 Result<std::shared_ptr<Table>> Session::CreateTable(TableSpec spec, const void* init_value,
                                                     Interrupt* interrupt) {
-  SyncPointCheck fence = ReachSyncPoint(CollectiveKind::kCreateTable);
+  SyncPointCheck sync_point = ReachSyncPoint(CollectiveKind::kCreateTable);
   // KeepTable increments next_table_ after success, so the numbers are the same on all ranks.
   const int64_t id = next_table_;
   if (spec.name[0] == '\0') CopyText(spec.name, StrCat("table ", id));
   TableCreation creation(spec, id, init_value, table_context());
-  MV_RETURN_IF_NOT_OK(creation.Run(std::move(fence), LimitOf(NextDeadline(), interrupt)));
+  MV_RETURN_IF_NOT_OK(creation.Run(std::move(sync_point), LimitOf(NextDeadline(), interrupt)));
   return creation.TakeTable();
 }
 
 SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
   const std::lock_guard<std::mutex> guard(tables_mutex_);
-  const SyncPoint fence{++sync_points_, NameOf(call), call == CollectiveKind::kClose};
-  for (const auto& table : tables_) table->consistency()->ReachSyncPoint(fence);
+  const SyncPoint sync_point{++sync_points_, NameOf(call), call == CollectiveKind::kClose};
+  for (const auto& table : tables_) table->consistency()->ReachSyncPoint(sync_point);
   if (!members_.spans_nodes()) return SyncPointCheck();
-  SyncPointArrival mine = fence.is_last ? released_adds_ : released_;
+  SyncPointArrival mine = sync_point.is_last ? released_adds_ : released_;
   for (const auto& table : tables_)
-    mine.Count(table->id(), table->consistency()->CallsBefore(fence));
+    mine.Count(table->id(), table->consistency()->CallsBefore(sync_point));
   mine.is_worker = members_.is_worker() ? 1 : 0;
   mine.has_finished = has_finished_ ? 1 : 0;
-  return SyncPointCheck(context_.get(), mine, fence.is_last, [this, fence] {
+  return SyncPointCheck(context_.get(), mine, sync_point.is_last, [this, sync_point] {
     const std::lock_guard<std::mutex> tables_guard(tables_mutex_);
     Status all;
     for (const auto& table : tables_) {
-      const Status status = table->consistency()->CompareAt(fence);
+      const Status status = table->consistency()->CompareAt(sync_point);
       if (!status.ok() && !status.pending()) return status;
       if (status.pending()) all = status;
     }

@@ -32,11 +32,11 @@ static_assert(sizeof(Message) <= ExchangeSlot::kMaxBytes);
 
 }  // namespace
 
-Status TableCreation::Run(SyncPointCheck fence, const WaitLimit& limit) {
+Status TableCreation::Run(SyncPointCheck sync_point, const WaitLimit& limit) {
   Group* const world = context_.rank->world();
-  ArriveWithSpec(fence.mine());
+  ArriveWithSpec(sync_point.mine());
   MV_RETURN_IF_NOT_OK(world->Wait(limit));
-  MV_RETURN_IF_NOT_OK(fence.Check(*world, offsetof(Proposal, attendance), limit));
+  MV_RETURN_IF_NOT_OK(sync_point.Check(*world, offsetof(Proposal, attendance), limit));
   MV_RETURN_IF_NOT_OK(CompareSpecs());
   ArriveWithSegment();
   MV_RETURN_IF_NOT_OK(world->Wait(limit));

@@ -31,8 +31,8 @@ class TableCreation {
                 const TableContext& context)
       : spec_(spec), id_(id), init_value_(init_value), context_(context) {}
 
-  // Runs the creation; called once. `fence` checks the workers' earlier calls.
-  Status Run(SyncPointCheck fence, const WaitLimit& limit);
+  // Runs the creation; called once. `sync_point` checks the workers' earlier calls.
+  Status Run(SyncPointCheck sync_point, const WaitLimit& limit);
   // Returns the table; called after Run has returned ok.
   std::shared_ptr<Table> TakeTable() { return std::move(table_); }
 
