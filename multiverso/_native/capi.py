@@ -282,6 +282,10 @@ PROTOTYPES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "MV_TableCreate": (c_int32, (MV_Session, POINTER(MV_TableOptions), POINTER(MV_Table))),
     "MV_TableDescribe": (c_int32, (MV_Table, POINTER(MV_TableDescription))),
     "MV_TableFree": (c_int32, (MV_Table,)),
+    "MV_TableRun": (
+        c_int32,
+        (MV_Table, c_char_p, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_int32),
+    ),
     "MV_TableGet": (c_int32, (MV_Table, c_void_p, c_int64, c_int32)),
     "MV_TableAdd": (c_int32, (MV_Table, c_void_p, c_int64)),
     "MV_TableAddGet": (c_int32, (MV_Table, c_void_p, c_void_p, c_int64)),

@@ -273,10 +273,12 @@ class MatrixTableHandler(Table):
         if np.may_share_memory(ids, buffer):
             ids = ids.copy()
         call(
-            lib.MV_TableGetRows,
+            lib.MV_TableRun,
             self._handle,
+            b"get_rows",
             arrays.pointer(ids),
             len(ids),
+            None,
             arrays.pin(buffer),
             buffer.size,
             COLLECTIVE if sync else PLAIN,
@@ -324,12 +326,15 @@ class MatrixTableHandler(Table):
         shape = (len(ids), self._shape[1])
         delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
         call(
-            lib.MV_TableAddRows,
+            lib.MV_TableRun,
             self._handle,
+            b"add_rows",
             arrays.pointer(ids),
             len(ids),
             arrays.pointer(delta),
+            None,
             delta.size,
+            PLAIN,
         )
 
 

@@ -39,7 +39,7 @@ Result<CheckpointRequest> WishOf(const MV_SaveOptions* options) {
   request.folder = folder.value();
   request.step = options->step;
   request.keep = options->keep;
-  request.flag = options->background != 0;
+  request.in_background = options->background != 0;
   return request;
 }
 
@@ -63,7 +63,7 @@ Status Load(MV_Session session, const char* directory, int32_t flags, int64_t ta
   if (!folder.ok()) return folder.status();
   CheckpointRequest request;
   request.folder = folder.value();
-  request.flag = (flags & MV_MISSING_OK) != 0;
+  request.missing_ok = (flags & MV_MISSING_OK) != 0;
   request.table = table;
   return RunCollective(session, CallKind::kLoad, 0,
                        [request, step](SessionEntry* entry, Interrupt* interrupt) {

@@ -1,6 +1,8 @@
 // The part of the C API that is about tables.
 #include <cstring>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/text.h"
@@ -42,9 +44,23 @@ static_assert(MV_HYPER_ELASTIC_FORCE == kElasticForce);
 static_assert(MV_HYPER_VARIANCE_CONTROL == kVarianceControl);
 static_assert(MV_HYPER_COUNT == kHyperCount);
 
-Status CheckFlags(int32_t flags) {
-  if ((flags & ~MV_COLLECTIVE) == 0) return Status::Ok();
-  return Status(Code::kValue, StrCat("flags: expected 0 or MV_COLLECTIVE, received ", flags));
+Status CheckFlags(RequestKind kind, int32_t flags) {
+  const bool is_get = ReturnsData(kind) && !IsAdd(kind);
+  if (flags == 0 || (flags == MV_COLLECTIVE && is_get)) return Status::Ok();
+  return Status(Code::kValue, StrCat("flags: expected 0", is_get ? " or MV_COLLECTIVE" : "",
+                                     ", received ", flags));
+}
+
+// Returns the kind that MV_TableRun names `operation`.
+Result<RequestKind> KindOf(const char* operation) {
+  const std::string_view wanted = operation == nullptr ? "null" : operation;
+  std::string known;
+  for (const RequestTraits& traits : kRequestTraits) {
+    if (traits.operation == nullptr) continue;
+    if (wanted == traits.operation) return traits.kind;
+    known += StrCat(known.empty() ? "" : ", ", traits.operation);
+  }
+  return Status(Code::kValue, StrCat("operation: expected one of ", known, ", received ", wanted));
 }
 
 struct RequestCall {
@@ -76,7 +92,7 @@ Status RunRequest(MV_Table handle, RequestCall call, int64_t count, int32_t flag
   call.table = use->table;
   MV_RETURN_IF_NOT_OK(call.table->Check(call.request, count));
   if (flags != 0) {
-    MV_RETURN_IF_NOT_OK(CheckFlags(flags));
+    MV_RETURN_IF_NOT_OK(CheckFlags(call.request.kind, flags));
     if (!call.table->EveryGetIsCollective()) {
       return RunCollectiveGet(std::move(use), call.request, count);
     }
@@ -176,6 +192,15 @@ int32_t MV_TableFree(MV_Table table) {
   return Guard([&]() -> Status {
     MV_RETURN_IF_NOT_OK(CheckNothingPending());
     return Withdraw(table);
+  });
+}
+
+int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids, int64_t num_ids,
+                    const void* delta, void* out, int64_t count, int32_t flags) {
+  return Guard([&]() -> Status {
+    const Result<RequestKind> kind = KindOf(operation);
+    if (!kind.ok()) return kind.status();
+    return RunRequest(table, Request::Of(kind.value(), row_ids, num_ids, delta, out), count, flags);
   });
 }
 

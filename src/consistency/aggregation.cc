@@ -28,10 +28,10 @@ uint64_t DigestOf(const std::vector<int>& ranks) {
 
 }  // namespace
 
-Aggregation::Aggregation(RankContext* context, AggregationTurn* turn, DType dtype, void* data,
+Aggregation::Aggregation(RankContext* context, NextScratchArea* next, DType dtype, void* data,
                          int64_t count)
     : context_(context),
-      turn_(turn),
+      next_(next),
       dtype_(dtype),
       data_(static_cast<char*>(data)),
       count_(count),
@@ -59,7 +59,7 @@ Status Aggregation::Run(const WaitLimit& limit) {
     MV_RETURN_IF_NOT_OK(CheckAllCame(workers->participants()));
     CopyOthersParts();
   }
-  turn_->area ^= 1;
+  next_->area ^= 1;
   return Status::Ok();
 }
 
@@ -83,11 +83,11 @@ void Aggregation::SumOver(std::vector<int> ranks) {
 }
 
 char* Aggregation::scratch(int worker) const {
-  return context_->memory()->scratch(ranks_[static_cast<size_t>(worker)], turn_->area);
+  return context_->memory()->scratch(ranks_[static_cast<size_t>(worker)], next_->area);
 }
 
 int64_t Aggregation::ChunkBegin() const {
-  return (turn_->area == 0 ? done_ : chunks_ - 1 - done_) * in_chunk_;
+  return (next_->area == 0 ? done_ : chunks_ - 1 - done_) * in_chunk_;
 }
 
 int64_t Aggregation::ChunkCount() const { return std::min(count_ - ChunkBegin(), in_chunk_); }

@@ -30,14 +30,14 @@ namespace multiverso {
 // Selects the area of scratch memory of the next call, equally on all workers. Calls on area 0
 // start at the first chunk, calls on area 1 at the last. So a call that sums the same array as the
 // previous call starts with the chunks that are still in the cache.
-struct AggregationTurn {
+struct NextScratchArea {
   int area = 0;
 };
 
 class Aggregation {
  public:
-  // `turn` belongs to the session. `turn` and `data` must outlive the aggregation.
-  Aggregation(RankContext* context, AggregationTurn* turn, DType dtype, void* data, int64_t count);
+  // `next` belongs to the session. `next` and `data` must outlive the aggregation.
+  Aggregation(RankContext* context, NextScratchArea* next, DType dtype, void* data, int64_t count);
 
   // Sums the array. Call this function once.
   Status Run(const WaitLimit& limit);
@@ -64,7 +64,7 @@ class Aggregation {
   char* scratch(int worker) const;
 
   RankContext* context_;
-  AggregationTurn* turn_;
+  NextScratchArea* next_;
   DType dtype_;
   char* data_;
   int64_t count_;

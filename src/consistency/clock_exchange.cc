@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kIntervalPerNode{1};
 constexpr auto kWaitsFor = std::chrono::milliseconds(100);
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr int64_t kMostBytes = int64_t{64} << 20;
-constexpr uint64_t kTurnsBetween = WorkerClocks::kTurnsKept / 4;
+constexpr uint64_t kTicksBetween = WorkerClocks::kTicksKept / 4;
 
 // A message is this header, the tables, each with its entries, and the waiting ranks.
 struct Header {
@@ -153,7 +153,7 @@ std::string ClockExchange::Changes(const RoundsByTable& tables, uint32_t* count,
       if (now == sent[i]) continue;
       AppendRaw(Entry{worker, now}, &entries);
       *urgent = *urgent || now.finished != sent[i].finished ||
-                now.turns >= sent[i].turns + kTurnsBetween ||
+                now.ticks >= sent[i].ticks + kTicksBetween ||
                 (!rounds->IsReplicated() && now.adds != sent[i].adds);
     }
     if (entries.empty()) continue;

@@ -9,7 +9,7 @@ namespace {
 
 // Values of Progress::phase.
 constexpr int32_t kEnter = 0;
-constexpr int32_t kTurnTaken = 1;
+constexpr int32_t kTicked = 1;
 constexpr int32_t kStaged = 2;
 
 }  // namespace
@@ -79,8 +79,8 @@ void ReplicaRounds::Stage(const Request& request, int buffer) {
 
 Status ReplicaRounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
-    progress->phase = kTurnTaken;
+    MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kAdd, "add", limit));
+    progress->phase = kTicked;
   }
   int buffer = 0;
   MV_RETURN_IF_NOT_OK(WaitForBuffer("add", limit, &buffer));
@@ -93,16 +93,16 @@ Status ReplicaRounds::AddGet(const Request& request, Progress* progress, const W
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
     case kEnter:
-      MV_RETURN_IF_NOT_OK(clocks_.MayTakeTurns(kCall, limit));
-      progress->phase = kTurnTaken;
+      MV_RETURN_IF_NOT_OK(clocks_.MayTick(kCall, limit));
+      progress->phase = kTicked;
       [[fallthrough]];
-    case kTurnTaken: {
+    case kTicked: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
       Stage(request, buffer);
       AnnounceAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kGet));
       progress->phase = kStaged;
       break;
     }
@@ -159,8 +159,8 @@ Status ReplicaRounds::Snapshot(const Request& request, const WaitLimit& limit) {
 Status ReplicaRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
     if (clocks_.i_have_finished()) return Snapshot(request, limit);
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kGet, "get", limit));
-    progress->phase = kTurnTaken;
+    MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
+    progress->phase = kTicked;
   }
   MV_RETURN_IF_NOT_OK(WaitUntilApplied(clocks_.my_adds(), "get", limit));
   shard_->CopyUnlocked(request);

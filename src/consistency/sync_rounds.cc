@@ -211,7 +211,7 @@ void SyncRounds::Describe(bool is_rows, int buffer, int64_t count, bool keep_own
 
 Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kAdd, "add", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kAdd, "add", limit));
     progress->phase = kStage;
   }
   int buffer = 0;
@@ -266,7 +266,7 @@ Status SyncRounds::Snapshot(const Request& request, const WaitLimit& limit) {
 Status SyncRounds::Get(const Request& request, Progress* progress, const WaitLimit& limit) {
   if (progress->phase == kEnter) {
     if (clocks_.i_have_finished()) return Snapshot(request, limit);
-    MV_RETURN_IF_NOT_OK(clocks_.TakeTurn(TurnKind::kGet, "get", limit));
+    MV_RETURN_IF_NOT_OK(clocks_.Tick(TickKind::kGet, "get", limit));
     progress->phase = kSum;
   }
   if (clocks_.my_adds() > 0) {
@@ -280,18 +280,18 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
   constexpr char kCall[] = "add_get";
   switch (progress->phase) {
     case kEnter:
-      MV_RETURN_IF_NOT_OK(clocks_.MayTakeTurns(kCall, limit));
+      MV_RETURN_IF_NOT_OK(clocks_.MayTick(kCall, limit));
       progress->phase = kStage;
       [[fallthrough]];
     case kStage: {
       int buffer = 0;
       MV_RETURN_IF_NOT_OK(WaitForBuffer(kCall, limit, &buffer));
-      // The delta is staged first and both turns are then taken together, so that other workers
+      // The delta is staged first and both ticks are then made together, so that other workers
       // need to fetch this worker's clock only once.
       StageWhole(buffer, request.delta, /*keep_own=*/true);
-      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kAdd));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kAdd));
       clocks_.CountAdd();
-      MV_RETURN_IF_NOT_OK(clocks_.Advance(TurnKind::kGet));
+      MV_RETURN_IF_NOT_OK(clocks_.Advance(TickKind::kGet));
       progress->phase = kSum;
       [[fallthrough]];
     }

@@ -10,7 +10,7 @@
 namespace multiverso {
 namespace {
 
-const char* NameOf(TurnKind turn) { return turn == TurnKind::kAdd ? "add" : "get"; }
+const char* NameOf(TickKind tick) { return tick == TickKind::kAdd ? "add" : "get"; }
 
 }  // namespace
 
@@ -71,15 +71,15 @@ bool WorkerClocks::OthersHavePassed(uint64_t round) const {
   return true;
 }
 
-Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
+Status WorkerClocks::MayTick(const char* call, const WaitLimit& limit) {
   if (i_have_finished()) {
     return Status(Code::kState, "this worker has called finish() and takes part in no more rounds");
   }
   MV_RETURN_IF_NOT_OK(context_->state()->CheckRunning(/*was_waiting=*/false));
-  const uint64_t number = my_turns();
+  const uint64_t number = my_ticks();
   const auto lags = [&](int worker) {
-    // The limit is kTurnsKept - 1, because the other worker may be comparing its last turn.
-    const bool late = !has_finished(worker) && turns(worker) + kTurnsKept - 1 < number + 2;
+    // The limit is kTicksKept - 1, because the other worker may be comparing its last tick.
+    const bool late = !has_finished(worker) && ticks(worker) + kTicksKept - 1 < number + 2;
     return late && worker != me_ ? Need::kCall : Need::kNothing;
   };
   const auto nobody_lags = [&] {
@@ -91,36 +91,36 @@ Status WorkerClocks::MayTakeTurns(const char* call, const WaitLimit& limit) {
   return nobody_lags() ? Status::Ok() : Await(call, limit, nobody_lags, lags);
 }
 
-Status WorkerClocks::Advance(TurnKind turn) {
+Status WorkerClocks::Advance(TickKind tick) {
   Slot& mine = slots_[me_];
-  const uint64_t number = my_turns();
-  const uint64_t bit = uint64_t{1} << (number % kTurnsKept);
+  const uint64_t number = my_ticks();
+  const uint64_t bit = uint64_t{1} << (number % kTicksKept);
   const uint64_t gets = mine.gets.load(std::memory_order_relaxed);
-  mine.gets.store(turn == TurnKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
-  mine.turns.store(number + 1, std::memory_order_release);
+  mine.gets.store(tick == TickKind::kGet ? gets | bit : gets & ~bit, std::memory_order_relaxed);
+  mine.ticks.store(number + 1, std::memory_order_release);
   // The digest is a polynomial, so that the order counts. An odd factor loses no information.
-  digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(turn);
-  if (turn == TurnKind::kAdd) digest_at_add_ = digest_;
-  // Other workers wait for turns only when they are far ahead, so an occasional wake-up suffices.
-  if (number % (kTurnsKept / 4) == 0) {
+  digest_ = digest_ * 0x9e3779b97f4a7c15ULL + static_cast<uint64_t>(tick);
+  if (tick == TickKind::kAdd) digest_at_add_ = digest_;
+  // Other workers wait for ticks only when they are far ahead, so an occasional wake-up suffices.
+  if (number % (kTicksKept / 4) == 0) {
     Wake();
     CallLeader();
   }
-  // The second worker to reach a turn sees the first worker's turn. Both workers may see each
-  // other's turn, but at least one of them does.
+  // The second worker to reach a tick sees the first worker's tick. Both workers may see each
+  // other's tick, but at least one of them does.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int i = 0; i < workers(); ++i) {
-    if (i == me_ || turns(i) <= number) continue;
-    const TurnKind other = TurnOf(i, number);
-    if (other != turn)
-      return AbortWithMismatch(number, my_adds(), me_, NameOf(turn), i, NameOf(other));
+    if (i == me_ || ticks(i) <= number) continue;
+    const TickKind other = TickOf(i, number);
+    if (other != tick)
+      return AbortWithMismatch(number, my_adds(), me_, NameOf(tick), i, NameOf(other));
   }
   return Status::Ok();
 }
 
-TurnKind WorkerClocks::TurnOf(int worker, uint64_t number) const {
+TickKind WorkerClocks::TickOf(int worker, uint64_t number) const {
   const uint64_t gets = slots_[worker].gets.load(std::memory_order_relaxed);
-  return (gets >> (number % kTurnsKept) & 1) != 0 ? TurnKind::kGet : TurnKind::kAdd;
+  return (gets >> (number % kTicksKept) & 1) != 0 ? TickKind::kGet : TickKind::kAdd;
 }
 
 void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
@@ -138,16 +138,16 @@ void WorkerClocks::ReachSyncPoint(const SyncPoint& sync_point) {
 }
 
 Status WorkerClocks::CompareAt(const SyncPoint& sync_point, int one, int other) {
-  const auto count = [&](int worker) { return sync_point.is_last ? adds(worker) : turns(worker); };
+  const auto count = [&](int worker) { return sync_point.is_last ? adds(worker) : ticks(worker); };
   if (count(one) == count(other)) return Status::Ok();
   const int fewer = count(other) < count(one) ? other : one;
   const int more = fewer == other ? one : other;
   // A worker that has finished misses no call, and before the last sync point every call that the
   // worker has made is still visible to the others.
   if (has_finished(fewer) || (has_finished(more) && !sync_point.is_last)) return Status::Ok();
-  const uint64_t number = turns(fewer);
+  const uint64_t number = ticks(fewer);
   return AbortWithMismatch(number, adds(fewer), fewer, sync_point.call, more,
-                           NameOf(TurnOf(more, number)));
+                           NameOf(TickOf(more, number)));
 }
 
 Status WorkerClocks::CompareAt(const SyncPoint& sync_point) {
@@ -166,7 +166,7 @@ Status WorkerClocks::CompareAt(const SyncPoint& sync_point) {
 
 CallDigest WorkerClocks::CallsBefore(const SyncPoint& sync_point) const {
   return sync_point.is_last ? CallDigest{my_adds(), digest_at_add_}
-                            : CallDigest{my_turns(), digest_};
+                            : CallDigest{my_ticks(), digest_};
 }
 
 bool WorkerClocks::AllAt(uint64_t sync_point) const {
@@ -179,70 +179,70 @@ bool WorkerClocks::AllAt(uint64_t sync_point) const {
 WorkerClocks::Snapshot WorkerClocks::TakeSnapshot(int worker) const {
   const Slot& slot = slots_[worker];
   Snapshot snapshot;
-  // A worker announces a sync point, or that it has finished, after its turns are visible. So the
-  // announcements are read before the turns, which must not be older than an announcement.
+  // A worker announces a sync point, or that it has finished, after its ticks are visible. So the
+  // announcements are read before the ticks, which must not be older than an announcement.
   snapshot.sync_point = slot.sync_point.load(std::memory_order_acquire);
   snapshot.finished = slot.finished.load(std::memory_order_acquire);
   snapshot.adds = slot.adds.load(std::memory_order_acquire);
-  snapshot.turns = slot.turns.load(std::memory_order_acquire);
+  snapshot.ticks = slot.ticks.load(std::memory_order_acquire);
   snapshot.gets = slot.gets.load(std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_acquire);
-  snapshot.latest = slot.turns.load(std::memory_order_relaxed);
+  snapshot.latest = slot.ticks.load(std::memory_order_relaxed);
   return snapshot;
 }
 
 void WorkerClocks::Merge(int worker, const Snapshot& snapshot) {
   Slot& slot = slots_[worker];
-  uint64_t first = turns(worker);
-  // Turns whose bits have been overwritten need no comparison here. The worker's own node compared
+  uint64_t first = ticks(worker);
+  // Ticks whose bits have been overwritten need no comparison here. The worker's own node compared
   // them, because a worker does not get that far ahead of clocks that its node has received.
-  if (snapshot.latest >= kTurnsKept) first = std::max(first, snapshot.latest - kTurnsKept + 1);
+  if (snapshot.latest >= kTicksKept) first = std::max(first, snapshot.latest - kTicksKept + 1);
   slot.gets.store(snapshot.gets, std::memory_order_relaxed);
-  slot.turns.store(snapshot.turns, std::memory_order_release);
+  slot.ticks.store(snapshot.ticks, std::memory_order_release);
   slot.adds.store(snapshot.adds, std::memory_order_release);
   slot.finished.store(static_cast<uint32_t>(snapshot.finished), std::memory_order_release);
   Wake();
-  // A worker that takes a turn after this point sees the stored values (Advance). A turn taken
+  // A worker whose clock ticks after this point sees the stored values (Advance). A tick made
   // before is compared here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const int mine : here_) {
-    const Status compared = CompareTurns(mine, worker, first);
+    const Status compared = CompareTicks(mine, worker, first);
     if (compared.ok()) continue;
     context_->state()->AbortInBackground(compared);
     return;
   }
-  // A reader that sees this sync point knows that the worker's turns have been compared.
+  // A reader that sees this sync point knows that the worker's ticks have been compared.
   slot.sync_point.store(snapshot.sync_point, std::memory_order_release);
   Wake();
 }
 
-Status WorkerClocks::CompareTurns(int mine, int other, uint64_t first) const {
-  const uint64_t end = std::min(turns(mine), turns(other));
+Status WorkerClocks::CompareTicks(int mine, int other, uint64_t first) const {
+  const uint64_t end = std::min(ticks(mine), ticks(other));
   for (uint64_t number = first; number < end; ++number) {
-    const TurnKind my_turn = TurnOf(mine, number);
-    const TurnKind others_turn = TurnOf(other, number);
+    const TickKind my_tick = TickOf(mine, number);
+    const TickKind others_tick = TickOf(other, number);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // The bit of the turn that the worker is taking may already have replaced the bit of `number`.
-    if (my_turn == others_turn || turns(mine) >= number + kTurnsKept) continue;
-    // Both workers made the same calls before turn `number`, so their rounds agree. A worker in the
-    // middle of an add has taken its turn but not counted the add, and appears one round behind.
+    // The bit of the tick that the worker is making may already have replaced the bit of `number`.
+    if (my_tick == others_tick || ticks(mine) >= number + kTicksKept) continue;
+    // Both workers made the same calls before tick `number`, so their rounds agree. A worker in the
+    // middle of an add has ticked but not counted the add, and appears one round behind.
     const uint64_t round = std::max(RoundOf(mine, number), RoundOf(other, number));
-    return Mismatch(number, round, mine, NameOf(my_turn), other, NameOf(others_turn));
+    return Mismatch(number, round, mine, NameOf(my_tick), other, NameOf(others_tick));
   }
   return Status::Ok();
 }
 
-uint64_t WorkerClocks::RoundOf(int worker, uint64_t turn) const {
+uint64_t WorkerClocks::RoundOf(int worker, uint64_t tick) const {
   uint64_t round = adds(worker);
-  for (uint64_t later = turn; later < turns(worker) && round > 0; ++later) {
-    if (TurnOf(worker, later) == TurnKind::kAdd) --round;
+  for (uint64_t later = tick; later < ticks(worker) && round > 0; ++later) {
+    if (TickOf(worker, later) == TickKind::kAdd) --round;
   }
   return round;
 }
 
-Status WorkerClocks::TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit) {
-  MV_RETURN_IF_NOT_OK(MayTakeTurns(call, limit));
-  return Advance(turn);
+Status WorkerClocks::Tick(TickKind tick, const char* call, const WaitLimit& limit) {
+  MV_RETURN_IF_NOT_OK(MayTick(call, limit));
+  return Advance(tick);
 }
 
 Status WorkerClocks::Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
@@ -367,7 +367,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                RoundName(round), ", for ", NameRanks(late.empty() ? carrying : late)));
   }
   if (call_there != nullptr) {
-    return AbortWithMismatch(turns(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
+    return AbortWithMismatch(ticks(elsewhere), adds(elsewhere), me_, call, elsewhere, call_there);
   }
   const Instant now = Clock::now();
   if (now >= limit.deadline) {

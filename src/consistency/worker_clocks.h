@@ -34,22 +34,22 @@ enum class Need {
   kWork,  // the worker may be in the middle of the work, so it must be alive
 };
 
-// The parts of a call that take a turn. A call that adds and gets takes two turns.
-enum class TurnKind : uint8_t { kAdd = 1, kGet = 2 };
+// A worker's clock ticks once for an add and once for a get, so a call that does both ticks twice.
+enum class TickKind : uint8_t { kAdd = 1, kGet = 2 };
 
 class WorkerClocks {
  public:
-  // The number of a worker's latest turns that are kept, so that the other workers can compare them
-  // with theirs. In sync mode a worker is at most kTurnsKept - 1 turns ahead of the slowest worker.
-  static constexpr uint64_t kTurnsKept = 64;
+  // The number of a worker's latest ticks that are kept, so that the other workers can compare them
+  // with theirs. In sync mode a worker is at most kTicksKept - 1 ticks ahead of the slowest worker.
+  static constexpr uint64_t kTicksKept = 64;
 
   // Lies in the table's segment, zero-filled at first. Only the slot's worker writes a slot, or the
   // leader for a worker of another node. A slot fills one cache line, because fetching a line from
   // another core takes longer than everything else in a small round.
   struct alignas(64) Slot {
     std::atomic<uint64_t> adds;        // the number of adds, in rounds 0 to adds - 1
-    std::atomic<uint64_t> turns;       // the number of turns taken
-    std::atomic<uint64_t> gets;        // bit n % kTurnsKept is set if turn n was a get
+    std::atomic<uint64_t> ticks;       // the number of ticks
+    std::atomic<uint64_t> gets;        // bit n % kTicksKept is set if tick n was a get
     std::atomic<uint64_t> sync_point;  // the number of the last sync point that the worker reached
     std::atomic<uint32_t> finished;
   };
@@ -66,15 +66,15 @@ class WorkerClocks {
   // A slot as it travels between nodes.
   struct Snapshot {
     uint64_t adds = 0;
-    uint64_t turns = 0;
+    uint64_t ticks = 0;
     uint64_t gets = 0;
     uint64_t latest =
-        0;  // `turns` after `gets` was read, since newer turns may have replaced bits of old turns
+        0;  // `ticks` after `gets` was read, since newer ticks may have replaced bits of old ticks
     uint64_t sync_point = 0;
     uint64_t finished = 0;
 
     bool operator==(const Snapshot& other) const {
-      return adds == other.adds && turns == other.turns && sync_point == other.sync_point &&
+      return adds == other.adds && ticks == other.ticks && sync_point == other.sync_point &&
              finished == other.finished;
     }
   };
@@ -99,24 +99,24 @@ class WorkerClocks {
 
   // Return the counts and the state of this worker.
   uint64_t my_adds() const { return slots_[me_].adds.load(std::memory_order_relaxed); }
-  uint64_t my_turns() const { return slots_[me_].turns.load(std::memory_order_relaxed); }
+  uint64_t my_ticks() const { return slots_[me_].ticks.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
 
-  // Takes this worker's next turn and compares the turn with the same turn of the others. If
-  // another worker made a different call in that turn, aborts the session with a mismatch and
+  // Advances this worker's clock and compares the tick with the same tick of the other workers. If
+  // another worker made a different call at that tick, aborts the session with a mismatch and
   // returns the mismatch. Returns pending while this worker is too far ahead.
-  Status TakeTurn(TurnKind turn, const char* call, const WaitLimit& limit);
-  // The two halves of TakeTurn, for calls that stage a delta between them. MayTakeTurns waits until
-  // two turns may be taken. Advance takes one turn.
-  Status MayTakeTurns(const char* call, const WaitLimit& limit);
-  Status Advance(TurnKind turn);
+  Status Tick(TickKind tick, const char* call, const WaitLimit& limit);
+  // The two halves of Tick, for calls that stage a delta between them. MayTick waits until the
+  // clock may tick twice. Advance makes it tick once.
+  Status MayTick(const char* call, const WaitLimit& limit);
+  Status Advance(TickKind tick);
   // Returns the error if the session has been aborted.
   Status CheckAborted() { return context_->state()->CheckRunning(/*was_waiting=*/false); }
   // Publishes this worker's add of its current round.
   void CountAdd();
-  // Announces that this worker takes no further turns.
+  // Announces that this worker's clock has stopped.
   void Finish();
-  // Compares this worker's turns with those of the workers that have reached the sync point. At the
+  // Compares this worker's ticks with those of the workers that have reached the sync point. At the
   // last sync point only adds count, because a worker may read the result on its own, but an add
   // that the others do not make would be lost.
   void ReachSyncPoint(const SyncPoint& sync_point);
@@ -142,7 +142,7 @@ class WorkerClocks {
   // Returns the part of the slot of a worker of this node that other nodes need.
   Snapshot TakeSnapshot(int worker) const;
   // Stores the clock of a worker of another node. Aborts the session with a mismatch if that worker
-  // and a worker of this node took different turns.
+  // and a worker of this node have different ticks.
   void Merge(int worker, const Snapshot& snapshot);
 
   // Waits until done() returns true. `waits_for(worker)` returns why the wait needs that worker.
@@ -161,8 +161,8 @@ class WorkerClocks {
  private:
   Status CheckAwaited(const char* call, const WaitLimit& limit,
                       const std::function<Need(int)>& waits_for);
-  uint64_t turns(int worker) const { return slots_[worker].turns.load(std::memory_order_acquire); }
-  TurnKind TurnOf(int worker, uint64_t number) const;
+  uint64_t ticks(int worker) const { return slots_[worker].ticks.load(std::memory_order_acquire); }
+  TickKind TickOf(int worker, uint64_t number) const;
   // Returns a mismatch that names the different calls of two workers in the order of their ranks.
   Status Mismatch(uint64_t number, uint64_t round, int one, const char* call, int other,
                   const char* others_call) const;
@@ -171,10 +171,10 @@ class WorkerClocks {
                            const char* others_call);
   // Returns a mismatch if two workers that have reached the same sync point disagree.
   Status CompareAt(const SyncPoint& sync_point, int one, int other);
-  // Compares the turns, from `first` on, that both a worker of this node and another have taken.
-  Status CompareTurns(int mine, int other, uint64_t first) const;
+  // Compares the ticks, from `first` on, that both a worker of this node and another have made.
+  Status CompareTicks(int mine, int other, uint64_t first) const;
 
-  uint64_t RoundOf(int worker, uint64_t turn) const;
+  uint64_t RoundOf(int worker, uint64_t tick) const;
   // Returns "rank 1 on host (process 12) died", after a separator if `follows`.
   std::string NameLost(int worker, const std::string& reason, bool follows) const;
   // Returns whether messages sent before the abort may still arrive, because an abort can overtake
@@ -197,7 +197,7 @@ class WorkerClocks {
   bool aborted_before_ = false;
   std::optional<Instant> loss_noticed_;
   std::optional<Instant> abort_noticed_;
-  // Digests of all turns of this worker, and of its turns up to its latest add.
+  // Digests of all ticks of this worker, and of its ticks up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
   uint64_t rounds_before_ = 0;  // modulo 2^64

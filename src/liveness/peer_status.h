@@ -5,7 +5,7 @@
 //
 // For a rank of this node, the kernel reports whether the process exists, and the rank's slot in
 // the control segment holds the rest. For a rank of another node, the slot holds the reports of
-// that node.
+// connections that ended (PeerConnections) and of other nodes (ControlChannel).
 #ifndef MULTIVERSO_LIVENESS_PEER_STATUS_H_
 #define MULTIVERSO_LIVENESS_PEER_STATUS_H_
 

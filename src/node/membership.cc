@@ -50,7 +50,7 @@ Status CompareHellos(const Hello& first, const Hello& other, int rank) {
 
 Status DescribeThisPlace(Hello* hello, int rank) {
   CopyText(hello->host, HostName());
-  std::string memory = MemoryDomain();
+  std::string domain = MemoryDomain();
   if (const char* setting = std::getenv("MULTIVERSO_RANKS_PER_NODE")) {
     char* end = nullptr;
     errno = 0;
@@ -60,9 +60,9 @@ Status DescribeThisPlace(Hello* hello, int rank) {
                                          "received '",
                                          setting, "'"));
     }
-    memory += StrCat("/", rank / ranks);
+    domain += StrCat("/", rank / ranks);
   }
-  CopyText(hello->memory, memory);
+  CopyText(hello->memory_domain, domain);
   return Status::Ok();
 }
 
@@ -87,7 +87,7 @@ Result<Membership> Membership::FromHellos(const std::vector<std::string>& hellos
     }
     members.on_loss_ = static_cast<OnLoss>(hello.on_loss);
     members.roles_.push_back(static_cast<Role>(hello.role));
-    const auto inserted = node_of.emplace(hello.memory, members.num_nodes_);
+    const auto inserted = node_of.emplace(hello.memory_domain, members.num_nodes_);
     if (inserted.second) {
       ++members.num_nodes_;
       members.node_hosts_.emplace_back(hello.host);

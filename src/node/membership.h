@@ -28,11 +28,11 @@ struct Hello {
   int64_t staleness = 0;
   int64_t timeout_ms = 0;
   int64_t peer_timeout_ms = 0;
-  char host[64] = {};     // for messages
-  char memory[128] = {};  // ranks with the same text can map each other's memory
+  char host[64] = {};            // for messages
+  char memory_domain[128] = {};  // ranks of one domain can map each other's memory
 };
 
-// Fills in `host` and `memory` for this process. On Linux, `memory` identifies the kernel, the
+// Fills in `host` and `memory_domain` for this process. On Linux, the domain names the kernel, the
 // process-id namespace and the user, since /proc/<pid>/fd leads to another rank's memory only if
 // all three are the same. With MULTIVERSO_RANKS_PER_NODE=k, every k consecutive ranks form a node,
 // so that one machine can simulate several nodes. Returns ValueError unless k is a number above 0.

@@ -30,7 +30,8 @@ Status Loading::Find(const WaitLimit& limit) {
     const Result<std::string> found = folder.Resolve();
     status = found.status();
     if (found.ok() && found.value().empty()) {
-      if (!request().flag) status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
+      if (!request().missing_ok)
+        status = IoFailure(request().folder, "find a checkpoint in", ENOENT);
     } else if (found.ok()) {
       // The master sends only the checkpoint's identity, since every rank reads the manifest later.
       auto reader = CheckpointReader::Open(state()->files, found.value());

@@ -14,7 +14,8 @@ constexpr int64_t kTablesAtOnce = 8 * 320;
 
 struct Proposal {
   uint32_t folder_crc = 0;
-  uint32_t flag = 0;
+  uint16_t in_background = 0;
+  uint16_t missing_ok = 0;
   int64_t step = 0;
   int64_t keep = 0;
   int64_t table = 0;
@@ -35,19 +36,21 @@ std::string Describe(const Proposal& request) {
   if (request.table >= 0) text += StrCat(", table number ", request.table);
   if (request.step >= 0) text += StrCat(", step ", request.step);
   if (request.keep > 0) text += StrCat(", keep ", request.keep);
-  return text + (request.flag != 0 ? ", with the flag" : "");
+  if (request.in_background != 0) text += ", in the background";
+  return text + (request.missing_ok != 0 ? ", missing_ok" : "");
 }
 
 bool IsSame(const Proposal& a, const Proposal& b) {
-  return a.folder_crc == b.folder_crc && a.flag == b.flag && a.step == b.step && a.keep == b.keep &&
-         a.table == b.table;
+  return a.folder_crc == b.folder_crc && a.in_background == b.in_background &&
+         a.missing_ok == b.missing_ok && a.step == b.step && a.keep == b.keep && a.table == b.table;
 }
 
 Proposal ProposalOf(const CheckpointRequest& request) {
   Proposal proposal;
   const std::string& folder = request.folder;
   proposal.folder_crc = Crc32c(folder.data(), static_cast<int64_t>(folder.size()));
-  proposal.flag = request.flag ? 1 : 0;
+  proposal.in_background = request.in_background ? 1 : 0;
+  proposal.missing_ok = request.missing_ok ? 1 : 0;
   proposal.step = request.step;
   proposal.keep = request.keep;
   proposal.table = request.table;

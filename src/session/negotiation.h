@@ -19,10 +19,11 @@ namespace multiverso {
 // The arguments of a save or a load, which must be the same on all ranks.
 struct CheckpointRequest {
   std::string folder;
-  int64_t step = -1;   // step of a save; -1 for the last step plus 1
-  int64_t keep = 0;    // number of checkpoints that a save keeps; 0 for all
-  bool flag = false;   // save: runs in the background; load: the checkpoint may be missing
-  int64_t table = -1;  // the number of the only table, or -1 for all
+  int64_t step = -1;           // step of a save; -1 for the last step plus 1
+  int64_t keep = 0;            // number of checkpoints that a save keeps; 0 for all
+  bool in_background = false;  // whether a save returns before the files are complete
+  bool missing_ok = false;     // whether a load may find no checkpoint
+  int64_t table = -1;          // the number of the only table, or -1 for all
 };
 
 using Tables = std::vector<std::shared_ptr<Table>>;

@@ -55,7 +55,7 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
   MV_RETURN_IF_NOT_OK(Begin(std::move(tables), num_created, limit));
   MV_RETURN_IF_NOT_OK(Prepare(limit));
   Status status = ListSections(limit);
-  if (status.ok() && request().flag) status = Copy(limit);
+  if (status.ok() && request().in_background) status = Copy(limit);
   if (status.ok()) status = StartJob(limit.deadline);
   status = Vote(status, limit);
   if (status.ok()) {
@@ -63,7 +63,7 @@ Status Saving::Run(Tables tables, int64_t num_created, const WaitLimit& limit) {
     if (!status.ok()) {
       state()->job.reset();
       if (is_master()) CheckpointFolder(state()->files, request().folder).Abandon(saving_);
-    } else if (!request().flag) {
+    } else if (!request().in_background) {
       status = EndSave(state(), limit);
     }
   }
@@ -171,7 +171,7 @@ Status Saving::StartJob(Instant deadline) {
                                        " before it had written its rows")));
   };
   std::unique_ptr<BlockSource> source;
-  if (request().flag) {
+  if (request().in_background) {
     source = std::make_unique<CopySource>(state()->copy.data(), sections_);
   } else {
     source = std::make_unique<TableSource>(tables(), sections_, deadline);

@@ -163,7 +163,7 @@ SyncPointCheck Session::ReachSyncPoint(CollectiveKind call) {
 Status Session::Aggregate(DType dtype, void* data, int64_t count, Interrupt* interrupt) {
   const WaitLimit limit = LimitOf(NextDeadline(), interrupt);
   if (!members_.spans_nodes()) {
-    return Aggregation(context_.get(), &next_aggregation_, dtype, data, count).Run(limit);
+    return Aggregation(context_.get(), &next_scratch_area_, dtype, data, count).Run(limit);
   }
   if (members_.survives_losses()) {
     return RelayAggregation(context_.get(), dtype, data, count).Run(limit);

@@ -115,7 +115,7 @@ class Session {
   // The calls on released tables: the calls that count at a sync point, and at the last sync point.
   SyncPointArrival released_;
   SyncPointArrival released_adds_;
-  AggregationTurn next_aggregation_;
+  NextScratchArea next_scratch_area_;
   std::unique_ptr<ChainLink> aggregate_link_;  // null unless this rank leads one of several nodes
   Checkpointing checkpointing_;
 };

@@ -23,6 +23,7 @@ enum class UpdaterKind : int32_t {
   kEasgd = 8,
   kDcasgd = 9,
 };
+constexpr int kUpdaterKinds = static_cast<int>(UpdaterKind::kDcasgd) + 1;
 
 // Returns a name such as "adam", or "unknown" for an undefined number.
 const char* NameOf(UpdaterKind kind);

@@ -61,9 +61,9 @@ class AddUpdater final : public Updater {
 Result<std::unique_ptr<const Updater>> MakeUpdater(UpdaterKind kind, DType dtype) {
   using Made = Result<std::unique_ptr<const Updater>>;
   const auto number = static_cast<int32_t>(kind);
-  if (number < 0 || number > static_cast<int32_t>(UpdaterKind::kDcasgd)) {
+  if (number < 0 || number >= kUpdaterKinds) {
     return Status(Code::kValue,
-                  StrCat("updater: expected 0 (add) to 9 (dcasgd), received ", number));
+                  StrCat("updater: expected 0 to ", kUpdaterKinds - 1, ", received ", number));
   }
   return WithType(dtype, [&](auto* null) -> Made {
     using T = std::remove_pointer_t<decltype(null)>;

@@ -2,12 +2,14 @@
 // travels through the table and its consistency mode to the shard that executes it, in this process
 // or, as messages (table/request_message.h), on another node.
 //
-// A new operation is a new RequestKind with its properties here, a case in Shard::Run, and a
-// function of the C API; CONTRIBUTING.md lists the steps.
+// A new operation is a RequestKind with its traits here and a case in Shard::Run; MV_TableRun then
+// accepts its name. CONTRIBUTING.md lists the steps.
 #ifndef MULTIVERSO_SHARD_REQUEST_H_
 #define MULTIVERSO_SHARD_REQUEST_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "shard/tensor_list.h"
 
@@ -22,62 +24,74 @@ enum class RequestKind : uint32_t {
   kGetRows = 5,
   kAddRows = 6,
   kSetHyper = 7,
-  kReleased = 8,  // a message only: the sender's node has released the table; no reply
-  kExchange = 9,  // never a message: its tensors are in the caller's memory
-  kEnd            // no kind has this number or a larger one
+  kReleased = 8,  // the sender's node has released the table; no reply
+  kExchange = 9,
+  kEnd  // no kind has this number or a larger one
 };
 
-constexpr bool IsMessage(RequestKind kind) {
-  return kind >= RequestKind::kGet && kind < RequestKind::kEnd && kind != RequestKind::kExchange;
+// Properties of a kind.
+constexpr unsigned kOfRows = 1;          // it names rows; otherwise it has a range of elements
+constexpr unsigned kAddsDelta = 2;       // the updater applies its data
+constexpr unsigned kStoresData = 4;      // its data overwrite the parameters
+constexpr unsigned kReturnsData = 8;     // it returns parameters
+constexpr unsigned kChangesOption = 16;  // it changes the updater's options
+constexpr unsigned kIsIdempotent = 32;   // executing it twice does no harm
+constexpr unsigned kIsLocal = 64;        // never a message: its tensors are in the caller's memory
+
+struct RequestTraits {
+  RequestKind kind;
+  const char* operation;  // the name for MV_TableRun, or null if that cannot run it
+  const char* call;       // the name of the call in messages to the user
+  unsigned properties;
+};
+
+// The row of a kind is at the index of its number.
+inline constexpr RequestTraits kRequestTraits[] = {
+    {RequestKind{0}, nullptr, "an unknown call", 0},
+    {RequestKind::kGet, "get", "get", kReturnsData},
+    {RequestKind::kAdd, "add", "add", kAddsDelta},
+    {RequestKind::kAddGet, "add_get", "add_get", kAddsDelta | kReturnsData},
+    {RequestKind::kStore, nullptr, "store", kStoresData | kIsIdempotent},
+    {RequestKind::kGetRows, "get_rows", "get", kOfRows | kReturnsData},
+    {RequestKind::kAddRows, "add_rows", "add", kOfRows | kAddsDelta},
+    {RequestKind::kSetHyper, nullptr, "set_option", kChangesOption | kIsIdempotent},
+    {RequestKind::kReleased, nullptr, "release", 0},
+    {RequestKind::kExchange, nullptr, "sync", kAddsDelta | kReturnsData | kIsLocal},
+};
+
+constexpr bool IsKind(RequestKind kind) {
+  return kind > RequestKind{0} && kind < RequestKind::kEnd;
+}
+constexpr bool EachKindHasItsRow() {
+  for (size_t i = 0; i < std::size(kRequestTraits); ++i) {
+    if (static_cast<size_t>(kRequestTraits[i].kind) != i) return false;
+  }
+  return std::size(kRequestTraits) == static_cast<size_t>(RequestKind::kEnd);
+}
+static_assert(EachKindHasItsRow());
+
+constexpr const RequestTraits& TraitsOf(RequestKind kind) {
+  return kRequestTraits[IsKind(kind) ? static_cast<size_t>(kind) : 0];
+}
+constexpr bool Has(RequestKind kind, unsigned properties) {
+  return (TraitsOf(kind).properties & properties) != 0;
 }
 
-constexpr bool IsOfRows(RequestKind kind) {
-  return kind == RequestKind::kGetRows || kind == RequestKind::kAddRows;
+constexpr bool IsMessage(RequestKind kind) { return IsKind(kind) && !Has(kind, kIsLocal); }
+constexpr bool IsOfRows(RequestKind kind) { return Has(kind, kOfRows); }
+constexpr bool IsAdd(RequestKind kind) { return Has(kind, kAddsDelta); }
+constexpr bool CarriesData(RequestKind kind) { return Has(kind, kAddsDelta | kStoresData); }
+constexpr bool ReturnsData(RequestKind kind) { return Has(kind, kReturnsData); }
+constexpr bool IsChange(RequestKind kind) {
+  return Has(kind, kAddsDelta | kStoresData | kChangesOption);
 }
+constexpr bool IsIdempotent(RequestKind kind) { return Has(kind, kIsIdempotent); }
+constexpr const char* NameOf(RequestKind kind) { return TraitsOf(kind).call; }
+
 // Returns the kind that does to a range of elements what `kind` does to rows. A row that exceeds a
 // message is sent as such ranges.
 constexpr RequestKind OfRange(RequestKind kind) {
-  return kind == RequestKind::kGetRows ? RequestKind::kGet : RequestKind::kAdd;
-}
-constexpr bool IsAdd(RequestKind kind) {
-  return kind == RequestKind::kAdd || kind == RequestKind::kAddGet ||
-         kind == RequestKind::kAddRows || kind == RequestKind::kExchange;
-}
-constexpr bool CarriesData(RequestKind kind) { return IsAdd(kind) || kind == RequestKind::kStore; }
-constexpr bool ReturnsData(RequestKind kind) {
-  return kind == RequestKind::kGet || kind == RequestKind::kAddGet ||
-         kind == RequestKind::kGetRows || kind == RequestKind::kExchange;
-}
-constexpr bool IsChange(RequestKind kind) {
-  return CarriesData(kind) || kind == RequestKind::kSetHyper;
-}
-constexpr bool IsIdempotent(RequestKind kind) {
-  return kind == RequestKind::kStore || kind == RequestKind::kSetHyper;
-}
-
-// Returns the name of the call for messages to the user.
-constexpr const char* NameOf(RequestKind kind) {
-  switch (kind) {
-    case RequestKind::kGet:
-    case RequestKind::kGetRows:
-      return "get";
-    case RequestKind::kAdd:
-    case RequestKind::kAddRows:
-      return "add";
-    case RequestKind::kAddGet:
-      return "add_get";
-    case RequestKind::kStore:
-      return "store";
-    case RequestKind::kSetHyper:
-      return "set_option";
-    case RequestKind::kReleased:
-      return "release";
-    case RequestKind::kExchange:
-      return "sync";
-    case RequestKind::kEnd:
-      break;
-  }
-  return "an unknown call";
+  return ReturnsData(kind) ? RequestKind::kGet : RequestKind::kAdd;
 }
 
 // The memory is the caller's and stays valid until the call ends. Rows and elements are counted
@@ -104,6 +118,18 @@ struct Request {
   double value = 0;
   uint64_t rounds = 0;  // the number of rounds that a server must have applied before
 
+  // Row ids are for kinds of rows, `delta` for kinds that carry data, `out` for those that return
+  // data.
+  static Request Of(RequestKind kind, const int64_t* row_ids, int64_t num_ids, const void* delta,
+                    void* out) {
+    Request request;
+    request.kind = kind;
+    request.row_ids = row_ids;
+    request.num_ids = num_ids;
+    request.delta = delta;
+    request.out = out;
+    return request;
+  }
   static Request Get(void* out) { return Of(RequestKind::kGet, nullptr, out); }
   static Request Add(const void* delta) { return Of(RequestKind::kAdd, delta, nullptr); }
   static Request AddGet(const void* delta, void* out) {
@@ -112,12 +138,12 @@ struct Request {
   // Overwrites the parameters without the updater, for initial values.
   static Request Store(const void* values) { return Of(RequestKind::kStore, values, nullptr); }
   static Request GetRows(const int64_t* row_ids, int64_t num_ids, void* out) {
-    return OfRows(RequestKind::kGetRows, row_ids, num_ids, nullptr, out);
+    return Of(RequestKind::kGetRows, row_ids, num_ids, nullptr, out);
   }
   // A row that is named twice is updated twice; the caller handles the other cases of
   // Updater::duplicates().
   static Request AddRows(const int64_t* row_ids, int64_t num_ids, const void* delta) {
-    return OfRows(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr);
+    return Of(RequestKind::kAddRows, row_ids, num_ids, delta, nullptr);
   }
   // Adds the difference between `tensors` and `last`, which covers the whole table, and writes the
   // new parameters to both, stripe by stripe. An exchange that is aborted between two stripes has
@@ -136,18 +162,7 @@ struct Request {
 
  private:
   static Request Of(RequestKind kind, const void* delta, void* out) {
-    Request request;
-    request.kind = kind;
-    request.delta = delta;
-    request.out = out;
-    return request;
-  }
-  static Request OfRows(RequestKind kind, const int64_t* row_ids, int64_t num_ids,
-                        const void* delta, void* out) {
-    Request request = Of(kind, delta, out);
-    request.row_ids = row_ids;
-    request.num_ids = num_ids;
-    return request;
+    return Of(kind, nullptr, 0, delta, out);
   }
 };
 

@@ -202,7 +202,7 @@ Status DistributedCall::RunToAnswers(const WaitLimit& limit) {
     if (progressed) {
       backoff_.Reset();
     } else {
-      if (now >= limit.deadline) return Timeout();
+      if (now >= limit.deadline) return TimeoutStatus();
       if (now >= checked_ + kCheckEvery) {
         checked_ = now;
         MV_RETURN_IF_NOT_OK(CheckServers());
@@ -246,7 +246,7 @@ Status DistributedCall::CheckServers() {
   return Status::Ok();
 }
 
-Status DistributedCall::Timeout() const {
+Status DistributedCall::TimeoutStatus() const {
   std::vector<int> silent;
   for (size_t i = 0; i < pipelines_.size(); ++i) {
     if (!answered_[i]) silent.push_back(pipelines_[i].server());

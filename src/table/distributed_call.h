@@ -53,7 +53,8 @@ class DistributedCall {
   // without lost ranks. Returns pending if that rank is not alive either.
   Status Replace(ServerPipeline* pipeline);
   bool survives_losses() const { return rank_context_->members().survives_losses(); }
-  Status Timeout() const;
+  // Names the servers that have not answered.
+  Status TimeoutStatus() const;
   // Completes or abandons the messages in flight, so that the caller may reuse its memory.
   void WindDown(const Status& failure);
 

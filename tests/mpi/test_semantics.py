@@ -1,4 +1,4 @@
-"""Asynchronous tables on 1 to 4 ranks: the cases that programs/semantics.py runs, one test each."""
+"""Asynchronous tables on 1 to 4 ranks: one test per case of programs/semantics.py."""
 
 import semantics
 

@@ -276,6 +276,13 @@ MV_EXPORT int32_t MV_TableFree(MV_Table table);
  * include every add before the call and none after it. In MV_MODE_SYNC every get is collective. */
 #define MV_COLLECTIVE 1
 
+/* Runs an operation by name: "get", "add", "add_get", "get_rows" or "add_rows". Operations on rows
+ * use `row_ids`; adds use `delta`; the others, and "add_get", write to `out`. `count` is the number
+ * of elements of `delta` or `out`. The functions below are the same operations with fewer
+ * arguments. */
+MV_EXPORT int32_t MV_TableRun(MV_Table table, const char* operation, const int64_t* row_ids,
+                              int64_t num_ids, const void* delta, void* out, int64_t count,
+                              int32_t flags);
 /* The whole table, row by row. `count` must be num_row * num_col. Workers only. */
 MV_EXPORT int32_t MV_TableGet(MV_Table table, void* out, int64_t count, int32_t flags);
 MV_EXPORT int32_t MV_TableAdd(MV_Table table, const void* delta, int64_t count);

@@ -129,6 +129,32 @@ TEST_F(TableApi, RowsAreReturnedInTheOrderOfTheirIdsWithDuplicates) {
   EXPECT_TRUE(std::equal(together, together + 6, expected));
 }
 
+TEST_F(TableApi, RunsEveryOperationByItsName) {
+  const MV_Table table = CreateMatrix(session_, 2, 1);
+  const int64_t id = 1;
+  const float delta[] = {1, 2};
+  float out[2] = {};
+  const auto run = [&](const char* operation, int64_t num_ids, const float* in, float* values) {
+    return MV_TableRun(table, operation, &id, num_ids, in, values, num_ids == 0 ? 2 : num_ids, 0);
+  };
+  ASSERT_EQ(run("add", 0, delta, nullptr), MV_OK);
+  ASSERT_EQ(run("add_rows", 1, delta, nullptr), MV_OK);
+  ASSERT_EQ(run("get_rows", 1, nullptr, out), MV_OK);
+  EXPECT_EQ(out[0], 3);
+  ASSERT_EQ(run("add_get", 0, delta, out), MV_OK);
+  EXPECT_EQ(out[0], 2);
+  EXPECT_EQ(out[1], 5);
+  ASSERT_EQ(MV_TableRun(table, "get", nullptr, 0, nullptr, out, 2, MV_COLLECTIVE), MV_OK);
+  EXPECT_EQ(out[1], 5);
+  for (const char* unknown : {"", "store", "sync", "gets"}) {
+    EXPECT_EQ(run(unknown, 0, delta, out), MV_ERR_VALUE);
+    EXPECT_TRUE(LastErrorHas("expected one of get, add, add_get, get_rows, add_rows, received"));
+  }
+  EXPECT_EQ(run(nullptr, 0, delta, out), MV_ERR_VALUE);
+  EXPECT_EQ(MV_TableRun(table, "add", nullptr, 0, delta, nullptr, 2, MV_COLLECTIVE), MV_ERR_VALUE);
+  EXPECT_TRUE(LastErrorHas("flags: expected 0, received 1"));
+}
+
 TEST_F(TableApi, EmptyListOfRowsIsANoOp) {
   const MV_Table table = CreateMatrix(session_, 4, 2);
   float untouched = 7;

@@ -40,12 +40,12 @@ class Clocks {
 };
 
 Status Add(WorkerClocks* clocks) {
-  MV_RETURN_IF_NOT_OK(clocks->TakeTurn(TurnKind::kAdd, "add", Patiently()));
+  MV_RETURN_IF_NOT_OK(clocks->Tick(TickKind::kAdd, "add", Patiently()));
   clocks->CountAdd();
   return Status::Ok();
 }
 
-Status Get(WorkerClocks* clocks) { return clocks->TakeTurn(TurnKind::kGet, "get", Patiently()); }
+Status Get(WorkerClocks* clocks) { return clocks->Tick(TickKind::kGet, "get", Patiently()); }
 
 // Waits until the other workers have passed `round`.
 Status WaitForOthers(WorkerClocks* clocks, uint64_t round, const WaitLimit& limit) {
@@ -84,13 +84,13 @@ TEST(WorkerClocks, NameTheRoundOfAnUncountedAdd) {
   for (; other.adds < 3; ++other.adds) {
     ASSERT_TRUE(Add(&clocks[0]).ok());
     ASSERT_TRUE(Get(&clocks[0]).ok());
-    other.gets |= uint64_t{1} << (other.turns + 1);
-    other.turns += 2;
+    other.gets |= uint64_t{1} << (other.ticks + 1);
+    other.ticks += 2;
   }
   // Rank 0 stops in the middle of its fourth add.
-  ASSERT_TRUE(clocks[0].Advance(TurnKind::kAdd).ok());
-  other.gets |= uint64_t{1} << other.turns;
-  other.latest = ++other.turns;
+  ASSERT_TRUE(clocks[0].Advance(TickKind::kAdd).ok());
+  other.gets |= uint64_t{1} << other.ticks;
+  other.latest = ++other.ticks;
   clocks[0].Merge(1, other);
   // In a job Merge runs on the service thread, so a shutdown must not assume that the caller knows
   // of the mismatch.
@@ -120,13 +120,13 @@ TEST(WorkerClocks, DetectDifferentCallsInEitherOrder) {
   }
 }
 
-TEST(WorkerClocks, DoNotConfuseATurnWithALaterOneInItsSlot) {
-  // A get waits only for a worker whose turn is too far behind to be compared.
+TEST(WorkerClocks, DoNotConfuseATickWithALaterOneInItsSlot) {
+  // A get waits only for a worker whose tick is too far behind to be compared.
   Clocks clocks(AllOf(3));
   OnThreads(3, [&](int rank) {
     for (int i = 0; i < 20000; ++i) {
-      const TurnKind turn = i % 67 == 0 ? TurnKind::kAdd : TurnKind::kGet;
-      ASSERT_TRUE(IsOk(clocks[rank].TakeTurn(turn, "a call", Patiently())));
+      const TickKind tick = i % 67 == 0 ? TickKind::kAdd : TickKind::kGet;
+      ASSERT_TRUE(IsOk(clocks[rank].Tick(tick, "a call", Patiently())));
     }
   });
 }
@@ -134,12 +134,12 @@ TEST(WorkerClocks, DoNotConfuseATurnWithALaterOneInItsSlot) {
 TEST(WorkerClocks, LimitHowFarAWorkerIsAhead) {
   Clocks clocks(AllOf(2));
   uint64_t ahead = 0;
-  while (clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).ok()) ++ahead;
-  EXPECT_LT(ahead, WorkerClocks::kTurnsKept);
-  EXPECT_GT(ahead, WorkerClocks::kTurnsKept / 2);
-  EXPECT_TRUE(clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).pending());
+  while (clocks[0].Tick(TickKind::kGet, "get", WithoutWaiting()).ok()) ++ahead;
+  EXPECT_LT(ahead, WorkerClocks::kTicksKept);
+  EXPECT_GT(ahead, WorkerClocks::kTicksKept / 2);
+  EXPECT_TRUE(clocks[0].Tick(TickKind::kGet, "get", WithoutWaiting()).pending());
   ASSERT_TRUE(Get(&clocks[1]).ok());
-  EXPECT_TRUE(clocks[0].TakeTurn(TurnKind::kGet, "get", WithoutWaiting()).ok());
+  EXPECT_TRUE(clocks[0].Tick(TickKind::kGet, "get", WithoutWaiting()).ok());
   clocks[1].Finish();
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Get(&clocks[0]).ok());
 }

@@ -17,7 +17,7 @@ Hello HelloOf(Role role, const std::string& memory = "m0") {
   hello.role = static_cast<int32_t>(role);
   hello.timeout_ms = 1000;
   CopyText(hello.host, "host of " + memory);
-  CopyText(hello.memory, memory);
+  CopyText(hello.memory_domain, memory);
   return hello;
 }
 
@@ -115,9 +115,9 @@ TEST(DescribeThisPlace, IsTheSameTwiceAndNotEmpty) {
   Hello second;
   ASSERT_TRUE(DescribeThisPlace(&first, 0).ok());
   ASSERT_TRUE(DescribeThisPlace(&second, 1).ok());
-  EXPECT_STREQ(first.memory, second.memory);
+  EXPECT_STREQ(first.memory_domain, second.memory_domain);
   EXPECT_GT(std::strlen(first.host), 0U);
-  EXPECT_GT(std::strlen(first.memory), 10U);
+  EXPECT_GT(std::strlen(first.memory_domain), 10U);
 }
 
 }  // namespace

@@ -11,11 +11,11 @@
 namespace multiverso::testing {
 namespace {
 
-CheckpointRequest To(const std::string& folder, int64_t step = -1, bool flag = false) {
+CheckpointRequest To(const std::string& folder, int64_t step = -1, bool in_background = false) {
   CheckpointRequest request;
   request.folder = folder;
   request.step = step;
-  request.flag = flag;
+  request.in_background = in_background;
   return request;
 }
 
@@ -301,7 +301,9 @@ TEST(Loading, MissingCheckpointIsAnErrorUnlessAllowed) {
     EXPECT_EQ(status.code(), Code::kCheckpointIo);
     EXPECT_EQ(status.file()->error_number, ENOENT);
     int64_t step = 0;
-    EXPECT_TRUE(Load(session, To(folder / "none", -1, /*flag=*/true), &step).ok());
+    CheckpointRequest request = To(folder / "none");
+    request.missing_ok = true;
+    EXPECT_TRUE(Load(session, request, &step).ok());
     EXPECT_EQ(step, -1);
   });
 }

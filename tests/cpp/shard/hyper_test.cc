@@ -9,23 +9,21 @@
 namespace multiverso {
 namespace {
 
-constexpr int kKinds = static_cast<int>(UpdaterKind::kDcasgd) + 1;
-
 UpdaterKind Kind(int number) { return static_cast<UpdaterKind>(number); }
 
 TEST(Hyper, EveryUpdaterHasADistinctName) {
   std::set<std::string> names;
-  for (int i = 0; i < kKinds; ++i) names.insert(NameOf(Kind(i)));
-  EXPECT_EQ(names.size(), static_cast<size_t>(kKinds));
+  for (int i = 0; i < kUpdaterKinds; ++i) names.insert(NameOf(Kind(i)));
+  EXPECT_EQ(names.size(), static_cast<size_t>(kUpdaterKinds));
   EXPECT_EQ(names.count("unknown"), 0U);
   EXPECT_STREQ(NameOf(UpdaterKind::kAdd), "add");
   EXPECT_STREQ(NameOf(UpdaterKind::kDcasgd), "dcasgd");
   EXPECT_STREQ(NameOf(Kind(-1)), "unknown");
-  EXPECT_STREQ(NameOf(Kind(kKinds)), "unknown");
+  EXPECT_STREQ(NameOf(Kind(kUpdaterKinds)), "unknown");
 }
 
 TEST(Hyper, DefaultsAreValid) {
-  for (int i = 0; i < kKinds; ++i) {
+  for (int i = 0; i < kUpdaterKinds; ++i) {
     double values[kHyperCount];
     SetDefaults(Kind(i), values);
     EXPECT_TRUE(CheckHypers(Kind(i), values).ok()) << NameOf(Kind(i));
@@ -33,7 +31,7 @@ TEST(Hyper, DefaultsAreValid) {
 }
 
 TEST(Hyper, UnusedHyperParametersAreZeroAndCannotBeSet) {
-  for (int i = 0; i < kKinds; ++i) {
+  for (int i = 0; i < kUpdaterKinds; ++i) {
     double values[kHyperCount];
     SetDefaults(Kind(i), values);
     double kept[kHyperCount];

@@ -63,7 +63,7 @@ TEST(SgdUpdater, DescendsAtTheCurrentLearningRate) {
 
 TEST(MakeUpdater, AllowsOnlyAddForIntegers) {
   for (const DType dtype : {DType::kInt32, DType::kInt64}) {
-    for (int32_t kind = 1; kind <= static_cast<int32_t>(UpdaterKind::kDcasgd); ++kind) {
+    for (int32_t kind = 1; kind < kUpdaterKinds; ++kind) {
       const auto updater = static_cast<UpdaterKind>(kind);
       EXPECT_TRUE(
           IsError(MakeUpdater(updater, dtype), Code::kType, NameOf(dtype), NameOf(updater)));
@@ -72,7 +72,7 @@ TEST(MakeUpdater, AllowsOnlyAddForIntegers) {
 }
 
 TEST(MakeUpdater, RejectsUnknownKinds) {
-  for (const int32_t kind : {-1, 10, 99}) {
+  for (const int32_t kind : {-1, kUpdaterKinds, 99}) {
     EXPECT_TRUE(IsError(MakeUpdater(static_cast<UpdaterKind>(kind), DType::kFloat32), Code::kValue,
                         std::to_string(kind)));
   }

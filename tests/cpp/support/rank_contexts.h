@@ -28,7 +28,7 @@ inline Membership MembersOf(const Roles& roles, int rank, const Hello& like = He
   for (const Role role : roles) {
     Hello hello = like;
     hello.role = static_cast<int32_t>(role);
-    CopyText(hello.memory, "here");
+    CopyText(hello.memory_domain, "here");
     hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
   }
   return ValueOf(Membership::FromHellos(hellos, rank));

@@ -19,7 +19,7 @@ inline Membership SpanningMembers(const std::vector<int>& sizes, int rank,
   for (size_t node = 0; node < sizes.size(); ++node) {
     Hello hello = like;
     CopyText(hello.host, StrCat("host", node));
-    CopyText(hello.memory, StrCat("memory", node));
+    CopyText(hello.memory_domain, StrCat("memory", node));
     for (int i = 0; i < sizes[node]; ++i) {
       hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
     }

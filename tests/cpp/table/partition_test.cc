@@ -17,7 +17,7 @@ Membership MembersOn(const std::vector<int>& nodes, const Roles& roles, int rank
   for (size_t i = 0; i < nodes.size(); ++i) {
     Hello hello;
     hello.role = static_cast<int32_t>(roles[i]);
-    CopyText(hello.memory, StrCat("node ", nodes[i]));
+    CopyText(hello.memory_domain, StrCat("node ", nodes[i]));
     CopyText(hello.host, StrCat("host", nodes[i]));
     hellos.emplace_back(reinterpret_cast<const char*>(&hello), sizeof(hello));
   }
