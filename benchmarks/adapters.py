@@ -33,7 +33,7 @@ import report
 from bars import Bar, judge
 from comparisons import Case
 from environment import describe
-from launcher import launch_all, progress
+from mpirun_jobs import launch_all, progress
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
 from pinned import pin

@@ -26,7 +26,7 @@ import numpy as np
 
 import multiverso as mv
 from environment import describe
-from launcher import launch
+from mpirun_jobs import launch
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser
 from ranks import Ranks, find_mpi

@@ -28,7 +28,7 @@ import report
 from bars import LEARN_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
-from launcher import launch
+from mpirun_jobs import launch
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, Span, find_mpi

@@ -22,7 +22,7 @@ import numpy as np
 
 import environment
 import multiverso as mv
-from launcher import launch
+from mpirun_jobs import launch
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser
 

@@ -22,7 +22,7 @@ import numpy as np
 
 import environment
 import multiverso as mv
-from launcher import launch
+from mpirun_jobs import launch
 from options import deliver, make_parser, positive
 from scale_layouts import LAYOUTS, Costs, Job, dedicated, seconds_of, spread
 

@@ -30,7 +30,7 @@ import report
 from bars import SYNC_BARS, judge
 from comparisons import OURS, Case
 from environment import describe
-from launcher import launch_all, progress
+from mpirun_jobs import launch_all, progress
 from multiverso._mpi.launcher import find_launcher
 from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, find_mpi

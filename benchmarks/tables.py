@@ -20,7 +20,7 @@ from bars import judge
 from c_threads import compile_helper
 from comparisons import Bench, Case, plan
 from environment import describe
-from launcher import launch_all, progress
+from mpirun_jobs import launch_all, progress
 from options import deliver, forwarded, make_parser, positive
 from ranks import Ranks, find_mpi
 from samples import Effort
