@@ -127,7 +127,7 @@ def lock() -> None:
             write("fault", time.monotonic())
             wait_for("over")
             return
-        signal.alarm(PROCESS_TIMEOUT)  # a forked child has no alarm of its own yet
+        signal.alarm(PROCESS_TIMEOUT)  # fork does not pass the alarm on
         os.environ["MULTIVERSO_FAILPOINTS"] = "shard.write@1=kill"
     mv.init()
     table = mv.ArrayTableHandler(TABLE_ELEMENTS)

@@ -5,7 +5,7 @@
     python benchmarks/tables.py --ranks 1 2 4      one after the other
 
 Samples of Multiverso and its references alternate, because the speed of a machine drifts: ratios
-are comparable between runs and machines, times less so.
+are comparable between runs and machines; times are less so.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     bench = Bench(ranks, Effort.for_ranks(ranks.size, options.quick), library, has_c)
     cases: list[Case] = []
     with mv.session():
-        steps = list(plan(bench, sizes, options.num_row))
-        for step in progress(steps, ranks.is_master):
-            cases.append(step[1]())
+        measurements = list(plan(bench, sizes, options.num_row))
+        for measure_case in progress(measurements, ranks.is_master):
+            cases.append(measure_case())
     if not ranks.is_master:
         return None
     run = report.to_json(cases, judge(cases, ranks.size), ranks.size)

@@ -26,7 +26,7 @@ class TestLayouts(unittest.TestCase):
     def test_one_node_sends_nothing(self):
         for layout in (model.spread, model.summed(model.spread), model.chain):
             load = layout(job(1, 4))
-            self.assertEqual((load.sent, load.messages, load.waits), (0, 0, 0))
+            self.assertEqual((load.sent, load.messages, load.sequential_messages), (0, 0, 0))
 
     def test_two_nodes_send_half_a_delta_and_half_of_the_parameters_each(self):
         load = model.spread(job(2))
@@ -50,7 +50,7 @@ class TestLayouts(unittest.TestCase):
         self.assertEqual(model.dedicated(job(64, 2)).sent, 16 * TABLE)
 
     def test_chain_waits_for_every_node_in_both_directions(self):
-        self.assertEqual(model.chain(job(5)).waits, 8)
+        self.assertEqual(model.chain(job(5)).sequential_messages, 8)
 
     def test_pair_of_nodes_takes_the_measured_time(self):
         for cores in (None, 2):
