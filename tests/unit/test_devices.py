@@ -1,10 +1,10 @@
-"""The GPU that a process gets from the variables of its launcher."""
+"""local_rank and assign_device: the GPU of a process, from the variables of its launcher."""
 
 import os
 import unittest
 from unittest import mock
 
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 from multiverso import devices
@@ -35,7 +35,7 @@ class TestLocalRank(unittest.TestCase):
                 mv.local_rank()
 
 
-class TestAssignDevice(InFolder):
+class TestAssignDevice(FolderTestCase):
     def test_processes_share_the_given_devices_in_turn(self):
         for rank, expected in enumerate(["0", "1", "2", "0"]):
             variables = OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}

@@ -25,7 +25,7 @@ def copied(params):
 
 
 @unittest.skipUnless(HAS_JAX, "needs JAX")
-class InSession(sessions.InSession):
+class JaxTestCase(sessions.SessionTestCase):
     """Skips the tests if JAX is not installed."""
 
 
@@ -43,7 +43,7 @@ def leaves(params):
     )
 
 
-class TestPytreeSync(InSession):
+class TestPytreeSync(JaxTestCase):
     def test_sync_returns_the_sum_of_all_deltas(self):
         sync = PytreeSync(tree())
         params = sync.params
@@ -132,7 +132,7 @@ class TestPytreeSync(InSession):
         np.testing.assert_allclose(module.apply(params, x), before + 4, rtol=1e-5)
 
 
-class TestMemory(InSession):
+class TestMemory(JaxTestCase):
     """A sync never changes arrays that the program holds, and frees memory without references."""
 
     def check_kept(self, kept):
@@ -251,7 +251,7 @@ class TestMemory(InSession):
         self.assertEqual(set(sync.tables[0].get()), {2.0})
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(JaxTestCase):
     def check(self, error, text, call):
         with self.assertRaisesRegex(error, text):
             call()

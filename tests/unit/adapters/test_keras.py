@@ -7,7 +7,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, InSession, data, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, KerasTestCase, data, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -20,7 +20,7 @@ if HAS_KERAS:
     HAS_EXECUTIONS = keras.backend.backend() != "torch"
 
 
-class TestCallback(InSession):
+class TestCallback(KerasTestCase):
     def test_one_worker_trains_as_without_the_callback(self):
         for freq in (1, 4):
             for options in ({}, {"steps_per_execution": 3})[: 1 + HAS_EXECUTIONS]:

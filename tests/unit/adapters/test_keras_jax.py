@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, Counter, KerasTestCase, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -29,7 +29,7 @@ class Reader(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 @unittest.skipUnless(HAS_KERAS and keras.backend.backend() == "jax", "needs Keras on JAX")
-class TestTrainerState(InSession):
+class TestTrainerState(KerasTestCase):
     def copies_back(self, model, *callbacks, **options):
         """Return how often training copied the state back to the variables."""
         sync = model.jax_state_sync

@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, Adder, Counter, InSession, fit, flat, held, layers, model_of
+from keras_models import HAS_KERAS, Adder, Counter, KerasTestCase, fit, flat, held, layers, model_of
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.keras_backend]
 
@@ -41,7 +41,7 @@ class Keeper(keras.callbacks.Callback if HAS_KERAS else object):
 
 
 @unittest.skipUnless(IS_TENSORFLOW, "needs Keras on TensorFlow")
-class TestVariables(InSession):
+class TestVariables(KerasTestCase):
     def check_kept(self, keeper):
         for kept, values in zip(keeper.kept, keeper.values, strict=True):
             np.testing.assert_array_equal(kept.numpy(), values)

@@ -1,7 +1,7 @@
 """MVModelParamManager on one rank, with two models of lists of arrays."""
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso.theano_ext.param_manager import MVModelParamManager
@@ -25,7 +25,7 @@ class Replacing(Manager):
         self.model[:] = params
 
 
-class TestManagers(InSession):
+class TestManagers(SessionTestCase):
     def test_model_may_copy_or_keep_the_arrays_that_it_receives(self):
         for kind in (Manager, Replacing):
             with self.subTest(kind.__name__):

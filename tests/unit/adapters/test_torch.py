@@ -27,13 +27,13 @@ def flat(module):
 
 
 @unittest.skipUnless(HAS_TORCH, "needs PyTorch")
-class InSession(sessions.InSession):
+class TorchTestCase(sessions.SessionTestCase):
     def setUp(self):
         super().setUp()
         torch.manual_seed(0)
 
 
-class TestModules(InSession):
+class TestModules(TorchTestCase):
     def check(self, module):
         """Let another worker add 2 and this worker 1; the parameters must get the sum of both."""
         before = flat(module)
@@ -145,7 +145,7 @@ class TestModules(InSession):
         self.assertTrue(all(b < a for b, a in zip(before, after, strict=True)), (before, after))
 
 
-class TestBuffers(InSession):
+class TestBuffers(TorchTestCase):
     def module(self):
         return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
 
@@ -166,7 +166,7 @@ class TestBuffers(InSession):
             self.assertEqual(sum(table.size for table in tables), size)
 
 
-class TestRejectedArguments(InSession):
+class TestRejectedArguments(TorchTestCase):
     def test_rejects_invalid_modules_and_options(self):
         whole = torch.zeros(4)
         overlapping = torch.nn.ParameterList([whole[:3], whole[2:]])
@@ -199,7 +199,7 @@ class TestRejectedArguments(InSession):
                 mv.barrier()
 
 
-class TestOptimizers(InSession):
+class TestOptimizers(TorchTestCase):
     def train(self, make, freq=None, steps=7):
         """Return the parameters after some steps, the last learning rate and the optimizer."""
         torch.manual_seed(1)

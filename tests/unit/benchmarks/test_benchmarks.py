@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_python
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -150,7 +150,7 @@ class TestCThreads(unittest.TestCase):
             np.testing.assert_array_equal(out, 1)
 
 
-class TestThePrograms(InFolder):
+class TestThePrograms(FolderTestCase):
     def report_of(self, program, *arguments):
         target = self.folder / "report.json"
         command = [FOLDER / program, "--quick", "--silent", *arguments, "--json", target]

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -28,7 +28,7 @@ def digits(*errors):
     return [run_of(plan, error) for plan, error in zip(plans, errors, strict=True)]
 
 
-class TestExperiment(InFolder):
+class TestExperiment(FolderTestCase):
     def passed(self, *errors):
         return [bar["passed"] for bar in experiment.compare("digits", digits(*errors))]
 

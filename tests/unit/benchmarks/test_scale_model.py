@@ -5,7 +5,7 @@ import sys
 import unittest
 from pathlib import Path
 
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_python
 
 FOLDER = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -72,7 +72,7 @@ class TestLayouts(unittest.TestCase):
             self.assertGreater(model.seconds_of(load, worse, job(64, 2)), 1.5 * usual)
 
 
-class TestTheProgram(InFolder):
+class TestTheProgram(FolderTestCase):
     def test_predicts_without_measuring_if_all_costs_are_given(self):
         target = self.folder / "report.json"
         given = ["--latency=1e-5", "--bandwidth=1e9", "--message=1e-6", "--memory=1e10"]

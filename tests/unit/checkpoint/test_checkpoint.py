@@ -7,7 +7,7 @@ import sys
 import unittest
 
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_command, run_program
 
 import multiverso as mv
@@ -71,7 +71,7 @@ exec "$2" -c "$3" "$1"
 """
 
 
-class TestSaving(InFolder):
+class TestSaving(FolderTestCase):
     def test_load_restores_saved_values(self):
         for dtype in DTYPES:
             with self.subTest(dtype), mv.session():
@@ -177,7 +177,7 @@ class TestSaving(InFolder):
                 self.assertEqual(caught.exception.path, str(directory))
 
 
-class TestErrors(InFolder):
+class TestErrors(FolderTestCase):
     def test_save_rejects_invalid_arguments(self):
         with mv.session():
             mv.ArrayTableHandler(1)

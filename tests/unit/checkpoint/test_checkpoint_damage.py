@@ -8,14 +8,14 @@ import shutil
 
 import checkpoint_bytes
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 from multiverso import checkpoint as checkpoints
 from multiverso._commands import main
 
 
-class TestDamage(InFolder):
+class TestDamage(FolderTestCase):
     """Each kind of damage, on the checkpoint of a matrix with updater state and update counts."""
 
     def setUp(self):

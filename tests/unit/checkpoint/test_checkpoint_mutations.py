@@ -9,7 +9,7 @@ import struct
 
 import checkpoint_bytes
 import numpy as np
-from folders import InFolder
+from folders import FolderTestCase
 
 import multiverso as mv
 
@@ -39,7 +39,7 @@ def changed(data, draw):
     return bytes(data)
 
 
-class TestLoad(InFolder):
+class TestLoad(FolderTestCase):
     def setUp(self):
         super().setUp()
         mv.init()

@@ -5,7 +5,7 @@ import unittest
 
 import failpoints
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_program
 
 from multiverso import checkpoint as checkpoints
@@ -37,7 +37,7 @@ STEPS = (
 
 
 @failpoints.needs_failpoints
-class TestCheckpoint(InFolder):
+class TestCheckpoint(FolderTestCase):
     def save(self, points, *arguments):
         return run_program(SAVES, self.folder, *arguments, **failpoints.environ(points))
 

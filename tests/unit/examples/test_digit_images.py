@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 sys.path.append(str(Path(__file__).parents[3] / "examples" / "common"))
 from digit_images import IDX_NAMES, DataError, load_digit_images  # noqa: E402
@@ -34,7 +34,7 @@ def idx_bytes(array):
     return header + array.tobytes()
 
 
-class UsesFolder(InFolder):
+class ImageFilesTestCase(FolderTestCase):
     def npz(self, **changes):
         """Write mnist.npz with some arrays replaced, or omitted if None; return the path."""
         arrays = {**small_mnist(), **changes}
@@ -91,7 +91,7 @@ class TestBundledDigits(unittest.TestCase):
         self.assertEqual(self.data.test.labels[:12].tolist(), [0, 3, 6, 9, 2, 5, 8, 1, 4, 7, 0, 5])
 
 
-class TestMnist(UsesFolder):
+class TestMnist(ImageFilesTestCase):
     def check(self, data):
         arrays = small_mnist()
         self.assertEqual([len(data.train), len(data.valid), len(data.test)], [50, 10, TEST])
@@ -136,7 +136,7 @@ class TestMnist(UsesFolder):
         self.check(load_digit_images(self.npz(**scaled, y_test=arrays["y_test"].astype(">i8"))))
 
 
-class TestBrokenNpz(UsesFolder):
+class TestBrokenNpz(ImageFilesTestCase):
     def test_rejects_missing_and_truncated_npz(self):
         self.refused(self.folder / "nothing.npz", "no such file or folder")
         path = self.npz()
@@ -187,7 +187,7 @@ class TestBrokenNpz(UsesFolder):
         self.refused(path, "x_train cannot be read")
 
 
-class TestWrongArrays(UsesFolder):
+class TestWrongArrays(ImageFilesTestCase):
     def test_rejects_wrong_shapes(self):
         images = small_mnist()["x_train"]
         self.refused(self.npz(x_train=images[1:]), "as many images in x_train as labels in y_train")
@@ -209,7 +209,7 @@ class TestWrongArrays(UsesFolder):
             self.refused(self.npz(x_test=wrong), "bytes or floats from 0 to 1 in x_test")
 
 
-class TestBrokenIdx(UsesFolder):
+class TestBrokenIdx(ImageFilesTestCase):
     def file(self, name):
         return self.idx() / IDX_NAMES[name][0]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -58,7 +58,7 @@ class TestBatches(unittest.TestCase):
 
 
 @unittest.skipIf(MISSING, "needs h5py")
-class TestFiles(InFolder):
+class TestFiles(FolderTestCase):
     def write(self, name, features, labels):
         path = self.folder / name
         with h5py.File(path, "w") as file:

@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 from some_keras import BACKEND, import_keras
 
 pytestmark = pytest.mark.frameworks
@@ -22,7 +22,7 @@ BATCH = (
 
 
 @unittest.skipIf(MISSING or BACKEND is None, f"needs {', '.join(MISSING) or 'a backend of Keras'}")
-class KerasTestCase(InFolder):
+class KerasTestCase(FolderTestCase):
     def setUp(self):
         super().setUp()
         self.keras = import_keras()

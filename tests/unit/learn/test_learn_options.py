@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -194,7 +194,7 @@ class TestMessages(unittest.TestCase):
 
 
 @needs_extra
-class TestCommand(InFolder):
+class TestCommand(FolderTestCase):
     def test_parses_options_of_the_optimiser(self):
         for words in (["learning_rate=0.1", "nesterov=true"], ["learning_rate=0.1,nesterov=True"]):
             self.assertEqual(options.options_of(words), {"learning_rate": 0.1, "nesterov": True})
@@ -265,7 +265,7 @@ class TestCommand(InFolder):
 
 
 @needs_extra
-class TestEnvironment(InFolder):
+class TestEnvironment(FolderTestCase):
     def test_rejects_backend_that_is_not_installed(self):
         with (
             mock.patch.dict(os.environ, {"KERAS_BACKEND": "none"}),

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from folders import InFolder
+from folders import FolderTestCase
 
 pytestmark = pytest.mark.frameworks
 
@@ -23,7 +23,7 @@ SECONDS = {"computing": 1.0, "waiting": 0.5, "communicating": 0.25}
 
 
 @unittest.skipIf(MISSING, f"needs {' and '.join(MISSING)}")
-class TestHistories(InFolder):
+class TestHistories(FolderTestCase):
     def history(self):
         history = History()
         history.add_epoch(0, 20, 4, {"loss": 2.0, "accuracy": 0.5})

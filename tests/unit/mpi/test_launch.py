@@ -3,7 +3,7 @@
 import textwrap
 import unittest
 
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_program
 
 import multiverso as mv
@@ -91,7 +91,7 @@ class TestCommArgument(unittest.TestCase):
         self.assertFalse(mv.is_initialized())
 
 
-class TestWithStubMPI(InFolder):
+class TestWithStubMPI(FolderTestCase):
     def install_stub(self):
         package = self.folder / "mpi4py"
         package.mkdir()

@@ -3,7 +3,7 @@
 import os
 from unittest import mock
 
-from folders import InFolder
+from folders import FolderTestCase
 
 from multiverso._mpi.mpirun import mpirun_command, mpirun_environment, mpirun_vendor, without_rank
 
@@ -11,7 +11,7 @@ MPICH = "HYDRA build details:\n    Version:    5.0.2\n"
 OPEN_MPI = "mpirun (Open MPI) 5.0.11\n\nReport bugs"
 
 
-class TestMpirun(InFolder):
+class TestMpirun(FolderTestCase):
     def mpirun(self, version):
         """Return the path of a stub of mpirun that prints this version."""
         stub = self.folder / "mpirun"

@@ -4,7 +4,7 @@ import array
 import ctypes
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso._native import arrays
@@ -48,7 +48,7 @@ class NeedsGradient:
 DLPACK_CAN_WRITE = np.from_dlpack(np.zeros(1)).flags.writeable
 
 
-class TestInput(InSession):
+class TestInput(SessionTestCase):
     def setUp(self):
         super().setUp()
         self.table = mv.ArrayTableHandler(6)
@@ -163,7 +163,7 @@ class TestInput(InSession):
         self.assertIs(arrays.as_input(values, np.dtype("f4"), ((6,),), "data"), values)
 
 
-class TestOutput(InSession):
+class TestOutput(SessionTestCase):
     def setUp(self):
         super().setUp()
         self.table = mv.ArrayTableHandler(6, range(6))
@@ -254,7 +254,7 @@ class TestOutput(InSession):
                 self.refused(TypeError, wrong, "out: expected")
 
 
-class TestAggregate(InSession):
+class TestAggregate(SessionTestCase):
     """On one rank the sum is the array itself, so these tests only test the supported arrays."""
 
     def keeps(self, array, view=None):

@@ -5,7 +5,7 @@ import re
 import unittest
 from pathlib import Path
 
-from folders import InFolder
+from folders import FolderTestCase
 from programs import run_program
 
 from multiverso import errors
@@ -123,7 +123,7 @@ class TestHeader(unittest.TestCase):
             self.assertNotEqual(getattr(changed, kind), getattr(self.header, kind))
 
 
-class TestLibrary(InFolder):
+class TestLibrary(FolderTestCase):
     def test_status_names_match_the_header(self):
         for name, value in TestHeader.header.constants.items():
             if name.startswith("MV_ERR_") or name in ("MV_OK", "MV_PENDING"):

@@ -5,7 +5,7 @@ import os
 import unittest
 
 from programs import run_program
-from sessions import ClosesSession
+from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 
@@ -31,7 +31,7 @@ def send_errors(pipe, table):
 
 
 @unittest.skipUnless(hasattr(os, "fork"), "needs fork")
-class TestForks(ClosesSession):
+class TestForks(SessionCleanupTestCase):
     def test_forked_child_gets_forked_error_and_parent_continues(self):
         mv.init()
         table = mv.ArrayTableHandler(2, [5, 6])

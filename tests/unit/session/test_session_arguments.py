@@ -10,7 +10,15 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
-from drawn_arguments import REJECTIONS, TABLES, Arguments, anything, arrays, copy_of, examples
+from drawn_arguments import (
+    REJECTIONS,
+    TABLES,
+    ExampleTestCase,
+    anything,
+    arrays,
+    copy_of,
+    examples,
+)
 from hypothesis import strategies as st
 
 import multiverso as mv
@@ -23,7 +31,7 @@ OPTIONS = {
 }
 
 
-class TestSession(Arguments):
+class TestSession(ExampleTestCase):
     @examples
     @hypothesis.given(arrays())
     @hypothesis.example(np.zeros((0, 2), ">f4"))  # its strides are 0 in NumPy

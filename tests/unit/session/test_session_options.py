@@ -1,12 +1,12 @@
 """The options of a session: accepted values, rejected values and effects on one rank."""
 
 import numpy as np
-from sessions import ClosesSession
+from sessions import SessionCleanupTestCase
 
 import multiverso as mv
 
 
-class TestOptions(ClosesSession):
+class TestOptions(SessionCleanupTestCase):
     def refused(self, error, text, *arguments, **options):
         with self.assertRaisesRegex(error, text):
             mv.init(*arguments, **options)

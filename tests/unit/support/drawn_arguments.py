@@ -11,7 +11,7 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from sessions import InSession
+from sessions import SessionTestCase
 
 REJECTIONS = (TypeError, ValueError, IndexError)
 MANY = os.environ.get("MULTIVERSO_EXAMPLES")
@@ -97,7 +97,7 @@ def is_right(data, dtype, wanted):
     return True
 
 
-class Arguments(InSession):
+class ExampleTestCase(SessionTestCase):
     """Runs all examples of a test in one session, since a session per example would be slow."""
 
     @contextlib.contextmanager

@@ -50,7 +50,7 @@ def fit(model, *callbacks, epochs=1, **options):
 
 
 @unittest.skipUnless(HAS_KERAS, "needs Keras")
-class InSession(sessions.InSession):
+class KerasTestCase(sessions.SessionTestCase):
     def setUp(self):
         super().setUp()
         keras.utils.set_random_seed(1)

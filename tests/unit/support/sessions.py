@@ -6,7 +6,7 @@ from unittest import mock
 import multiverso as mv
 
 
-class ClosesSession(unittest.TestCase):
+class SessionCleanupTestCase(unittest.TestCase):
     """Closes the session after each test, if one is open."""
 
     def tearDown(self):
@@ -14,7 +14,7 @@ class ClosesSession(unittest.TestCase):
             mv.shutdown()
 
 
-class InSession(ClosesSession):
+class SessionTestCase(SessionCleanupTestCase):
     """Opens a session before each test, and closes it afterwards."""
 
     def setUp(self):

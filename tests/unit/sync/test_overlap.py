@@ -5,7 +5,7 @@ import unittest
 from unittest import mock
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso._native import library
@@ -16,7 +16,7 @@ def threads():
     return [one for one in threading.enumerate() if one.name.startswith("multiverso: ")]
 
 
-class TestOverlap(InSession):
+class TestOverlap(SessionTestCase):
     def test_updates_of_others_arrive_one_sync_later(self):
         weights = np.zeros(70_000)
         sync = ParamSync([weights], overlap=True)
@@ -108,7 +108,7 @@ class TestOverlap(InSession):
             ParamSync([np.zeros(3)], overlap=1)
 
 
-class TestErrors(InSession):
+class TestErrors(SessionTestCase):
     def failing(self, error):
         """Return a patch that makes one native pass fail."""
         errors = [error]

@@ -4,7 +4,7 @@ import array
 import unittest
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso.tables._row_ids import as_row_ids
@@ -86,7 +86,7 @@ class TestRejectedIds(unittest.TestCase):
         )
 
 
-class TestRowsOfATable(InSession):
+class TestRowsOfATable(SessionTestCase):
     def setUp(self):
         super().setUp()
         self.matrix = mv.MatrixTableHandler(4, 2, np.arange(8))

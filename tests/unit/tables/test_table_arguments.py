@@ -16,7 +16,7 @@ from drawn_arguments import (
     ROWS,
     SIZE,
     TABLES,
-    Arguments,
+    ExampleTestCase,
     anything,
     arrays,
     copy_of,
@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 import multiverso as mv
 
 
-class TestCreation(Arguments):
+class TestCreation(ExampleTestCase):
     @examples
     @hypothesis.given(anything)
     def test_any_size_is_accepted_or_rejected_like_numpy(self, size):
@@ -110,7 +110,7 @@ class TestCreation(Arguments):
                 mv.MatrixTableHandler(ROWS, COLUMNS, value, dtype=dtype)
 
 
-class TestTables(Arguments):
+class TestTables(ExampleTestCase):
     @examples
     @hypothesis.given(arrays(), st.sampled_from(TABLES))
     def test_add_of_any_array_matches_numpy(self, data, dtype):
@@ -199,7 +199,7 @@ def model_ids(row_ids):
     return [int(i) for i in row_ids], outside
 
 
-class TestRows(Arguments):
+class TestRows(ExampleTestCase):
     @examples
     @hypothesis.given(ids)
     def test_any_row_ids_are_accepted_or_rejected(self, row_ids):

@@ -10,7 +10,7 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 
 import multiverso as mv
 from multiverso import api, devices, sync, tables
@@ -28,7 +28,7 @@ class TestDocumentation(unittest.TestCase):
             self.assertEqual(results.failed, 0, module)
 
 
-class TestCreation(InSession):
+class TestCreation(SessionTestCase):
     def test_properties_describe_the_table(self):
         table = mv.ArrayTableHandler(5, name="weights", dtype="float64")
         self.assertEqual((table.size, table.shape, table.name), (5, (5,), "weights"))
@@ -125,7 +125,7 @@ class TestCreation(InSession):
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
-class TestInitValue(InSession):
+class TestInitValue(SessionTestCase):
     def test_accepts_initial_values_in_every_form(self):
         for value in (
             [[1, 2, 3], [4, 5, 6]],
@@ -171,7 +171,7 @@ class TestInitValue(InSession):
         self.assertEqual(table.get().tolist(), [2, 2, 2])
 
 
-class TestValues(InSession):
+class TestValues(SessionTestCase):
     def test_get_add_and_add_get_match_numpy(self):
         rng = np.random.default_rng(1)
         for dtype in DTYPES:
@@ -239,7 +239,7 @@ class TestValues(InSession):
         self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
 
 
-class TestUpdaters(InSession):
+class TestUpdaters(SessionTestCase):
     def test_sgd_applies_a_step(self):
         table = mv.ArrayTableHandler(3, [1, 2, 3], updater="sgd", learning_rate=0.5)
         table.add([2, 4, 6])
@@ -271,7 +271,7 @@ class TestUpdaters(InSession):
         self.assertEqual(mv.ArrayTableHandler(1).options, {})
 
 
-class TestIdentity(InSession):
+class TestIdentity(SessionTestCase):
     def test_rejects_copy_and_pickle(self):
         for table in (mv.ArrayTableHandler(1), mv.MatrixTableHandler(1, 1)):
             for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
@@ -284,7 +284,7 @@ class TestIdentity(InSession):
         self.assertEqual(len({first, second, first}), 2)
 
 
-class TestRandomPrograms(InSession):
+class TestRandomPrograms(SessionTestCase):
     def test_random_programs_match_a_numpy_model(self):
         for seed in range(40):
             with self.subTest(f"seed {seed}"):

@@ -5,7 +5,7 @@ import math
 import unittest
 
 import numpy as np
-from sessions import InSession
+from sessions import SessionTestCase
 from updater_model import OPTIONS, Model
 
 import multiverso as mv
@@ -28,7 +28,7 @@ def gradient(rng, shape, dtype):
     return values.astype(dtype)
 
 
-class TestFormulas(InSession):
+class TestFormulas(SessionTestCase):
     def test_arrays_are_bitwise_identical_to_the_model(self):
         # The sizes are one element, part of a vector register, and stripes with a partial last one.
         updaters = [*OPTIONS.items(), ("rmsprop", OPTIONS["rmsprop"] | {"momentum": 0.5})]
@@ -117,7 +117,7 @@ class TestFormulas(InSession):
         self.assertEqual(table.add_get([4, 8]).tolist(), [1, 8])
 
 
-class TestOptions(InSession):
+class TestOptions(SessionTestCase):
     def test_options_have_the_documented_defaults(self):
         adaptive = {"learning_rate": 0.001, "epsilon": 1e-7}
         for name, expected in {
@@ -193,7 +193,7 @@ class TestOptions(InSession):
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
 
 
-class TestDuplicateRows(InSession):
+class TestDuplicateRows(SessionTestCase):
     def test_duplicate_rows_are_summed_into_one_update(self):
         for name in OPTIMIZERS:
             if name in ("sgd", "easgd"):
