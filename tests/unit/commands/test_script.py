@@ -61,7 +61,7 @@ class TestScript(unittest.TestCase):
 
 
 class TestRun(unittest.TestCase):
-    def refused(self, *arguments):
+    def error_of(self, *arguments):
         with contextlib.redirect_stderr(io.StringIO()) as err:
             try:
                 code = main(["run", *arguments])
@@ -71,7 +71,7 @@ class TestRun(unittest.TestCase):
         return err.getvalue()
 
     def test_run_rejects_invalid_arguments(self):
-        self.assertIn(">= 1, received '0'", self.refused("-np", "0", "train.py"))
-        self.assertIn("received 'two'", self.refused("-np", "two", "train.py"))
-        self.assertIn(">= 0, received '-1'", self.refused("--restarts", "-1", "train.py"))
-        self.assertIn("no such file", self.refused("-np", "2", "/nowhere/train.py"))
+        self.assertIn(">= 1, received '0'", self.error_of("-np", "0", "train.py"))
+        self.assertIn("received 'two'", self.error_of("-np", "two", "train.py"))
+        self.assertIn(">= 0, received '-1'", self.error_of("--restarts", "-1", "train.py"))
+        self.assertIn("no such file", self.error_of("-np", "2", "/nowhere/train.py"))

@@ -21,7 +21,7 @@ class SessionTestCase(SessionCleanupTestCase):
         mv.init()
 
     def interrupt(self, sync, *arguments):
-        """Call a function that syncs, and interrupt it during the exchange."""
-        call = mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt)
-        with call, self.assertRaises(KeyboardInterrupt):
+        """Call a function that syncs, with Ctrl-C during its exchange."""
+        exchange = mock.patch("multiverso.sync._table_sync.call", side_effect=KeyboardInterrupt)
+        with exchange, self.assertRaises(KeyboardInterrupt):
             sync(*arguments)
