@@ -99,8 +99,7 @@ def _line(size: int, count: int, series: list[Series]) -> dict[str, Any]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    heads = ("time/C loop", "speed/NumPy")
-    print(f"{'parameters':>12} {'tensors':>8} {'ParamSync':>12} {heads[0]:>12} {heads[1]:>12}")
+    print("  parameters  tensors    ParamSync  time/C loop  speed/NumPy")
     for line in report["cases"]:
         time_ratio = "no C" if line["times_of_pass"] is None else f"{line['times_of_pass']:.2f}"
         print(

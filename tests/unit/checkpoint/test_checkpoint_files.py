@@ -1,4 +1,4 @@
-"""The bytes of checkpoints match the documentation; conversion to and from safetensors."""
+"""The bytes of checkpoint files match their documentation; conversion to and from safetensors."""
 
 import importlib.util
 import unittest

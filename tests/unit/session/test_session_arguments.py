@@ -10,15 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import numpy as np
-from drawn_arguments import (
-    REJECTIONS,
-    TABLE_DTYPES,
-    ExampleTestCase,
-    anything,
-    arrays,
-    copy_of,
-    examples,
-)
+from drawn_arguments import REJECTIONS, TABLE_DTYPES, ExampleTestCase, anything, arrays, examples
 from hypothesis import strategies as st
 
 import multiverso as mv
@@ -37,7 +29,7 @@ class TestSession(ExampleTestCase):
     @hypothesis.given(arrays())
     @hypothesis.example(np.zeros((0, 2), ">f4"))  # its strides are 0 in NumPy
     def test_aggregate_of_any_array_matches_numpy(self, array):
-        before, writeable = copy_of(array)
+        before, writeable = array.copy(), array.flags.writeable
         if array.dtype.newbyteorder("=") in TABLE_DTYPES and writeable:
             self.assertIs(mv.aggregate(array), array)
             np.testing.assert_array_equal(array, before)  # the sum of one worker

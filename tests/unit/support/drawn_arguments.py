@@ -83,11 +83,6 @@ def arrays(draw, shape=shapes, dtype=dtypes):
     return array
 
 
-def copy_of(array):
-    """Return a copy of an array, and whether the array is writable."""
-    return array.copy(), array.flags.writeable
-
-
 def can_be_added(data, dtype, allowed_shapes):
     """Return whether an array can be added to a table of this dtype with one of these shapes."""
     if not np.can_cast(data.dtype, dtype, "same_kind") or data.shape not in allowed_shapes:
