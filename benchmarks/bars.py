@@ -13,16 +13,8 @@ if TYPE_CHECKING:
 class Bar:
     """A required speed relative to a reference.
 
-    Attributes
-    ----------
-    operation, size : str, int
-        The case; a size of 0 means the only case of its operation.
-    reference : str
-        Name of the reference series.
-    ranks : int
-        Number of workers.
-    speed : float
-        Lowest accepted speed, as a multiple of the reference.
+    The case is an operation and a size; a size of 0 means the only case of its operation. `ranks`
+    is the number of workers, and `speed` the lowest accepted multiple of the reference's speed.
     """
 
     operation: str

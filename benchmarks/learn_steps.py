@@ -87,17 +87,7 @@ class Batches(Data):
 
 
 class LearnTraining:
-    """Trains with `MPIManager`: rank 0 is the master, the next ranks are the workers.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        The processes of this run.
-    model : str
-        Name in `MODELS`.
-    workers : int
-        Number of workers.
-    """
+    """Trains one of `MODELS` with `MPIManager`: rank 0 is the master, the next ranks are workers."""
 
     def __init__(self, ranks: Ranks, model: str, workers: int) -> None:
         self._network = Network(model)

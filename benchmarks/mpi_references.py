@@ -22,14 +22,8 @@ class RmaTable:
     Get_accumulate returns the values before the add; a training loop would have to add its delta
     to get the new values.
 
-    A table is a context manager. Collective: all ranks create and close it.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        The processes of this run.
-    size : int
-        Number of float32 elements of the whole table.
+    A table has `size` float32 elements and is a context manager. Collective: all ranks create and
+    close it.
     """
 
     def __init__(self, ranks: Ranks, size: int) -> None:
@@ -80,14 +74,8 @@ class RmaTable:
 class MessageServer:
     """A table on rank 0, which receives deltas and returns the parameters.
 
-    The other ranks are its workers. This is the usual parameter server, in plain MPI.
-
-    Parameters
-    ----------
-    ranks : Ranks
-        The processes of this run, two or more.
-    size : int
-        Number of float32 elements of the table.
+    The other ranks, at least one, are its workers. This is the usual parameter server, in plain
+    MPI. The table has `size` float32 elements.
     """
 
     def __init__(self, ranks: Ranks, size: int) -> None:

@@ -1,4 +1,4 @@
-"""KerasParamManager: synchronized weights and rejected arguments; and `shard`."""
+"""KerasParamManager: which weights it syncs, and rejected arguments; the function `shard`."""
 
 import numpy as np
 import pytest

@@ -21,7 +21,7 @@ from multiverso.theano_ext.sharedvar import MVSharedVariable
 pytestmark = pytest.mark.frameworks
 
 COMMON = Path(__file__).parents[3] / "examples" / "common"
-# The functions run once, so compiling them takes longer than it saves.
+# Each function runs only a few times, so compiling it would take longer than the calls.
 FLAGS = "mode=FAST_COMPILE,linker=py,cxx="
 sys.path.append(str(COMMON))
 try:
@@ -34,7 +34,7 @@ layers = lasagne.layers
 
 
 def dense(value=1.0, dtype="float32", units=2):
-    """Return a network of six weights and two biases."""
+    """Return a dense layer on 3 inputs, whose weights and biases all have this value."""
     return layers.DenseLayer(
         layers.InputLayer((None, 3)),
         units,
@@ -284,6 +284,8 @@ class TestDeprecatedNames(LasagneTestCase):
 
 
 class TestOldNames(unittest.TestCase):
+    """The module old_names supplies removed names that Theano and Lasagne still use."""
+
     def test_convolutional_network_trains(self):
         code = """
             import sys

@@ -25,7 +25,8 @@ pytestmark = pytest.mark.frameworks
 COMMON = Path(__file__).parents[3] / "examples" / "common"
 sys.path.append(str(COMMON))
 try:
-    # Theano does not compile, since the functions run once. Other tests keep their environment.
+    # The import sets variables so that Theano does not compile functions; other tests must not
+    # inherit these variables.
     with mock.patch.dict(os.environ):
         from theano_backend import T, theano
 except ImportError as error:

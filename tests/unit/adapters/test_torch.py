@@ -23,6 +23,7 @@ if HAS_TORCH:
 
 
 def flat(module):
+    """Return all parameters of a module as one vector of float64."""
     return torch.cat([p.detach().double().reshape(-1) for p in module.parameters()]).numpy()
 
 
@@ -35,7 +36,7 @@ class TorchTestCase(sessions.SessionTestCase):
 
 class TestModules(TorchTestCase):
     def check(self, module):
-        """Let another worker add 2 and this worker 1; the parameters must get the sum of both."""
+        """Check that a sync increases the parameters by 2 of another worker and 1 of this one."""
         before = flat(module)
         manager = TorchParamManager(module)
         np.testing.assert_array_equal(flat(module), before)
@@ -54,8 +55,8 @@ class TestModules(TorchTestCase):
                 module = torch.nn.Linear(3, 4).to(dtype)
                 for parameter in module.parameters():
                     torch.nn.init.constant_(parameter, 0.5)
-                kinds = [table.dtype.name for table in self.check(module).tables]
-                self.assertEqual(kinds, ["float64" if dtype == torch.float64 else "float32"])
+                dtypes = [table.dtype.name for table in self.check(module).tables]
+                self.assertEqual(dtypes, ["float64" if dtype == torch.float64 else "float32"])
 
     def test_syncs_mixed_dtypes_many_parameters_and_channels_last_layers(self):
         convolution = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))

@@ -73,7 +73,7 @@ class TestFiles(FolderTestCase):
 
 
 class TestGenerated(unittest.TestCase):
-    def test_generated_images_are_labelled_and_deterministic(self):
+    def test_generated_images_are_labeled_and_deterministic(self):
         first, second = (cifar10.generate(30, 20, seed=1) for _ in range(2))
         self.assertEqual((first.name, first.train.shape), ("generated", (30, 3, 32, 32)))
         np.testing.assert_array_equal(first.train, second.train)
