@@ -87,7 +87,7 @@ class Batches(Data):
 
 
 class LearnTraining:
-    """Trains one of `MODELS` with `MPIManager`: rank 0 is the master, the next ranks are workers."""
+    """Trains one of `MODELS` with `MPIManager`: rank 0 is the master, the next are workers."""
 
     def __init__(self, ranks: Ranks, model: str, workers: int) -> None:
         self._network = Network(model)

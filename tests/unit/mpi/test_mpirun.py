@@ -12,10 +12,10 @@ OPEN_MPI = "mpirun (Open MPI) 5.0.11\n\nReport bugs"
 
 
 class TestMpirun(FolderTestCase):
-    def mpirun(self, version):
-        """Return the path of a stub of mpirun that prints this version."""
+    def stub_of_mpirun(self, version_text):
+        """Return the path of a program that prints this text, as mpirun prints its version."""
         stub = self.folder / "mpirun"
-        stub.write_text(f"#!/bin/sh\ncat <<END\n{version}\nEND\n", "utf-8")
+        stub.write_text(f"#!/bin/sh\ncat <<END\n{version_text}\nEND\n", "utf-8")
         stub.chmod(0o755)
         return str(stub)
 
@@ -27,7 +27,7 @@ class TestMpirun(FolderTestCase):
             ("something else", None, None),
         ):
             with self.subTest(text):
-                self.assertEqual(mpirun_vendor(self.mpirun(text)), (vendor, version))
+                self.assertEqual(mpirun_vendor(self.stub_of_mpirun(text)), (vendor, version))
 
     def test_plain_command_is_the_same_for_every_mpi(self):
         command = mpirun_command(["train", "-x"], 3, mpirun="/no/mpirun")
@@ -36,7 +36,7 @@ class TestMpirun(FolderTestCase):
     def test_surviving_command_differs_by_vendor(self):
         for text, option in ((MPICH, "-disable-auto-cleanup"), (OPEN_MPI, "--enable-recovery")):
             with self.subTest(option):
-                mpirun = self.mpirun(text)
+                mpirun = self.stub_of_mpirun(text)
                 command = mpirun_command(["train", "-x"], 3, mpirun=mpirun, survive=True)
                 self.assertEqual(command[:4], [mpirun, option, "-np", "3"])
                 self.assertEqual(command[-2:], ["train", "-x"])

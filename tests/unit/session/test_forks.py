@@ -11,7 +11,7 @@ import multiverso as mv
 
 
 def errors_of_uses(table):
-    """Return the names of the errors that uses of the parent's session raise."""
+    """Use the parent's session; return the names of the errors, and whether a session is open."""
     names = set()
     for call in (
         *(table.get, lambda: table.add([1, 2]), lambda: table.options),
@@ -37,12 +37,12 @@ class TestForks(SessionCleanupTestCase):
         table = mv.ArrayTableHandler(2, [5, 6])
         # multiprocessing ends the child with os._exit, like the workers of a DataLoader.
         context = multiprocessing.get_context("fork")
-        ours, theirs = context.Pipe()
-        child = context.Process(target=send_errors, args=(theirs, table))
+        parent_end, child_end = context.Pipe()
+        child = context.Process(target=send_errors, args=(child_end, table))
         child.start()
-        theirs.close()
-        self.assertTrue(ours.poll(60))
-        self.assertEqual(ours.recv(), ({"ForkedError"}, False))
+        child_end.close()
+        self.assertTrue(parent_end.poll(60))
+        self.assertEqual(parent_end.recv(), ({"ForkedError"}, False))
         child.join(60)
         self.assertEqual(child.exitcode, 0)
         table.add([1, 1])

@@ -1,4 +1,4 @@
-"""A session of one rank: roles, init and shutdown, `with` blocks, and the end of the process."""
+"""A session of one rank: its roles, init and shutdown, `with` blocks, the end of the process."""
 
 import logging
 import unittest
@@ -108,7 +108,7 @@ class TestInitAndShutdown(SessionCleanupTestCase):
             mv.shutdown()
 
 
-class TestBlocks(SessionCleanupTestCase):
+class TestWithBlocks(SessionCleanupTestCase):
     def test_init_and_session_are_context_managers(self):
         for block in (mv.init, mv.session):
             with block(timeout=9.0) as session:

@@ -1,4 +1,4 @@
-"""ParamSync on one rank: supported and rejected arrays, results, lifetime."""
+"""ParamSync on one rank: supported and rejected arrays, the values after syncs, lifetime."""
 
 import array
 import gc
@@ -15,7 +15,7 @@ from multiverso.sync import ParamSync
 
 class TestSupportedArrays(SessionTestCase):
     def check(self, arrays, atol=0.0):
-        """Check that a sync gives arrays and tables the sum of training and of other adds."""
+        """Check that a sync gives the arrays the sum of training and of another worker's adds."""
         expected = [np.array(a, np.float64) for a in arrays]
         sync = ParamSync(arrays)
         generator = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Tables on one rank: creation, values, updaters, random programs against a NumPy model."""
+"""Tables on one rank: creation, values, options, and random calls against a NumPy model."""
 
 import copy
 import doctest
@@ -119,7 +119,7 @@ class TestCreation(SessionTestCase):
         self.assertEqual(mv.ArrayTableHandler(1, [4]).get().tolist(), [4])
 
     def test_unreferenced_table_frees_its_memory(self):
-        for _ in range(70_000):  # more than the library has handles
+        for _ in range(70_000):  # more tables than the library has handles
             mv.ArrayTableHandler(1)
         gc.collect()
         self.assertEqual(mv.ArrayTableHandler(1, 3).get().tolist(), [3])
@@ -181,10 +181,10 @@ class TestValues(SessionTestCase):
                 np.testing.assert_array_equal(table.get(), first)
                 table.add(second)
                 np.testing.assert_array_equal(table.get(), first + second)
-                both = table.add_get(second)
-                np.testing.assert_array_equal(both, first + second + second)
-                self.assertEqual((both.dtype, both.shape), (np.dtype(dtype), (size,)))
-                np.testing.assert_array_equal(table.get(sync=True), both)
+                added = table.add_get(second)
+                np.testing.assert_array_equal(added, first + second + second)
+                self.assertEqual((added.dtype, added.shape), (np.dtype(dtype), (size,)))
+                np.testing.assert_array_equal(table.get(sync=True), added)
 
     def test_results_are_independent_copies(self):
         table = mv.ArrayTableHandler(3)
@@ -233,8 +233,8 @@ class TestValues(SessionTestCase):
                 matrix.add(np.ones((3, 3), np.float32), [1, 4, 1])
 
         with ThreadPoolExecutor(4) as pool:
-            for done in [pool.submit(work) for _ in range(4)]:
-                done.result()
+            for future in [pool.submit(work) for _ in range(4)]:
+                future.result()
         self.assertEqual(table.get().tolist(), [8000] * 3)
         self.assertEqual(matrix.get()[:, 0].tolist(), [0, 16_000, 0, 0, 8000])
 
@@ -284,13 +284,13 @@ class TestIdentity(SessionTestCase):
         self.assertEqual(len({first, second, first}), 2)
 
 
-class TestRandomPrograms(SessionTestCase):
-    def test_random_programs_match_a_numpy_model(self):
+class TestRandomCalls(SessionTestCase):
+    def test_random_calls_match_a_numpy_model(self):
         for seed in range(40):
             with self.subTest(f"seed {seed}"):
-                self.run_program(random.Random(seed))
+                self.make_calls(random.Random(seed))
 
-    def run_program(self, rng):
+    def make_calls(self, rng):
         dtype = rng.choice(DTYPES)
         rows, columns = rng.randrange(1, 40), rng.choice((1, 2, 3, 16, 700))
         numbers = np.random.default_rng(rng.randrange(2**32))
@@ -299,14 +299,14 @@ class TestRandomPrograms(SessionTestCase):
         for _ in range(30):
             ids = [rng.randrange(rows) for _ in range(rng.randrange(0, 2 * rows))]
             delta = numbers.integers(-9, 10, (rows, columns)).astype(dtype)
-            some = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
+            row_delta = numbers.integers(-9, 10, (len(ids), columns)).astype(dtype)
             match rng.randrange(6):
                 case 0:
                     matrix.add(delta)
                     model += delta
                 case 1:
-                    matrix.add(some, ids)
-                    np.add.at(model, ids, some)
+                    matrix.add(row_delta, ids)
+                    np.add.at(model, ids, row_delta)
                 case 2:
                     model += delta
                     np.testing.assert_array_equal(matrix.add_get(delta), model)
