@@ -2,9 +2,9 @@
  * which the speed of workers, which are processes, is compared.
  *
  * All threads share one table, as workers do, and each has its own delta and out. There are no
- * locks, so concurrent adds may lose updates: the threads are no alternative to workers. Thread t of n
- * starts at t/n of the table and wraps around, because threads that walk the same addresses in step
- * would slow each other down by moving every cache line between their cores.
+ * locks, so concurrent adds may lose updates: the threads are no alternative to workers. Thread t
+ * of n starts at t/n of the table and wraps around, because threads that walk the same addresses in
+ * step would slow each other down by moving every cache line between their cores.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -21,7 +21,7 @@ _OPERATIONS = {"get": 0, "add": 1, "add_get": 2, "get rows": 3, "add rows": 4}
 _FLAGS = (["-O3", "-march=native"], ["-O3"])  # some compilers do not know -march=native
 
 
-def compile_helper() -> ctypes.CDLL | None:
+def compile_c_threads() -> ctypes.CDLL | None:
     """Compile and load c_threads.c; return None if that is impossible."""
     library = compile_source(_SOURCE)
     return None if library is None else _declare(library)
@@ -65,7 +65,7 @@ class CThreads:
     Parameters
     ----------
     library : ctypes.CDLL or None
-        The result of `compile_helper`; only the master needs it.
+        The result of `compile_c_threads`; only the master needs it.
     operation : str
         "get", "add", "add_get", "get rows" or "add rows".
     workers : int

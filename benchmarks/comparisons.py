@@ -71,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Bench:
-    """The processes, the effort and the C helper, which every case needs."""
+    """The processes, the effort and the compiled C threads, which every case needs."""
 
     ranks: Ranks
     effort: Effort

@@ -17,7 +17,7 @@ from typing import Any
 import multiverso as mv
 import report
 from bars import judge
-from c_threads import compile_helper
+from c_threads import compile_c_threads
 from comparisons import Bench, Case, plan
 from environment import describe
 from mpirun_jobs import launch_all, progress
@@ -45,7 +45,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any] | None:
     """Measure with the ranks of this job; return the report on the master, else None."""
     mpi, problem = find_mpi()
     ranks = Ranks(mpi)
-    library = compile_helper() if ranks.is_master else None
+    library = compile_c_threads() if ranks.is_master else None
     has_c = ranks.gather(library is not None)[0]
     notes = [] if problem is None else [problem]
     if not has_c:

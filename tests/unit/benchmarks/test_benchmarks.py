@@ -114,7 +114,7 @@ class TestBars(unittest.TestCase):
 
 class TestCThreads(unittest.TestCase):
     def setUp(self):
-        self.library = c_threads.compile_helper()
+        self.library = c_threads.compile_c_threads()
         if self.library is None:
             self.skipTest("no C compiler")
 

@@ -8,6 +8,7 @@ import multiverso as mv
 
 class TestOptions(SessionCleanupTestCase):
     def refused(self, error, text, *arguments, **options):
+        """Check that init raises this error and opens no session."""
         with self.assertRaisesRegex(error, text):
             mv.init(*arguments, **options)
         self.assertFalse(mv.is_initialized())
