@@ -102,7 +102,7 @@ Status WaitForPending() {
     return Status(Code::kState, "MV_Wait: this thread has no pending call");
   }
   const bool asks = mine.check != nullptr;
-  while (!mine.pending->IsDoneWithin(asks ? Interrupt::kEvery : mine.pending->slice())) {
+  while (!mine.pending->IsDoneWithin(asks ? Interrupt::kMinInterval : mine.pending->slice())) {
     if (!asks) return Status::Pending();
     const std::optional<std::string> reason = mine.Ask();
     if (!reason.has_value()) continue;

@@ -35,7 +35,7 @@ Result<std::vector<std::string>> ThreadHub::Exchange(int rank, const std::string
       return Status(Code::kTimeout, StrCat("waited for ", NameRanks(late)));
     }
     MV_RETURN_IF_NOT_OK(limit.Check(now));
-    changed_.wait_until(guard, std::min(limit.first(), now + kLook));
+    changed_.wait_until(guard, std::min(limit.earliest(), now + kLook));
   }
 }
 
