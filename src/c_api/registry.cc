@@ -114,7 +114,7 @@ Status WhyStale(const char* what) {
 void NoteLosses(const Session& session) {
   if (session.context()->peers()->LostRanks().empty()) return;
   lost_any.store(true);
-  MpiCommunicator::ExpectNoEnd();
+  MpiCommunicator::SkipFinalizeAtExit();
 }
 
 bool HasLostAny() { return lost_any.load(); }

@@ -1,6 +1,6 @@
-// The MPI functions and constants that Multiverso uses. They are declared here because there is no
-// mpi.h at build time. Handles are pointers in Open MPI, and ints in MPICH and every MPI that
-// shares the binary interface of MPICH.
+// The MPI functions and constants that Multiverso uses, declared here because there is no mpi.h at
+// build time. Handles are pointers in Open MPI, and ints in MPICH and every MPI that shares the
+// binary interface of MPICH.
 #ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 #define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 
@@ -12,7 +12,7 @@
 
 namespace multiverso {
 
-constexpr int kThreadMultiple = 3;  // in both families
+constexpr int kThreadMultiple = 3;  // MPI_THREAD_MULTIPLE in both families
 constexpr int kMpiSuccess = 0;
 
 // Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI reads the bytes.
@@ -20,9 +20,9 @@ struct alignas(16) OpaqueStatus {
   char bytes[64];
 };
 
-// The constants that differ between the families.
+// The constants that differ between the families. The numbers are part of MPICH's binary interface.
 template <class Handle>
-struct Constants {
+struct MpiConstants {
   Handle world;
   Handle self;
   Handle byte;
@@ -30,18 +30,25 @@ struct Constants {
   int any_source;
 };
 
-inline Constants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
+inline MpiConstants<void*> ConstantsOf(const MpiLibrary& library, void* /*chooses the overload*/) {
   return {library.Symbol("ompi_mpi_comm_world"), library.Symbol("ompi_mpi_comm_self"),
           library.Symbol("ompi_mpi_byte"), library.Symbol("ompi_mpi_errors_return"), -1};
 }
 
-inline Constants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
+inline MpiConstants<int> ConstantsOf(const MpiLibrary& /*library*/, int /*chooses the overload*/) {
   return {0x44000000, 0x44000001, 0x4c00010d, 0x54000001, -2};
 }
 
-// The functions, without the prefix MPI_.
+// For MPI_Comm_create_keyval: keeps the attribute out of duplicates of the communicator.
 template <class Handle>
-struct Functions {
+int CopyNoAttribute(Handle, int, void*, void*, void*, int* is_copied) {
+  *is_copied = 0;
+  return kMpiSuccess;
+}
+
+// The functions; their names lack the prefix MPI_.
+template <class Handle>
+struct MpiFunctions {
   int (*Initialized)(int*);
   int (*Finalized)(int*);
   int (*Init_thread)(int*, char***, int, int*);
@@ -105,6 +112,7 @@ struct Functions {
     return status;
   }
 
+  // Returns the error that `code`, the result of `function`, means.
   Status Check(int code, const char* function) const {
     if (code == kMpiSuccess) return Status::Ok();
     char text[1024] = {};
