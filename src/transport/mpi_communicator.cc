@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <list>
-#include <thread>
 #include <utility>
 
 #include "base/process.h"
@@ -113,20 +112,10 @@ class CommunicatorOf final : public MpiCommunicator {
     if (flag == 0) return Status::Ok();
     int count = 0;
     MV_RETURN_IF_NOT_OK(Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
-    bytes->resize(static_cast<size_t>(count));
-    Handle request{};
-    MV_RETURN_IF_NOT_OK(Check(
-        mpi_.Imrecv(bytes->data(), count, constants_.byte, &message, &request), "MPI_Imrecv"));
-    // The message is matched, so MPI already transfers it, whatever its sender does.
-    for (flag = 0; flag == 0;) {
-      MV_RETURN_IF_NOT_OK(Check(mpi_.Test(&request, &flag, &status), "MPI_Test"));
-      if (flag == 0 && Clock::now() >= deadline) {
-        return Status(Code::kTimeout, "a message from another rank began to arrive and stopped");
-      }
-      if (flag == 0) std::this_thread::yield();
-    }
-    *got = true;
-    return Status::Ok();
+    const Status received = mpi_.ReceiveMatched(&message, count, constants_.byte, deadline, bytes);
+    *got = received.ok();
+    if (!received.pending()) return received;
+    return Status(Code::kTimeout, "a message from another rank began to arrive and stopped");
   }
 
   Status Advance() override {

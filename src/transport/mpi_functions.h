@@ -4,8 +4,12 @@
 #ifndef MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 #define MULTIVERSO_TRANSPORT_MPI_FUNCTIONS_H_
 
+#include <string>
+#include <thread>
 #include <type_traits>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/text.h"
 #include "transport/mpi_library.h"
@@ -110,6 +114,27 @@ struct MpiFunctions {
     load(&Test, "MPI_Test");
     load(&Cancel, "MPI_Cancel");
     return status;
+  }
+
+  // Receives a message of `count` bytes that Improbe has matched. It arrives soon, unless its
+  // sender is suspended or dies. Returns pending at the deadline; then the buffer is leaked, since
+  // MPI may still write to it.
+  Status ReceiveMatched(Handle* message, int count, Handle byte, Instant deadline,
+                        std::string* bytes) const {
+    bytes->reserve(64);  // on the heap, where the buffer keeps its address when it is leaked
+    bytes->resize(static_cast<size_t>(count));
+    Handle request{};
+    MV_RETURN_IF_NOT_OK(Check(Imrecv(bytes->data(), count, byte, message, &request), "MPI_Imrecv"));
+    OpaqueStatus status{};
+    for (int flag = 0;;) {
+      MV_RETURN_IF_NOT_OK(Check(Test(&request, &flag, &status), "MPI_Test"));
+      if (flag != 0) return Status::Ok();
+      if (Clock::now() >= deadline) {
+        (void)new std::string(std::move(*bytes));  // NOLINT: see above
+        return Status::Pending();
+      }
+      std::this_thread::yield();
+    }
   }
 
   // Returns the error that `code`, the result of `function`, means.

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <shared_mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -167,27 +166,13 @@ class MpiMessenger final : public Messenger {
         mpi_.Check(mpi_.Get_count(&status, constants_.byte, &count), "MPI_Get_count"));
     // A message that is too long is received into an empty buffer, and MPI's error is ignored.
     const bool fits = count >= 0 && count <= max_bytes;
-    bytes->resize(fits ? static_cast<size_t>(count) : 0);
-    Handle request{};
-    int code = mpi_.Imrecv(bytes->data(), fits ? count : 0, constants_.byte, &message, &request);
-    // The message is matched, so MPI already transfers it, whatever its sender does.
-    const Instant deadline = Clock::now() + std::chrono::seconds(5);
-    for (flag = 0; code == kMpiSuccess && flag == 0;) {
-      code = mpi_.Test(&request, &flag, &status);
-      if (code != kMpiSuccess || flag != 0) break;
-      if (Clock::now() >= deadline) {
-        // MPI may still write to the buffer, so the buffer is leaked.
-        (void)new std::string(std::move(*bytes));  // NOLINT: see above
-        return Status(Code::kTransport, "a message from another rank began to arrive and stopped");
-      }
-      std::this_thread::yield();
+    const Status received = mpi_.ReceiveMatched(&message, fits ? count : 0, constants_.byte,
+                                                Clock::now() + std::chrono::seconds(5), bytes);
+    if (received.pending()) {
+      return Status(Code::kTransport, "a message from another rank began to arrive and stopped");
     }
-    if (!fits) {
-      *got = true;
-      return Status::Ok();
-    }
-    *got = code == kMpiSuccess;
-    return mpi_.Check(code, "MPI_Imrecv");
+    *got = !fits || received.ok();
+    return fits ? received : Status::Ok();
   }
 
   void Close() override {
