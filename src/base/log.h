@@ -1,5 +1,4 @@
-// Warnings about events that no caller learns from a status, such as a lock recovered from a dead
-// rank.
+// Warnings that no caller receives as a status, such as a lock recovered from a dead rank.
 #ifndef MULTIVERSO_BASE_LOG_H_
 #define MULTIVERSO_BASE_LOG_H_
 

@@ -15,8 +15,7 @@ void AppendRaw(const T& value, std::string* bytes) {
   bytes->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Reads the value at `*position` (<= bytes.size()) and moves `*position` past it. Returns false if
-// the value is truncated.
+// Reads the value at *position (<= size) and advances *position. Returns false if it is truncated.
 template <class T>
 bool ReadRaw(const std::string& bytes, size_t* position, T* value) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -26,11 +26,11 @@ std::string ErrorText(DWORD error) {
   const DWORD length =
       FormatMessageW(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS, nullptr, error, 0,
                      text, static_cast<DWORD>(sizeof(text) / sizeof(text[0])), nullptr);
-  std::string description = length == 0 ? "unknown" : Narrow(text);
-  while (!description.empty() && (description.back() == '\n' || description.back() == '\r')) {
-    description.pop_back();
+  std::string reason = length == 0 ? "unknown" : Narrow(text);
+  while (!reason.empty() && (reason.back() == '\n' || reason.back() == '\r')) {
+    reason.pop_back();
   }
-  return StrCat(description, " (error ", error, ")");
+  return StrCat(reason, " (error ", error, ")");
 }
 
 }  // namespace multiverso::windows

@@ -19,7 +19,7 @@ class DeferredFailure {
   bool is_set() const { return !failure_.ok(); }
 
   // Returns `status` or, if it may mean the loss of a rank, holds it back and returns pending.
-  Status HoldBackLoss(const Status& status) {
+  Status Defer(const Status& status) {
     if (!MayMeanLoss(status)) return status;
     failure_ = status;
     until_ = Clock::now() + std::chrono::seconds(1);

@@ -24,9 +24,8 @@ Result<MpiLibrary> MpiLibrary::Find(const std::string& path) {
     std::vector<std::string> candidates = {path};
     if (path.empty()) {
       candidates = MpiLibraryNames();
-      const std::vector<std::string> adjacent =
-          LibrariesOfLaunchers(AncestorPrograms(), candidates);
-      candidates.insert(candidates.begin(), adjacent.begin(), adjacent.end());
+      const std::vector<std::string> nearby = LibrariesOfLaunchers(AncestorPrograms(), candidates);
+      candidates.insert(candidates.begin(), nearby.begin(), nearby.end());
     }
     for (const std::string& candidate : candidates) {
       library.handle_ = OpenLibrary(candidate);
