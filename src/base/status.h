@@ -1,5 +1,5 @@
-// Status and Result: how functions below the C API report failure. None of them throws, except what
-// the standard library throws, such as std::bad_alloc.
+// Status and Result: how functions below the C API report failure. They throw only what the
+// standard library throws, such as std::bad_alloc.
 #ifndef MULTIVERSO_BASE_STATUS_H_
 #define MULTIVERSO_BASE_STATUS_H_
 
@@ -139,7 +139,7 @@ class [[nodiscard]] Result {
 
 }  // namespace multiverso
 
-// Makes the enclosing function return the status of `expr` unless the status is ok. Pending is not.
+// Returns from the enclosing function with the status of `expr` unless it is ok. Pending is not ok.
 #define MV_RETURN_IF_NOT_OK(expr)             \
   do {                                        \
     ::multiverso::Status mv_status_ = (expr); \

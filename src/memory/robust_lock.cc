@@ -8,7 +8,7 @@ namespace multiverso {
 namespace {
 
 constexpr auto kLivenessCheckInterval = std::chrono::milliseconds(20);
-// A holder keeps a lock for microseconds, so a waiter polls for less time than kOwnCore allows.
+// A lock is usually held for microseconds, so most waits end while the waiter polls.
 constexpr SpinPolicy kSpinPolicy{100, 30};
 
 }  // namespace
@@ -16,8 +16,8 @@ constexpr SpinPolicy kSpinPolicy{100, 30};
 RobustLock::Outcome RobustLock::TakeSlowly(int owner, const OwnerProbe& probe, Instant until) {
   const auto try_take = [&] { return word.load(std::memory_order_relaxed) == 0 && TryTake(owner); };
   if (SpinUntil(try_take, kSpinPolicy)) return Outcome::kTaken;
-  // From here on this thread takes the lock with the sleepers' bit set. Others may be asleep too,
-  // which this thread cannot know, so its release wakes one sleeper, at worst needlessly.
+  // From here on this thread takes the lock with the sleepers' bit set, since it cannot know
+  // whether other threads sleep. So its release wakes one sleeper, at worst needlessly.
   const uint32_t own_mark = Mark(owner) | kSleepers;
   for (;;) {
     uint32_t seen = word.load(std::memory_order_relaxed);

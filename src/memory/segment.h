@@ -2,11 +2,10 @@
 //
 // Segments are sparse: a page costs memory when it is first touched. A shared segment is a memfd:
 // it has no name, it disappears with the last process that maps it, and it does not depend on the
-// size of /dev/shm. The other ranks of the node open the memfd through /proc/<pid>/fd. If the
-// kernel has no memfd, or if MULTIVERSO_SEGMENTS=file is set because ranks cannot open
-// /proc/<pid>/fd, a shared segment is a file (CreateNamedFile) that is unlinked as soon as every
-// rank has mapped it. On Windows a shared segment is a temporary file that disappears with its last
-// handle.
+// size of /dev/shm. The other ranks of the node open it through /proc/<pid>/fd. If the kernel has
+// no memfd, or if MULTIVERSO_SEGMENTS=file is set because ranks cannot open /proc/<pid>/fd, a
+// shared segment is a file (CreateNamedFile) that is unlinked as soon as every rank has mapped it.
+// On Windows a shared segment is a temporary file that disappears with its last handle.
 #ifndef MULTIVERSO_MEMORY_SEGMENT_H_
 #define MULTIVERSO_MEMORY_SEGMENT_H_
 
@@ -17,8 +16,7 @@
 
 namespace multiverso {
 
-// What another rank of the node needs to open a shared segment. Ranks exchange locators as raw
-// bytes.
+// What other ranks of the node need to open a shared segment. Ranks exchange it as raw bytes.
 struct SegmentLocator {
   int64_t bytes = 0;
   int64_t pid = 0;  // the creator's; its descriptor is opened unless `path` is set

@@ -1,5 +1,4 @@
-// Finds the launcher (the program that started this process as part of a job) and the MPI beside
-// it.
+// Finds the launcher (the program that started this process as part of a job) and its MPI.
 //
 // A Python, conda or Spack environment has its MPI in a folder that the dynamic linker does not
 // search, but the environment's mpirun is an ancestor of every rank. So if <prefix>/bin/mpirun is

@@ -19,7 +19,7 @@ namespace multiverso {
 constexpr int kThreadMultiple = 3;  // MPI_THREAD_MULTIPLE in both families
 constexpr int kMpiSuccess = 0;
 
-// Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI reads the bytes.
+// Room for an MPI_Status, which has at most 64 bytes in both families. Only MPI uses the bytes.
 struct alignas(16) OpaqueStatus {
   char bytes[64];
 };

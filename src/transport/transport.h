@@ -1,4 +1,4 @@
-// Transport: the exchange of bytes between the ranks of a job before they share memory.
+// Transport: how the ranks of a job exchange bytes before they share memory, and open a Messenger.
 #ifndef MULTIVERSO_TRANSPORT_TRANSPORT_H_
 #define MULTIVERSO_TRANSPORT_TRANSPORT_H_
 
