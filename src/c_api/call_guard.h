@@ -1,7 +1,7 @@
 // CallGuard: keeps a thread out of a call while another thread of the rank is in such a call.
 //
-// Every rank must make collective calls in the same order, and the calls of a table with rounds,
-// too. Concurrent calls of two threads have no order, so the second thread gets an error.
+// Every rank must make its collective calls, and its calls on a table with rounds, in the same
+// order. Concurrent calls of two threads have no order, so the second thread gets an error.
 #ifndef MULTIVERSO_C_API_CALL_GUARD_H_
 #define MULTIVERSO_C_API_CALL_GUARD_H_
 

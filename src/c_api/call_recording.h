@@ -37,8 +37,7 @@ inline FlightRecorder::Entry* RecordCall(const Table& table, RequestKind kind, i
   return recorder->Begin(CallOf(kind), table.id(), bytes);
 }
 
-// Returns the slice of a collective call, or 0 if the call waits neither for other ranks nor for
-// files.
+// Returns the slice of a collective call, or 0 if the call waits for no other rank and no file.
 inline std::chrono::milliseconds SliceOf(const SessionEntry& entry, CallKind call) {
   const bool uses_files = call == CallKind::kSave || call == CallKind::kSaveWait ||
                           call == CallKind::kLoad ||

@@ -19,7 +19,7 @@ std::atomic<bool> was_forked{false};
 std::atomic<bool> has_lost_ranks{false};
 
 void AfterForkInChild() {
-  // num_open_sessions does not count a session that is being opened, whose call may be pending.
+  // num_open_sessions does not count a session that the pending call of this thread opens.
   const bool was_pending = ForgetPending();
   if (num_open_sessions.load() == 0 && !was_pending) return;
   was_forked.store(true);

@@ -76,7 +76,8 @@ void LeaveSessionsAtExit();
 void NoteLosses(const Session& session);
 bool HasLostRanks();
 
-// Returns ForkedError in a child of a process that had a session open or was opening a session.
+// Returns ForkedError in a child that was forked while a session was open, or by a thread that had
+// a pending call to open one.
 Status CheckNotForked();
 // Returns the result of CheckNotForked, and lets it notice forks from now on. Called before a
 // session is opened.

@@ -1,4 +1,4 @@
-// The part of the C API that opens, describes and closes sessions, and their collective calls.
+// The part of the C API for sessions: open, describe, close, and collective calls without tables.
 #include <memory>
 #include <string>
 #include <utility>
