@@ -85,7 +85,7 @@ Status WatchForks() {
 
 void LeaveSessionsAtExit() {
   // If the registration fails, the other ranks report a timeout.
-  [[maybe_unused]] static const int is_registered = std::atexit(LeaveSessions);
+  [[maybe_unused]] static const int failure = std::atexit(LeaveSessions);
 }
 
 Result<std::shared_ptr<CollectiveUse>> UseForCollectiveCall(MV_Session session) {
