@@ -119,19 +119,21 @@ int32_t MV_SessionOpen(const MV_SessionOptions* options, MV_Session* session) {
     const auto slice = std::chrono::milliseconds(options->wait_slice_ms);
     const bool over_mpi = options->transport == MV_TRANSPORT_MPI;
     // The transport is held by a shared_ptr, since the body of a call must be copyable.
-    auto held = std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
-    return RunCall((*held)->size() > 1 ? slice : std::chrono::milliseconds(0),
-                   [wanted, held, slice, session, over_mpi](Interrupt* interrupt) -> Status {
-                     auto opened = OpenSession(wanted, std::move(*held), interrupt);
-                     if (!opened.ok()) return opened.status();
-                     if (over_mpi) LeaveSessionsAtExit();
-                     auto entry = std::make_unique<SessionEntry>();
-                     entry->session = std::move(opened.value());
-                     entry->slice = slice;
-                     const Result<MV_Session> handle = Publish(std::move(entry));
-                     if (handle.ok()) *session = handle.value();
-                     return handle.status();
-                   });
+    auto held_transport =
+        std::make_shared<std::unique_ptr<Transport>>(std::move(transport.value()));
+    return RunCall(
+        (*held_transport)->size() > 1 ? slice : std::chrono::milliseconds(0),
+        [wanted, held_transport, slice, session, over_mpi](Interrupt* interrupt) -> Status {
+          auto opened = OpenSession(wanted, std::move(*held_transport), interrupt);
+          if (!opened.ok()) return opened.status();
+          if (over_mpi) LeaveSessionsAtExit();
+          auto entry = std::make_unique<SessionEntry>();
+          entry->session = std::move(opened.value());
+          entry->slice = slice;
+          const Result<MV_Session> handle = Publish(std::move(entry));
+          if (handle.ok()) *session = handle.value();
+          return handle.status();
+        });
   });
 }
 
