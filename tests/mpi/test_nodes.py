@@ -69,7 +69,7 @@ def test_finalizing_mpi_early_raises_state_error():
     for rank in (0, 1):
         kind, message = result.reports[rank]["error"]
         assert kind == "StateError"
-        assert "MPI was finalised" in message
+        assert "MPI was finalized" in message
 
 
 def test_mpi_without_thread_support_is_rejected():
