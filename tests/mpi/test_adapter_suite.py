@@ -6,7 +6,7 @@ import adapter_suite
 import pytest
 
 import launch
-from case_jobs import CaseJobs, in_one, on_nodes, on_ranks
+from case_jobs import CaseJobs, in_one_job, on_nodes, on_ranks
 
 pytestmark = pytest.mark.frameworks
 
@@ -25,7 +25,7 @@ THEANOS = [name for name in ("pytensor", "aesara", "theano") if importlib.util.f
 ADAPTERS += [("theano", "", [name]) for name in THEANOS[:1]]
 
 #: Seconds; frameworks start and compile slowly.
-LIMIT = 2 * launch.WALL_LIMIT
+LIMIT = 2 * launch.JOB_TIMEOUT
 
 HERE = [
     (adapter, backend)
@@ -50,7 +50,7 @@ def jobs_of(adapter, backend):
     if adapter in SPREAD:
         jobs |= on_ranks(2, 4, **options) | on_nodes((3, 2), **options)
     name = f"{adapter}_on_{backend}" if backend else adapter
-    return {f"{name}_{job}": started_with for job, started_with in in_one(jobs).items()}
+    return {f"{name}_{job}": started_with for job, started_with in in_one_job(jobs).items()}
 
 
 JOBS = {job: options for here in HERE for job, options in jobs_of(*here).items()}

@@ -47,7 +47,7 @@ class TestDiLoCo(unittest.TestCase):
             check=True,
             capture_output=True,
             text=True,
-            timeout=launch.WALL_LIMIT,
+            timeout=launch.JOB_TIMEOUT,
         )
         self.assertIn("2 workers, H 10: validation loss", drawn.stdout)
         self.assertEqual(picture.read_bytes()[:4], b"\x89PNG")
@@ -66,7 +66,7 @@ class TestDiLoCo(unittest.TestCase):
                     capture_output=True,
                     text=True,
                     check=False,
-                    timeout=launch.WALL_LIMIT,
+                    timeout=launch.JOB_TIMEOUT,
                 )
                 self.assertEqual(ended.returncode, 2, ended.stderr)
                 self.assertIn(wanted, ended.stderr)

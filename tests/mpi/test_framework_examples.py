@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 #: Seconds; frameworks start and compile slowly.
-LIMIT = 2 * WALL_LIMIT
+LIMIT = 2 * JOB_TIMEOUT
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ import unittest
 
 import pytest
 
-from launch import ONE_THREAD, WALL_LIMIT, run
+from launch import JOB_TIMEOUT, ONE_THREAD, run
 
 pytestmark = pytest.mark.frameworks
 
@@ -17,7 +17,7 @@ BACKENDS = [
 RANKS = 3
 
 #: Seconds; frameworks start and compile slowly.
-LIMIT = 2 * WALL_LIMIT
+LIMIT = 2 * JOB_TIMEOUT
 
 
 @functools.cache

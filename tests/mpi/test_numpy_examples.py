@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 FOLDER = Path(__file__).parents[2] / "examples" / "numpy"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
@@ -37,7 +37,7 @@ class UsesExample(unittest.TestCase):
             [sys.executable, str(FOLDER / example), *arguments],
             capture_output=True,
             text=True,
-            timeout=WALL_LIMIT,
+            timeout=JOB_TIMEOUT,
             check=False,
         )
         self.assertEqual(done.returncode, 2, done.stderr)

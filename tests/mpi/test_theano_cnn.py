@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "theano" / "cnn.py"
 MISSING = [name for name in ("sklearn", "tqdm") if importlib.util.find_spec(name) is None]
@@ -72,7 +72,7 @@ class TestTheExample(unittest.TestCase):
             [sys.executable, str(EXAMPLE), "--data", str(path)],
             capture_output=True,
             text=True,
-            timeout=WALL_LIMIT,
+            timeout=JOB_TIMEOUT,
             check=False,
         )
         self.assertEqual(done.returncode, 2)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import WALL_LIMIT, run
+from launch import JOB_TIMEOUT, run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "theano" / "logistic_regression.py"
 NEEDS = ("sklearn", "tqdm")
@@ -34,7 +34,7 @@ def alone(*arguments, **environ):
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=WALL_LIMIT,
+        timeout=JOB_TIMEOUT,
         check=False,
     )
 

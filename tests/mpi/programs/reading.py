@@ -4,7 +4,7 @@ import hashlib
 import random
 
 import numpy as np
-from cases import case, equal, everywhere, raises, repeats
+from cases import case, equal, raises, repeats, texts_of_ranks
 
 import multiverso as mv
 
@@ -71,7 +71,7 @@ def collective_get_is_bitwise_identical_on_all_workers():
     table = mv.ArrayTableHandler(1003)
     for _ in range(20):
         table.add(rng.standard_normal(1003).astype(np.float32))
-        bits = everywhere(hashlib.sha256(table.get(sync=True).tobytes()).hexdigest())
+        bits = texts_of_ranks(hashlib.sha256(table.get(sync=True).tobytes()).hexdigest())
         equal(bits, [bits[0]] * mv.size())
 
 

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import worker
-from cases import SEED, TIMEOUT, equal, everywhere, raises, repeats
+from cases import SEED, TIMEOUT, equal, raises, repeats, texts_of_ranks
 from modes import case, dawdle
 from round_model import ADDS_AHEAD
 
@@ -40,7 +40,7 @@ def same_program_is_bitwise_identical_in_two_runs():
 
     first = digests(1)
     equal(digests(2), first)
-    equal(everywhere(first[-1]), [first[-1]] * mv.size())
+    equal(texts_of_ranks(first[-1]), [first[-1]] * mv.size())
 
 
 @case(sync=True)
