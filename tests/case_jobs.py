@@ -14,8 +14,8 @@ import pytest
 
 import launch
 
-#: Parameters of `launch.run`, with those of the program as ``arguments``; ``layout`` is the layout of
-#: a job from `in_one_job`.
+#: Parameters of `launch.run`, with the program's as ``arguments``, and the ``layout`` of a job from
+#: `in_one_job`.
 Options = dict[str, object]
 
 #: The jobs of `make test`; the other jobs are slow.

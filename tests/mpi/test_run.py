@@ -10,7 +10,7 @@ import launch
 SCRIPT = str(launch.PROGRAMS / "runs.py")
 
 #: The rank as which the harness knows the process of ``multiverso run``, so that it can signal it.
-RUN_RANK = 999
+RUNNER = 999
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def run_command(tmp_path):
         path.write_text(
             f"#!{sys.executable}\n"
             "import os, sys\n"
-            f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUN_RANK}'), 'w') as file:\n"
+            f"with open(os.path.join(os.environ['{launch.MARK}'], 'pid-{RUNNER}'), 'w') as file:\n"
             "    file.write(str(os.getpid()))\n"
             f"command = [sys.executable, '-m', 'multiverso', 'run', *{options!r}]\n"
             # The arguments after -np N are python, -X, faulthandler and the script.
@@ -76,7 +76,7 @@ def test_run_fails_after_the_last_restart(run_command):
 def test_interrupted_run_leaves_no_processes(signum, run_command):
     with launch.Job("runs.py", "sleeps", np=2, mpirun=run_command("--restarts", "2")) as job:
         job.wait_for("busy")
-        job.signal(RUN_RANK, signum)
+        job.signal(RUNNER, signum)
         result = job.finish().check_clean()
     assert result.returncode == 128 + signum, result.output
     assert "restart" not in result.output
