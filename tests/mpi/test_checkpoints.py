@@ -10,7 +10,7 @@ import pytest
 import launch
 from multiverso import checkpoint as checkpoints
 
-#: The attempt of jobs that are killed while they save.
+#: The number of jobs that are killed while they save.
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "3"))
 
 

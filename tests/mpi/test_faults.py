@@ -100,7 +100,7 @@ def test_ctrl_c_ends_a_wait_and_aborts_the_session(np, per_node, calls):
 
 
 # A segment in a file has a name until every rank has mapped it. A job that is killed before leaves
-# the file to the next job, which is why files are only a fallback, and "create" is not tested.
+# the file to the next job, so files are only a fallback, and "create" is not tested with them.
 @pytest.mark.parametrize(
     ("when", "segments", "per_node"),
     [

@@ -1,4 +1,4 @@
-"""The benchmark of faults causes them and reports when each rank knew."""
+"""The benchmark of faults causes faults and reports how long their detection took."""
 
 import json
 import os

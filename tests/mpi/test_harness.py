@@ -48,12 +48,17 @@ def test_killing_the_test_run_kills_its_job(how):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def write_program(folder, seconds):
+    """Write a program that logs that it is stuck in MPI, and ends after some seconds."""
+    program = folder / "program.py"
+    text = launch.STUCK_IN_MPI.decode()
+    program.write_text(f"import time\nprint({text!r}, '9 s')\ntime.sleep({seconds})\n")
+    return program
+
+
 def test_job_stuck_in_mpi_is_ended_and_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "GRACE", 0.5)
-    program = tmp_path / "stuck.py"
-    program.write_text(
-        f"import time\nprint({launch.STUCK_IN_MPI.decode()!r}, '9 s')\ntime.sleep(1e6)\n"
-    )
+    program = write_program(tmp_path, seconds=1e6)
     folders = []
 
     @launch.again_where_mpi_is_stuck
@@ -69,9 +74,5 @@ def test_job_stuck_in_mpi_is_ended_and_repeated(tmp_path, monkeypatch):
 
 
 def test_job_that_ends_after_the_log_message_is_not_treated_as_stuck(tmp_path):
-    program = tmp_path / "slow.py"
-    program.write_text(
-        f"import time\nprint({launch.STUCK_IN_MPI.decode()!r}, '9 s')\ntime.sleep(1)\n"
-    )
-    result = launch.run(program, np=1).check()
+    result = launch.run(write_program(tmp_path, seconds=1), np=1).check()
     assert "9 s" in result.output

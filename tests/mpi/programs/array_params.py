@@ -1,4 +1,4 @@
-"""ParamSync on any step of ranks: equal initial values, no lost delta, errors on every rank."""
+"""ParamSync on any number of ranks: equal initial values, no lost delta, errors on every rank."""
 
 import numpy as np
 import worker

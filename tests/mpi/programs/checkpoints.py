@@ -43,7 +43,7 @@ def save(folder, mode, background):
         has_rounds = mode in ("sync", "stale")
         for step in range(3):
             tables[0].add(np.full(SIZE, (mv.worker_id() + 1) * 10**step))
-            # In rounds every worker must add. Zeros keep the sum independent of their number.
+            # In rounds every worker must add; all but the master add zeros.
             if mv.is_master_worker() or has_rounds:
                 scale = 1.0 if mv.is_master_worker() else 0.0
                 tables[1].add(scale * np.linspace(1, 2, SIZE))

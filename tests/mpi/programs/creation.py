@@ -67,7 +67,7 @@ def ranks_with_different_earlier_sessions_open_one_together():
     from mpi4py import MPI
 
     mv.shutdown()
-    for _ in range(worker.RANK):  # each rank opens a disagreeing_calls number of sessions alone
+    for _ in range(worker.RANK):  # each rank opens a different number of sessions alone
         with mv.session(comm=MPI.COMM_SELF, timeout=TIMEOUT):
             pass
     later_ranks = MPI.COMM_WORLD.Split(min(worker.RANK, 1))  # the last ranks together

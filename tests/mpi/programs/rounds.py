@@ -1,4 +1,4 @@
-"""Rounds of sync mode: the values that a get returns, participation, and finished workers."""
+"""Cases about sync rounds: the values that a get returns, who takes part, and finished workers."""
 
 import hashlib
 import random
@@ -14,14 +14,14 @@ import multiverso as mv
 
 @case(sync=True)
 def get_after_j_adds_has_exactly_j_adds_of_every_worker():
-    n = mv.num_workers()
+    workers = mv.num_workers()
     table = mv.ArrayTableHandler(20_000, 5, dtype="int64")
     equal(table.get(), np.full(20_000, 5))
     ones = np.ones(20_000, np.int64)
     for number in range(1, repeats(200)):
         table.add(ones)
-        assert (table.get() == 5 + number * n).all()
-        assert (table.add_get(ones) == 5 + (number + 1) * n).all()
+        assert (table.get() == 5 + number * workers).all()
+        assert (table.add_get(ones) == 5 + (number + 1) * workers).all()
         table.add(-ones)
 
 
@@ -29,14 +29,14 @@ def get_after_j_adds_has_exactly_j_adds_of_every_worker():
 def same_program_is_bitwise_identical_in_two_runs():
     def digests(pace):
         rng = np.random.default_rng([SEED, mv.rank()])
-        late = random.Random(f"{pace} {mv.rank()}")
+        delay_rng = random.Random(f"{pace} {mv.rank()}")
         table = mv.ArrayTableHandler(40_001, updater="sgd")
-        found = []
+        values = []
         for _ in range(20):
-            dawdle(late)
+            dawdle(delay_rng)
             got = table.add_get(rng.standard_normal(40_001).astype(np.float32))
-            found.append(hashlib.sha256(got.tobytes()).hexdigest())
-        return found
+            values.append(hashlib.sha256(got.tobytes()).hexdigest())
+        return values
 
     first = digests(1)
     equal(digests(2), first)
@@ -87,14 +87,14 @@ def invalid_arguments_do_not_join_a_round():
 
 @case(sync=True)
 def learning_rate_set_between_get_and_add_holds_from_that_round_on():
-    n = mv.num_workers()
+    workers = mv.num_workers()
     table = mv.ArrayTableHandler(30_000, dtype="float64", updater="sgd", learning_rate=1.0)
     expected = 0.0
     for number in range(1, 50):
         if mv.is_master_worker():
             table.set_option(learning_rate=number)
         table.add(np.ones(30_000))
-        expected -= number * n
+        expected -= number * workers
         equal(table.get(), np.full(30_000, expected))
 
 
@@ -126,14 +126,15 @@ def modes_of_the_ranks_are_compared():
 def others_continue_exactly_after_finish():
     batches = 3 * (mv.worker_id() + 1)  # the first worker has less data
     rounds = 3 * mv.num_workers()
-    total = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
-                       for r in range(rounds)])  # fmt: skip
+    # The sum of ones after each round, to which the workers that still have batches add.
+    sums = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
+                      for r in range(rounds)])  # fmt: skip
     table = mv.ArrayTableHandler(33_000)
     for number in range(batches):
-        equal(table.add_get(np.ones(33_000)), np.full(33_000, total[number]))
+        equal(table.add_get(np.ones(33_000)), np.full(33_000, sums[number]))
     mv.finish()
     mv.barrier()
-    equal(table.get(), np.full(33_000, total[-1]))
+    equal(table.get(), np.full(33_000, sums[-1]))
 
 
 @case(sync=True)
@@ -164,7 +165,7 @@ def finished_worker_sees_only_complete_rounds():
         last = 0.0
         while last < rounds * (mv.size() - 1):
             got = table.get()
-            assert (got == got[0]).all(), "a round in part"
+            assert (got == got[0]).all(), "part of a round"
             assert got[0] >= last
             last = got[0]
     else:

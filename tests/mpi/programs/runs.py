@@ -1,4 +1,4 @@
-"""Scripts for ``multiverso run`` and ``python -m multiverso``; ``runs.py NAME ...`` runs one."""
+"""Scripts for ``multiverso run`` and ``python -m multiverso``: ``runs.py FUNCTION ...``."""
 
 import os
 import signal
