@@ -42,7 +42,7 @@ LAYOUT = [
     "-DMULTIVERSO_PKGCONFIG_DIR=share/pkgconfig",
 ]
 COMPILERS = ("c++", "g++", "clang++")
-NEEDED = (
+HINT = (
     "Multiverso is compiled from source and needs a C++17 compiler (g++ 8 or clang++ 7, or newer) "
     "and make. Debian, Ubuntu: apt install g++ make; Fedora: dnf install gcc-c++ make; "
     "conda: conda install cxx-compiler make. Set CXX to choose a compiler."
@@ -63,20 +63,20 @@ def check_tools() -> None:
     compiler = shlex.split(os.environ.get("CXX", ""))[:1]
     if not any(shutil.which(name) for name in compiler or COMPILERS):
         searched = f"CXX={compiler[0]}" if compiler else ", ".join(COMPILERS)
-        raise CompileError(f"expected a C++ compiler ({searched}), found none. {NEEDED}")
+        raise CompileError(f"expected a C++ compiler ({searched}), found none. {HINT}")
     if not os.environ.get("CMAKE_GENERATOR") and not shutil.which("make"):
-        raise CompileError(f"expected make on the PATH, found none. {NEEDED}")
+        raise CompileError(f"expected make on the PATH, found none. {HINT}")
 
 
 def run(command: list[str], step: str) -> None:
     """Run a CMake command; if it fails, raise a CompileError that names the step."""
-    # DESTDIR is for the files that pip installs; CMake would prepend it to the prefix of this build.
+    # DESTDIR is for the files that pip installs; CMake would put it before the prefix.
     environment = {name: value for name, value in os.environ.items() if name != "DESTDIR"}
     try:
         subprocess.run(command, check=True, env=environment)
     except subprocess.CalledProcessError as error:
         raise CompileError(
-            f"{step} failed with exit code {error.returncode}; the reason is printed above. {NEEDED}"
+            f"{step} failed with exit code {error.returncode}; the reason is printed above. {HINT}"
         ) from error
 
 

@@ -1,6 +1,6 @@
 """Starts MPI jobs for tests, and detects what a job leaves behind.
 
-Each job has its own session of processes, a timeout, and a folder, which its environment names. In
+Each job has its own process group, a timeout, and a folder, which its environment names. In
 the folder, rank R writes ``pid-R`` when it begins, ``report-R.json`` with results, and empty files
 ``NAME-R`` as announcements; the test announces with ``NAME-test`` (`programs/worker.py` is the
 ranks' side). When the timeout passes, SIGUSR1 makes every rank print the stacks of its threads, and
@@ -291,7 +291,7 @@ class Job:
         job_watchdog.kill(self._mark)
 
     def _processes(self) -> list[int]:
-        """Return the processes of the job, including those that left its session."""
+        """Return the processes of the job, including those that left its process group."""
         return job_watchdog.processes(self._mark)
 
     def _leftovers(self) -> list[str]:

@@ -27,9 +27,9 @@ with launch.Job("faults.py", "killed", "work", np=2, survives=sys.argv[2] == "su
 """
 
 
-@pytest.mark.parametrize("how", ["plain", "survives"])
-def test_killing_the_test_run_kills_its_job(how):
-    command = [sys.executable, "-c", TEST_RUN, str(Path(launch.__file__).parent), how]
+@pytest.mark.parametrize("launcher_mode", ["plain", "survives"])
+def test_killing_the_test_run_kills_its_job(launcher_mode):
+    command = [sys.executable, "-c", TEST_RUN, str(Path(launch.__file__).parent), launcher_mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
         folder = run.stdout.readline().strip()
         assert folder, "the job did not start"

@@ -51,7 +51,7 @@ def check_training(shapes, dtype, **options):
     return model
 
 
-def tensors_of_each_dtype():
+def each_dtype():
     for dtype in Model.DTYPES:
         check_training(SHAPES, dtype)
 
@@ -99,7 +99,7 @@ def model_is_saved_and_loaded():
 
 
 FUNCTIONS = (
-    tensors_of_each_dtype,
+    each_dtype,
     one_tensor,
     a_thousand_tensors,
     exchange_in_the_background,
@@ -123,11 +123,9 @@ def in_session(function, **options):
 CASES = {function.__name__: function for function in FUNCTIONS}
 CASES |= {
     f"{case.__name__}, in sync mode": in_session(case, sync=True)
-    for case in (tensors_of_each_dtype, exchange_in_the_background, no_parameters_on_one_rank)
+    for case in (each_dtype, exchange_in_the_background, no_parameters_on_one_rank)
 }
-CASES["tensors_of_each_dtype, with bounded staleness"] = in_session(
-    tensors_of_each_dtype, staleness=1
-)
+CASES["each_dtype, with bounded staleness"] = in_session(each_dtype, staleness=1)
 
 if __name__ == "__main__":
     Model = importlib.import_module(f"adapters.{sys.argv[1]}").Model

@@ -25,12 +25,12 @@ def second_init_gives_the_same_session():
 
 @case
 def session_can_be_opened_again_and_again():
-    for number in range(20):
+    for step in range(20):
         mv.shutdown()
         assert not mv.is_initialized()
         mv.init(timeout=TIMEOUT)
-        table = mv.ArrayTableHandler(2, [number, 0])
-        equal(table.get(), [number, 0])
+        table = mv.ArrayTableHandler(2, [step, 0])
+        equal(table.get(), [step, 0])
 
 
 @case
@@ -130,9 +130,9 @@ def only_the_master_init_value_is_used():
 
 @case
 def init_value_is_in_force_when_the_constructor_returns():
-    for number in range(50):
-        table = mv.ArrayTableHandler(1 + 977 * number, number + 1)
-        assert (table.get() == number + 1).all()
+    for step in range(50):
+        table = mv.ArrayTableHandler(1 + 977 * step, step + 1)
+        assert (table.get() == step + 1).all()
 
 
 @case

@@ -32,16 +32,16 @@ def continues(folder, leaver="-1"):
     acknowledged = Acknowledged()
     maybe_partial = [0, 0]
     worker.announce("busy")
-    for number in range(ADDS):
-        if number == ADDS // 3 and worker.RANK == int(leaver):
+    for step in range(ADDS):
+        if step == ADDS // 3 and worker.RANK == int(leaver):
             sys.exit(3)  # without a message
         if _add(lambda: whole.add(delta), maybe_partial, 0):
             acknowledged.count(0)
-        ids = [number % ROWS, (number + ROWS // 2) % ROWS]
+        ids = [step % ROWS, (step + ROWS // 2) % ROWS]
         if _add(lambda ids=ids: rows.add(row_delta, ids), maybe_partial, 1):
             acknowledged.count(1)
-        if number % ADDS_BETWEEN_CALLS == 0:
-            make_collective_call(number // ADDS_BETWEEN_CALLS, min_workers=1, sync=True)
+        if step % ADDS_BETWEEN_CALLS == 0:
+            make_collective_call(step // ADDS_BETWEEN_CALLS, min_workers=1, sync=True)
             _check_own_adds(whole, acknowledged.counts[0], maybe_partial[0])
     worker.announce("added")
     worker.wait_for("killed")
@@ -70,10 +70,10 @@ def saves(folder):
     mv.init(on_peer_lost="continue")
     table = mv.MatrixTableHandler(ROWS, 100, 3, name="rows")
     worker.announce("busy")
-    for number in range(8):
+    for step in range(8):
         for call in (mv.save, mv.load):
             _repeat_until_it_succeeds(lambda call=call: call(folder))
-        if number % 2 == 0:
+        if step % 2 == 0:
             _repeat_until_it_succeeds(lambda: mv.save(folder, background=True))
             _repeat_until_it_succeeds(mv.wait_for_save)
     worker.report(values=[float(table.get().min()), float(table.get().max())])

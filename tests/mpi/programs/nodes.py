@@ -78,9 +78,9 @@ def waits_for_a_suspended_server():
     table = mv.ArrayTableHandler(1000)
     mv.barrier()
     if worker.RANK == LAST:
-        worker.announce("stop-me")
+        worker.announce("to-suspend")
     elif worker.RANK == 0:
-        worker.wait_for("stopped")
+        worker.wait_for("suspended")
         worker.announce("waiting")
         worker.report_call(table.get)
     worker.wait_for("over")

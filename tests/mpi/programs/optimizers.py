@@ -39,8 +39,8 @@ def rows_of(delta, start):
 def workers_taking_turns_match_one_program_bitwise():
     rng = np.random.default_rng(SEED)  # the same on every rank
     for name, options in OPTIONS.items():
-        for number, shape in enumerate(SHAPES):
-            start = rng.standard_normal(shape).astype(("float32", "float64")[number % 2])
+        for index, shape in enumerate(SHAPES):
+            start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(2 * mv.num_workers()):
                 who = turn % mv.num_workers()
@@ -97,8 +97,8 @@ def rows_count_their_own_updates():
     rows = 3 * mv.num_workers() + 1
     matrix = mv.MatrixTableHandler(rows, 4, dtype="float64", updater="adam", **OPTIONS["adam"])
     times = np.arange(rows) % 7
-    for number in range(7):
-        ids = np.flatnonzero(times > number)
+    for index in range(7):
+        ids = np.flatnonzero(times > index)
         matrix.add(np.ones((len(ids), 4)), ids)
     mv.barrier()
     expected = np.zeros((rows, 4))
@@ -171,8 +171,8 @@ def sync_round_is_one_update_with_the_sum():
     workers, me = mv.num_workers(), mv.worker_id()
     rng = np.random.default_rng(SEED)
     for name, options in OPTIONS.items():
-        for number, shape in enumerate(SHAPES):
-            start = rng.standard_normal(shape).astype(("float32", "float64")[number % 2])
+        for index, shape in enumerate(SHAPES):
+            start = rng.standard_normal(shape).astype(("float32", "float64")[index % 2])
             table, model = table_of(name, start, **options), model_of(name, start, **options)
             for turn in range(4):
                 deltas = rng.standard_normal((workers, *shape)).astype(start.dtype)

@@ -18,10 +18,10 @@ def get_after_j_adds_has_exactly_j_adds_of_every_worker():
     table = mv.ArrayTableHandler(20_000, 5, dtype="int64")
     equal(table.get(), np.full(20_000, 5))
     ones = np.ones(20_000, np.int64)
-    for number in range(1, repeats(200)):
+    for step in range(1, repeats(200)):
         table.add(ones)
-        assert (table.get() == 5 + number * workers).all()
-        assert (table.add_get(ones) == 5 + (number + 1) * workers).all()
+        assert (table.get() == 5 + step * workers).all()
+        assert (table.add_get(ones) == 5 + (step + 1) * workers).all()
         table.add(-ones)
 
 
@@ -69,8 +69,8 @@ def gets_without_adds_do_not_wait_for_the_next_round():
 @case(sync=True)
 def table_smaller_than_the_number_of_workers():
     table = mv.ArrayTableHandler(1)
-    for number in range(1, repeats(500)):
-        equal(table.add_get([1]), [number * mv.num_workers()])
+    for step in range(1, repeats(500)):
+        equal(table.add_get([1]), [step * mv.num_workers()])
 
 
 @case(sync=True)
@@ -90,20 +90,20 @@ def learning_rate_set_between_get_and_add_holds_from_that_round_on():
     workers = mv.num_workers()
     table = mv.ArrayTableHandler(30_000, dtype="float64", updater="sgd", learning_rate=1.0)
     expected = 0.0
-    for number in range(1, 50):
+    for step in range(1, 50):
         if mv.is_master_worker():
-            table.set_option(learning_rate=number)
+            table.set_option(learning_rate=step)
         table.add(np.ones(30_000))
-        expected -= number * workers
+        expected -= step * workers
         equal(table.get(), np.full(30_000, expected))
 
 
 @case(sync=True)
 def tables_can_be_freed_at_different_times():
-    for number in range(20):
-        table = mv.ArrayTableHandler(5000, number)
+    for step in range(20):
+        table = mv.ArrayTableHandler(5000, step)
         table.add(np.ones(5000))
-        equal(table.get(), np.full(5000, number + mv.num_workers()))
+        equal(table.get(), np.full(5000, step + mv.num_workers()))
         if mv.rank() % 2:
             del table
     mv.barrier()
@@ -130,8 +130,8 @@ def others_continue_exactly_after_finish():
     sums = np.cumsum([sum(r < 3 * (w + 1) for w in range(mv.num_workers())) * 1.0
                       for r in range(rounds)])  # fmt: skip
     table = mv.ArrayTableHandler(33_000)
-    for number in range(batches):
-        equal(table.add_get(np.ones(33_000)), np.full(33_000, sums[number]))
+    for step in range(batches):
+        equal(table.add_get(np.ones(33_000)), np.full(33_000, sums[step]))
     mv.finish()
     mv.barrier()
     equal(table.get(), np.full(33_000, sums[-1]))
@@ -169,6 +169,6 @@ def finished_worker_sees_only_complete_rounds():
             assert got[0] >= last
             last = got[0]
     else:
-        for number in range(1, rounds + 1):
-            assert table.add_get(np.ones(50_000))[-1] == number * max(1, mv.size() - 1)
+        for step in range(1, rounds + 1):
+            assert table.add_get(np.ones(50_000))[-1] == step * max(1, mv.size() - 1)
     mv.barrier()

@@ -78,13 +78,13 @@ def _collective_gets():
     table, matrix = mv.ArrayTableHandler(300), mv.MatrixTableHandler(9, 4)
     n = mv.num_workers()
     delay_rng = random.Random(mv.rank())
-    for number in range(1, 40):
+    for step in range(1, 40):
         dawdle(delay_rng)
         table.add(np.ones(300))
-        equal(table.get(sync=True), np.full(300, number * n))
+        equal(table.get(sync=True), np.full(300, step * n))
         matrix.add(np.ones((9, 4)))
         rows = [delay_rng.randrange(9) for _ in range(3)]
-        equal(matrix.get(rows, sync=True), np.full((3, 4), number * n))
+        equal(matrix.get(rows, sync=True), np.full((3, 4), step * n))
 
 
 @case()
@@ -101,9 +101,9 @@ def collective_get_of_workers_in_different_rounds():
     me, n = mv.worker_id(), mv.num_workers()
     table = mv.ArrayTableHandler(n)
     mine = np.eye(n)[me]
-    for number in range(1, 30):
-        for _ in range(2 + (me + number) % 2):
+    for step in range(1, 30):
+        for _ in range(2 + (me + step) % 2):
             table.add(mine)
-        if number % 2 == 0:
+        if step % 2 == 0:
             # Every worker made five adds in two iterations.
-            equal(table.get(sync=True), np.full(n, 5 * number / 2))
+            equal(table.get(sync=True), np.full(n, 5 * step / 2))
