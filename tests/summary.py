@@ -22,8 +22,7 @@ def read(folder):
     """Return the counts of outcomes and the seconds of each row, and the skipped tests per reason.
 
     A row is a folder of tests in one run. A reason counts tests that every run has skipped. A test
-    with several cases counts only if one reason is common to all runs: otherwise each case ran in
-    some run.
+    that skipped cases counts only if the runs share a reason: otherwise each case ran in some run.
     """
     rows, passed, skipped = defaultdict(Counter), set(), defaultdict(list)
     for path in sorted(folder.rglob("*.xml")):

@@ -1,4 +1,4 @@
-"""Errors about another rank name it, its host, its last call and the last checkpoint."""
+"""Errors about another rank name that rank, its host, its last call and the last checkpoint."""
 
 import pytest
 

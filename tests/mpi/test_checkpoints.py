@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks load in jobs of other sizes and survive kills."""
+"""Checkpoints load in jobs of any number of ranks, and a killed job leaves a complete one."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Ranks that make different calls in sync mode get a MismatchError."""
+"""Ranks that make different calls in sync mode, or with bounded staleness, get a MismatchError."""
 
 import functools
 

@@ -49,11 +49,10 @@ def test_killing_the_test_run_kills_its_job(launcher_mode):
 
 
 def write_program(folder, seconds):
-    """Write a program that logs that it is stuck in MPI, and ends after some seconds."""
-    program = folder / "program.py"
-    text = launch.STUCK_IN_MPI.decode()
-    program.write_text(f"import time\nprint({text!r}, '9 s')\ntime.sleep({seconds})\n")
-    return program
+    """Return the path of a program that logs that it is stuck in MPI, and ends later."""
+    code = f"print({launch.STUCK_IN_MPI.decode()!r}, '9 s'); time.sleep({seconds})"
+    (folder / "program.py").write_text(f"import time; {code}")
+    return folder / "program.py"
 
 
 def test_job_stuck_in_mpi_is_ended_and_repeated(tmp_path, monkeypatch):

@@ -19,7 +19,6 @@ from multiverso import checkpoint as checkpoints
 KILLS = int(os.environ.get("MULTIVERSO_TEST_KILLS", "4"))
 REPETITIONS = [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, KILLS))]
 SEED = int(os.environ.get("MULTIVERSO_TEST_SEED", "0")) or random.SystemRandom().getrandbits(32)
-
 #: Adds of each rank to each table, as in programs/losses.py.
 ADDS = 400
 

@@ -1,4 +1,4 @@
-"""Programs whose ranks make different calls in sync mode, one session each.
+"""Programs whose ranks make different calls in sync mode, each in its own session.
 
 Every rank runs all `PROGRAMS` and reports the first error of each.
 """

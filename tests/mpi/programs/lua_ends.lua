@@ -1,4 +1,4 @@
--- Rank 1 ends, or is interrupted, while the other ranks wait for it in a barrier: lua_ends.lua <how>.
+-- Rank 1 ends, or is interrupted, while the other ranks wait for it in a barrier: lua_ends.lua HOW.
 -- Each rank that leaves the barrier writes its outcome to the report of tests/launch.py.
 local multiverso = require 'multiverso'
 local how = arg[1]

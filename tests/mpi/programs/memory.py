@@ -1,7 +1,4 @@
-"""Measures the memory of a table that the ranks of a node share.
-
-The kernel divides a page among the processes that map it, so a sum over the ranks counts it once.
-"""
+"""Measures the memory of a table, as the kernel divides it among the ranks that map its pages."""
 
 import re
 from pathlib import Path

@@ -119,9 +119,6 @@ def modes_of_the_ranks_are_compared():
     mv.init(sync=True, timeout=TIMEOUT)
 
 
-# ---- Finishing -------------------------------------------------------------------------------
-
-
 @case(sync=True)
 def others_continue_exactly_after_finish():
     batches = 3 * (mv.worker_id() + 1)  # the first worker has less data

@@ -71,9 +71,6 @@ def others_continue_after_finish_with_staleness():
     equal(table.get(), np.full(10, sum(4 * (r + 1) for r in range(mv.size()))))
 
 
-# ---- Collective gets -------------------------------------------------------------------------
-
-
 def _collective_gets():
     table, matrix = mv.ArrayTableHandler(300), mv.MatrixTableHandler(9, 4)
     n = mv.num_workers()

@@ -11,10 +11,7 @@ import multiverso as mv
 
 
 class Acknowledged:
-    """Counts of the acknowledged adds to two tables, which survive this process.
-
-    They are two int64 in the file ``adds-RANK`` of the job's folder.
-    """
+    """Counts of acknowledged adds to two tables: int64 in a file, ``adds-RANK``, for the test."""
 
     def __init__(self):
         path = Path(os.environ["MULTIVERSO_TEST_JOB"]) / f"adds-{worker.RANK}"
@@ -23,7 +20,6 @@ class Acknowledged:
             self.counts = np.frombuffer(mmap.mmap(file.fileno(), 16), np.int64)
 
     def count(self, table):
-        """Count an add to table 0 or 1."""
         self.counts[table] += 1
 
 
