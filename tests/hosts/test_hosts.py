@@ -93,10 +93,10 @@ def test_traffic_of_a_sync_round_is_independent_of_the_number_of_workers(two_hos
             before = received_bytes(two_hosts.namespaces.values())
             job.announce("go")
             job.wait_for("made")
-            sent = received_bytes(two_hosts.namespaces.values(), since=before)
+            received = received_bytes(two_hosts.namespaces.values(), since=before)
             job.announce("counted")
             job.finish().check()
-        bytes_per_round[np] = [count / 20 for count in sent]
+        bytes_per_round[np] = [count / 20 for count in received]
     for with_two, with_four in zip(bytes_per_round[2], bytes_per_round[4], strict=True):
         # A round sends a partial sum of 1 MB in one direction and the sum in the other.
         assert with_two > 0.9e6
@@ -157,7 +157,7 @@ def test_unreachable_host_is_named_after_the_timeout(two_hosts):
     for rank in range(3):
         kind, message = result.reports[rank]["call"]
         assert kind == "PeerLostError", message
-        assert "has sent no heartbeat for" in message
+        assert "has received no heartbeat for" in message
         assert re.search(r"with rows \d+ to \d+", message), message
 
 

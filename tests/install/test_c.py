@@ -33,7 +33,7 @@ class TestInstalledPackage(unittest.TestCase):
         cls.folder = Path(folder.name)
         installed = cls.folder / "installed"
         run(CMAKE, "--install", BUILD, "--prefix", installed)
-        # The tests use a moved installation, because its files contain relative paths only.
+        # Its files contain relative paths only, so it also works after a move.
         cls.prefix = installed.rename(cls.folder / "moved")
 
     def test_cmake_finds_the_library_and_programs_run_on_one_and_three_ranks(self):

@@ -48,7 +48,7 @@ def fake_mpirun(tmp_path):
 
 
 def run_command(command, *arguments):
-    """Return the exit exit_code and the printed JSON."""
+    """Run a command as a job; return its exit code and the JSON that it printed."""
     # The command ignores its arguments, so there is no such program.
     result = launch.run("none.py", np=1, mpirun=command(*arguments, "--json")).check_clean()
     return result.returncode, json.loads(result.output)

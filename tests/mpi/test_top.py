@@ -25,7 +25,7 @@ def top(*arguments):
     return done.stdout
 
 
-def wait_for_barrier(job):
+def nodes_in_barrier(job):
     """Return what top shows of a job's nodes when all ranks but the first wait in a barrier."""
     pids = {job.pid(rank) for rank in range(job.np)}
     for _ in range(50):
@@ -41,7 +41,7 @@ def wait_for_barrier(job):
 def test_top_shows_the_calls_of_the_ranks(np, per_node):
     with launch.Job("top.py", np=np, MULTIVERSO_RANKS_PER_NODE=per_node) as job:
         job.wait_for("ready", 0)
-        nodes = wait_for_barrier(job)
+        nodes = nodes_in_barrier(job)
         job.announce("seen")
         job.finish().check()
     assert sum(len(node["members"]) for node in nodes) == np

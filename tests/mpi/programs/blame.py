@@ -51,8 +51,9 @@ def _repeat(call):
 
 
 def _fail(how, call):
+    """Fail as HOW says, and wait until the other ranks have reported their errors."""
     if how == "aborts":
-        signal.signal(signal.SIGALRM, _raise)
+        signal.signal(signal.SIGALRM, _raise_error)
         threading.Thread(target=_interrupt_when_waiting, daemon=True).start()
         worker.report_call(call)
         worker.announce("aborted")
@@ -73,7 +74,7 @@ def _interrupt_when_waiting():
     signal.pthread_kill(main_thread, signal.SIGALRM)
 
 
-def _raise(signum, frame):
+def _raise_error(signum, frame):
     raise ValueError("bad batch 17")
 
 

@@ -145,7 +145,7 @@ def _calls(table):
 
 
 def _run(program):
-    """Return the first error of this rank as [type, message, call], or None."""
+    """Run a program; return this rank's first error as [type, message, call], or None."""
     role = "server" if program.server and worker.RANK == 0 else "all"
     mv.init(staleness=program.staleness, role=role, timeout=TIMEOUT)
     table = mv.MatrixTableHandler(*SHAPE, name="weights")
