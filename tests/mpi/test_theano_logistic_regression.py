@@ -172,9 +172,7 @@ class TestWrongUse(ExampleTestCase):
             self.assert_one_sentence(done.returncode, done.stderr, "no such file or folder")
 
     def test_unwritable_result_prints_one_sentence(self):
-        done = run_alone(
-            "--plain", "--epochs", "1", "--json", str(self.folder / "no" / "folder.json")
-        )
+        done = run_alone("--plain", "--epochs", "1", "--json", str(self.folder / "no/folder.json"))
         self.assertRegex(done.stdout, r"test error \d")
         self.assert_one_sentence(done.returncode, done.stderr, "cannot write")
 

@@ -15,7 +15,7 @@ UNIT = ROOT / "tests" / "unit"
 SUPPORT = str(UNIT / "support")
 NOSETESTS = Path(sys.executable).with_name("nosetests")
 
-#: Seconds: more than any run takes, and less than the 600 s after which pytest ends the test.
+#: Seconds: a multiple of the usual time, and less than the 600 s after which pytest ends the test.
 TIMEOUT = 550
 
 
