@@ -7,7 +7,7 @@
     history = manager.train()
 
 The parameters are in a table to which each worker adds its gradients; the table's updater is the
-optimiser. Keras is imported when training begins.
+optimizer. Keras is imported when training begins.
 """
 
 from multiverso.learn._environment import choose_backend

@@ -220,7 +220,7 @@ class Coordinator:
         return float(keras.ops.convert_to_numpy(self._replica.model.optimizer.learning_rate))
 
     def _pass_on_learning_rate(self) -> None:
-        """Apply a learning rate that a callback has set to the optimisers that train."""
+        """Apply a learning rate that a callback has set to the optimizers that train."""
         rate = self._model_learning_rate()
         if rate == self._learning_rate:
             return

@@ -70,8 +70,8 @@ class ParameterExchange:
             replica.push_state()
 
     def set_learning_rate(self, rate: float) -> None:
-        """Change the learning rate of the shared optimiser."""
-        self.tables.optimised.set_option(learning_rate=rate)
+        """Change the learning rate of the shared optimizer."""
+        self.tables.optimizer_table.set_option(learning_rate=rate)
 
     def fetch_count(self) -> None:
         """Read the update counter, from which the staleness of the next update is counted."""
@@ -86,7 +86,7 @@ class ParameterExchange:
             Number of batches since the last exchange.
         gradient : ndarray or None
             Mean gradient of the batches, which this method may change; None if the worker's own
-            optimiser has changed the parameters.
+            optimizer has changed the parameters.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class ParameterExchange:
         self._shared.step(gradient, self._replica.weights)
 
     def _average_elastically(self) -> None:
-        """Move the worker's and the shared parameters towards each other (Zhang et al. 2015).
+        """Move the worker's and the shared parameters toward each other (Zhang et al. 2015).
 
         In lock-step all workers get the same shared parameters before any worker adds to them, as
         in equations 5 and 6 of the paper.
@@ -215,7 +215,7 @@ class GroupExchange:
                 self._all.add(last, sync=True)
                 self._group.add(-last)
             else:
-                # With local steps the shared optimiser uses the negated change as a gradient.
+                # With local steps the shared optimizer uses the negated change as a gradient.
                 delta = last - now if self._algo.local_steps else now - last
                 self._all.add_get(delta, out=last)
                 self._group.add(last - now)

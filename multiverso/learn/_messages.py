@@ -110,7 +110,7 @@ class StopTraining(Message):
 
 @dataclass(frozen=True)
 class SetLearningRate(Message):
-    """From the master: use this learning rate in the worker's own optimiser."""
+    """From the master: use this learning rate in the worker's own optimizer."""
 
     rate: float
 

@@ -1,6 +1,6 @@
-"""The optimisers of the master: their names and options, as in Keras, and their updaters.
+"""The optimizers of the master: their names and options, as in Keras, and their updaters.
 
-The parameter server applies the optimisers. The master has an equivalent optimiser of
+The parameter server applies the optimizers. The master has an equivalent optimizer of
 Keras that does not train: callbacks change its learning rate, and ModelCheckpoint saves it.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from multiverso.learn._input import InputError
 
-#: The Keras class of each optimiser, and its options; None means the default of the updater.
+#: The Keras class of each optimizer, and its options; None means the default of the updater.
 # The learning rate of adadelta is 1 in the paper (Zeiler 2012) and in mpi_learn; with Keras' 0.001
-# the optimiser hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
+# the optimizer hardly moves. Keras' learning rates for adagrad and sgd are too small to learn from
 # ten thousand samples in three epochs.
 _KINDS: Final[dict[str, tuple[str, dict[str, float | None]]]] = {
     "sgd": ("SGD", {"learning_rate": 0.05}),
@@ -42,7 +42,7 @@ _ALIASES: Final = {"lr": "learning_rate"}
 
 @dataclass(frozen=True)
 class ServerOptimizer:
-    """An optimiser that the parameter server applies.
+    """An optimizer that the parameter server applies.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class ServerOptimizer:
     options: dict[str, float]
 
     def keras_twin(self) -> Any:
-        """Return the equivalent optimiser of Keras, or SGD for dcasgd, with the same options."""
+        """Return the equivalent optimizer of Keras, or SGD for dcasgd, with the same options."""
         import keras
 
         options: dict[str, Any] = {**self.options}
@@ -71,14 +71,14 @@ class ServerOptimizer:
 
 
 def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimizer:
-    """Return the optimiser with this name and with options that are named as in Keras.
+    """Return the optimizer with this name and with options that are named as in Keras.
 
     ``sgd`` with ``momentum`` is the updater "momentum", and with ``nesterov=True`` "nesterov".
 
     Raises
     ------
     InputError
-        If the optimiser or an option is unknown, or a value is not a finite number.
+        If the optimizer or an option is unknown, or a value is not a finite number.
 
     """
     if not isinstance(name, str) or name.lower() not in _KINDS:
@@ -106,9 +106,9 @@ def server_optimizer(name: object, options: Mapping[str, Any]) -> ServerOptimize
 
 
 def worker_optimizer(name: str, learning_rate: float | None, momentum: float) -> Any:
-    """Return the optimiser of Keras with which a worker trains its own parameters.
+    """Return the optimizer of Keras with which a worker trains its own parameters.
 
-    By default the learning rate is 0.05 for SGD, and Keras' default for other optimisers. Only SGD
+    By default the learning rate is 0.05 for SGD, and Keras' default for other optimizers. Only SGD
     has a momentum, which is Nesterov's as in EAMSGD (Zhang et al. 2015).
     """
     import keras
@@ -121,7 +121,7 @@ def worker_optimizer(name: str, learning_rate: float | None, momentum: float) ->
         return keras.optimizers.get({"class_name": name, "config": options})
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"worker_optimizer: expected the name of an optimiser of Keras, received {name!r}"
+            f"worker_optimizer: expected the name of an optimizer of Keras, received {name!r}"
         ) from error
 
 

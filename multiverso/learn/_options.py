@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     add_option = partial(_add, parser.add_argument_group("training"))
     add_option("--epochs N", "passes over the training files", 1, type=positive)
-    text = "the master's optimiser (default: adam; diloco: nesterov with learning_rate=0.7)"
+    text = "the master's optimizer (default: adam; diloco: nesterov with learning_rate=0.7)"
     add_option("--optimizer NAME", text)
     text = "its options as in Keras, such as learning_rate=0.01 momentum=0.9"
     add_option("--optimizer-params NAME=VALUE", text, [], nargs="+")
@@ -44,14 +44,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_option("--target-metric METRIC,<|>,X", "stop when METRIC is below (<) or above (>) X")
     text = "seed of random numbers; with --synchronous runs of one seed are bitwise identical"
     add_option("--seed N", text, type=count)
-    add_option("--checkpoint FOLDER", "save the parameters and the optimiser's state here")
+    add_option("--checkpoint FOLDER", "save the parameters and the optimizer's state here")
     add_option("--checkpoint-interval N", "epochs between two checkpoints", 1, type=positive)
     add_option("--restore FOLDER", "resume from the last checkpoint in this folder")
 
     add_option = partial(_add, parser.add_argument_group("how workers exchange"))
     text = (
         "Downpour SGD (sgd, downpour), Elastic Averaging SGD (easgd), or local steps, whose sum is "
-        "a gradient for the master's optimiser (diloco)"
+        "a gradient for the master's optimizer (diloco)"
     )
     add_option("--mode", text, "sgd", choices=("sgd", "downpour", "easgd", "diloco"))
     add_option("--easgd", "like --mode easgd", action="store_const", const="easgd", dest="mode")
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "the master every --sync-every updates of their group; 1: no groups"
     )
     add_option("--masters N", text, 1, type=positive)
-    add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimiser", "sgd")
+    add_option("--worker-optimizer NAME", "easgd, diloco: the workers' optimizer", "sgd")
     text = "easgd: the elastic force of all workers together"
     add_option("--elastic-force X", text, 0.9, type=float)
     add_option("--elastic-lr X", "easgd, diloco: the workers' learning rate", type=float)

@@ -43,7 +43,7 @@ def plot(histories: Sequence[str], output: str) -> list[Path]:
     ):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.add_subplot()
-        for place, (label, history) in enumerate(_labelled(found).items()):
+        for place, (label, history) in enumerate(_labeled(found).items()):
             color = f"C{place % 10}"
             if name.startswith("accuracy"):
                 x = _column(history, name.removeprefix("accuracy_by_"))
@@ -104,7 +104,7 @@ def _quantity(histories: Any) -> str:
     return next((name for name in names if "accuracy" in name and name[:4] != "val_"), "loss")
 
 
-def _labelled(found: dict[str, Any]) -> dict[str, Any]:
+def _labeled(found: dict[str, Any]) -> dict[str, Any]:
     """Return the histories by short names if the names are unique, else by path."""
     short = [Path(name).stem.removesuffix("_history") for name in found]
     names = short if len(set(short)) == len(short) else list(found)

@@ -95,7 +95,7 @@ class Role:
         training = self.training
         tables, epochs = self.make_tables(_size_of(replica), replica)
         if training.restore is not None and not training.algo.local_steps:
-            replica.set_learning_rate(tables.optimised.options["learning_rate"])
+            replica.set_learning_rate(tables.optimizer_table.options["learning_rate"])
         if self.context.layout.groups:
             api.barrier()
         return ParameterExchange(self.context, replica, tables), epochs

@@ -34,9 +34,9 @@ class TrainingTables:
     counter : ArrayTableHandler or MatrixTableHandler
         The number of updates; with groups, a row for each group.
     rows, steps : MatrixTableHandler or None
-        Two tables, in which the rows of a group add up to its parameters. The gradients' optimiser
-        works on `steps` (None without such an optimiser). Initial values and the changes of other
-        groups are added to `rows`, where they do not disturb the optimiser.
+        Two tables, in which the rows of a group add up to its parameters. The gradients' optimizer
+        works on `steps` (None without such an optimizer). Initial values and the changes of other
+        groups are added to `rows`, where they do not disturb the optimizer.
 
     """
 
@@ -80,8 +80,8 @@ class TrainingTables:
         self.counter = MatrixTableHandler(shape[0], 1, dtype="int64", name="updates")
 
     @property
-    def optimised(self) -> ArrayTableHandler | MatrixTableHandler:
-        """The table whose updater is the optimiser."""
+    def optimizer_table(self) -> ArrayTableHandler | MatrixTableHandler:
+        """The table whose updater is the optimizer."""
         return self.parameters if self.steps is None else self.steps
 
     def save(self, folder: Path, epochs: int) -> None:
@@ -92,7 +92,7 @@ class TrainingTables:
         """Load the last checkpoint of a folder; return its number of trained epochs. Collective.
 
         Raises InputError on all ranks if the folder has no checkpoint, or a checkpoint of another
-        model or optimiser.
+        model or optimizer.
         """
         errors = (CheckpointCorruptError, CheckpointIOError, MismatchError)
         with as_input_error(f"cannot restore {folder}", *errors):
@@ -114,7 +114,7 @@ class SharedParameters:
         self._table.add(delta, sync=True)
 
     def step(self, gradient: Array, out: Array) -> None:
-        """Let the optimiser make a step, and get the parameters. This may change `gradient`."""
+        """Let the optimizer make a step, and get the parameters. This may change `gradient`."""
         self._table.add_get(gradient, out=out)
 
     def count(self, out: Array) -> None:

@@ -1,4 +1,4 @@
-"""The algorithm of a training: optimiser, loss, and how often workers exchange: `Algo`."""
+"""The algorithm of a training: optimizer, loss, and how often workers exchange: `Algo`."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ class Algo:
     Parameters
     ----------
     optimizer : str or None
-        The optimiser that the parameter server applies to the workers' gradients: "sgd",
+        The optimizer that the parameter server applies to the workers' gradients: "sgd",
         "momentum", "nesterov", "adagrad", "rmsprop", "adadelta", "adam" or "dcasgd". It may be None
         with ``mode="easgd"``, which does not use it.
     loss : str, callable, list or dict
@@ -33,22 +33,22 @@ class Algo:
         their gradients.
     mode : {"sgd", "easgd", "diloco"}
         "sgd", Downpour SGD (Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012): each
-        worker sends gradients, the optimiser applies them, and the worker continues with the new
+        worker sends gradients, the optimizer applies them, and the worker continues with the new
         parameters. "easgd" (Zhang, Choromanska, LeCun, "Deep learning with Elastic Averaging SGD",
-        NIPS 2015): each worker trains its own parameters x with its own optimiser, and at every
-        exchange x and the centre c move towards each other by elastic_force * (x - c). "diloco"
+        NIPS 2015): each worker trains its own parameters x with its own optimizer, and at every
+        exchange x and the center c move toward each other by elastic_force * (x - c). "diloco"
         (Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models",
-        arXiv:2311.08105): each worker trains with its own optimiser, and sends the change of its
+        arXiv:2311.08105): each worker trains with its own optimizer, and sends the change of its
         parameters since the last exchange, negated, as a gradient; the paper uses "nesterov" with a
         learning rate of 0.7 as `optimizer`, "adamw" as `worker_optimizer`, and lock-step.
     worker_optimizer : str, optional
-        The workers' optimiser with "easgd" and "diloco", by its name in Keras. "sgd" by default.
+        The workers' optimizer with "easgd" and "diloco", by its name in Keras. "sgd" by default.
     elastic_force : float, optional
         The force of "easgd", from 0 to 1, the paper's alpha; by default 0.9 divided by the number
         of workers.
     elastic_lr : float, optional
         The workers' learning rate with "easgd" and "diloco"; by default 0.05 for "sgd", and Keras'
-        default for other optimisers.
+        default for other optimizers.
     elastic_momentum : float, optional
         The workers' Nesterov momentum with "easgd" and "diloco", for "sgd"; 0 by default.
     **options : float
@@ -114,7 +114,7 @@ class Algo:
 
     @property
     def local_steps(self) -> bool:
-        """Whether workers train with an optimiser of their own."""
+        """Whether workers train with an optimizer of their own."""
         return self.mode != "sgd"
 
     def force(self, workers: int) -> float:
@@ -129,12 +129,12 @@ class Algo:
         model : keras.Model
             The model.
         optimizer : keras.optimizers.Optimizer, optional
-            The optimiser; by default Keras' equivalent of the one that trains the model.
+            The optimizer; by default Keras' equivalent of the one that trains the model.
 
         Raises
         ------
         InputError
-            If Keras has no such loss, metric or optimiser.
+            If Keras has no such loss, metric or optimizer.
 
         """
         import keras
@@ -164,7 +164,7 @@ class Algo:
             )
 
     def __repr__(self) -> str:
-        """Return the mode, the optimisers, the loss and `sync_every`."""
+        """Return the mode, the optimizers, the loss and `sync_every`."""
         how = f"mode={self.mode!r}"
         if not self.elastic:
             how += f", optimizer={self.optimizer}"

@@ -152,7 +152,7 @@ def _train(given: argparse.Namespace) -> None:
 
 
 def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
-    # The largest number of workers, or of groups, that share the force of one elastic centre.
+    # The largest number of workers, or of groups, that share the force of one elastic center.
     workers = max(
         len(layout.groups) or len(layout.workers), *(len(each.workers) for each in layout.groups), 1
     )
@@ -162,7 +162,7 @@ def _algo(given: argparse.Namespace, layout: Layout) -> Algo:
     elastic = given.mode == "easgd"
     if given.optimizer is None:
         given.optimizer = "adam"
-        if given.mode == "diloco":  # The paper uses these optimisers.
+        if given.mode == "diloco":  # The paper uses these optimizers.
             given.optimizer = "nesterov"
             options.setdefault("learning_rate", 0.7)
     if not 0 <= given.elastic_force <= workers:

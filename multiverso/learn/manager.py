@@ -35,7 +35,7 @@ class MPIManager:
     data : Data
         The object that makes batches of the files.
     algo : Algo
-        The optimiser, the loss, and the options of the exchanges.
+        The optimizer, the loss, and the options of the exchanges.
     model_builder : ModelBuilder
         The object that makes the model on every rank; the master's weights are used.
     num_epochs : int
@@ -64,11 +64,11 @@ class MPIManager:
         File to which the master writes a trace of all workers, for Chrome or Perfetto.
     checkpoint : path, optional
         A folder, visible on all nodes, for the last two checkpoints of the parameters, running
-        means and the state of the optimiser.
+        means and the state of the optimizer.
     checkpoint_interval : int, optional
         Epochs between two checkpoints; another checkpoint is saved at the end.
     restore : path, optional
-        A folder with checkpoints of the same model and optimiser. Training resumes after the epoch
+        A folder with checkpoints of the same model and optimizer. Training resumes after the epoch
         of the last checkpoint. The number of workers may differ.
     timeout : float, optional
         The longest time that a rank waits for other ranks at any point, in seconds.

@@ -47,7 +47,7 @@ class ParamSync:
         An optimizer uses the negative delta as the gradient of one step: many local steps become
         one step on the server, which with "nesterov" is DiLoCo (Douillard et al.,
         arXiv:2311.08105). With "easgd" each worker keeps its own values, and a sync moves the
-        arrays and the table towards each other (Zhang et al., NIPS 2015, in the order of
+        arrays and the table toward each other (Zhang et al., NIPS 2015, in the order of
         mpi_learn).
     **options : float
         Options of the updater, as for `ArrayTableHandler`.

@@ -81,7 +81,7 @@ def _tested(model: Any, sample: Batch) -> Any:
 
 
 def _gives_gradients(replica: Replica, sample: Batch) -> bool:
-    """Return whether the model's own ``train_step`` passes gradients to the optimiser."""
+    """Return whether the model's own ``train_step`` passes gradients to the optimizer."""
     replica.pull_state()
     state = replica.state.copy()
     try:

@@ -22,14 +22,14 @@ class Replica:
     Parameters
     ----------
     model : keras.Model
-        A built and compiled model, with `GradientCapture` as optimiser if gradients are needed.
+        A built and compiled model, with `GradientCapture` as optimizer if gradients are needed.
 
     Attributes
     ----------
     weights : ndarray of float32 or float64, shape (size,)
         The trainable parameters at the last `pull` or `push`.
     gradient : ndarray of the same dtype and shape
-        The gradient of the last batch, if the optimiser is a `GradientCapture`.
+        The gradient of the last batch, if the optimizer is a `GradientCapture`.
     state : ndarray of the same dtype, one dimension
         Other floats of the model, such as running means, at the last `pull_state` or `push_state`.
 
@@ -64,7 +64,7 @@ class Replica:
         self.state_pieces = list(zip(pieces_of(self.state, shapes), places, strict=True))
 
     def step(self, batch: Batch) -> None:
-        """Train on a batch: set `gradient`, or let the model's optimiser make a step."""
+        """Train on a batch: set `gradient`, or let the model's optimizer make a step."""
         raise NotImplementedError
 
     def pull(self) -> None:
@@ -96,7 +96,7 @@ class Replica:
         return take_results(self.model)
 
     def set_learning_rate(self, value: float) -> None:
-        """Change the learning rate of the model's own optimiser."""
+        """Change the learning rate of the model's own optimizer."""
         self.model.optimizer.learning_rate = value
 
     def finish(self) -> None:

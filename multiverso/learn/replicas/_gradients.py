@@ -1,4 +1,4 @@
-"""Obtains gradients: an optimiser captures them, or the change by a step reveals them."""
+"""Obtains gradients: an optimizer captures them, or the change by a step reveals them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from multiverso.learn.replicas._base import Batch, Replica, unpack
 
 
 class GradientCapture(keras.optimizers.Optimizer):
-    """An optimiser that keeps the gradients of a training step instead of applying them.
+    """An optimizer that keeps the gradients of a training step instead of applying them.
 
     The model's own ``train_step`` computes the gradients, so its losses, metrics, sample weights
     and layers that behave differently in training all work as in Keras.
@@ -45,9 +45,9 @@ class GradientCapture(keras.optimizers.Optimizer):
 
 
 class DifferenceReplica(Replica):
-    """A replica for models whose ``train_step`` passes no gradients to the optimiser.
+    """A replica for models whose ``train_step`` passes no gradients to the optimizer.
 
-    As in mpi_learn, the model's optimiser is SGD with learning rate 1, whose step changes the
+    As in mpi_learn, the model's optimizer is SGD with learning rate 1, whose step changes the
     weights by the gradient. So the gradient is the weights before the step minus those after it.
     """
 
