@@ -1,4 +1,4 @@
-"""The algorithm of a training: optimizer, loss, and how often workers exchange: `Algo`."""
+"""`Algo`, the algorithm of a training: its optimizer, its loss, and how the workers exchange."""
 
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ class Algo:
     metrics : list, optional
         The metrics, as ``model.compile`` takes them; by default the accuracy.
     validate_every : int, optional
-        Updates between two validations; 0 means no validation; None, the default, once an epoch.
+        Updates between two validations, which in lock-step wait for the end of the epoch; 0 means
+        no validation; None, the default, one after each epoch.
     sync_every : int, optional
         Batches of a worker between two exchanges. With ``mode="sgd"`` the worker sends the mean of
         their gradients.
@@ -45,7 +46,7 @@ class Algo:
         The workers' optimizer with "easgd" and "diloco", by its name in Keras. "sgd" by default.
     elastic_force : float, optional
         The force of "easgd", from 0 to 1, the paper's alpha; by default 0.9 divided by the number
-        of workers.
+        of workers, or groups, that share the center.
     elastic_lr : float, optional
         The workers' learning rate with "easgd" and "diloco"; by default 0.05 for "sgd", and Keras'
         default for other optimizers.
@@ -118,7 +119,7 @@ class Algo:
         return self.mode != "sgd"
 
     def force(self, workers: int) -> float:
-        """Return the elastic force of each worker, given their number."""
+        """Return the elastic force of each of `workers` workers or groups."""
         return _DEFAULT_BETA / workers if self.elastic_force is None else self.elastic_force
 
     def compile_model(self, model: Any, optimizer: Any = None) -> None:
@@ -139,19 +140,19 @@ class Algo:
         """
         import keras
 
-        for get, names, what in (
+        for get, names, argument in (
             (keras.losses.get, self.loss, "loss"),
             (keras.metrics.get, self.metrics, "metrics"),
         ):
-            for name in _names(names):
+            for name in _strings_in(names):
                 # Keras replaces these names by a metric that it chooses by the loss.
-                if what == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
+                if argument == "metrics" and name in ("accuracy", "acc", "crossentropy", "ce"):
                     continue
                 try:
                     get(name)
                 except (ValueError, TypeError) as error:
                     raise InputError(
-                        f"{what}: expected a name that Keras knows, received {name!r}"
+                        f"{argument}: expected a name that Keras knows, received {name!r}"
                     ) from error
         if optimizer is None and self.optimizer is not None and not self.local_steps:
             optimizer = self.optimizer.keras_twin()
@@ -165,18 +166,18 @@ class Algo:
 
     def __repr__(self) -> str:
         """Return the mode, the optimizers, the loss and `sync_every`."""
-        how = f"mode={self.mode!r}"
+        text = f"mode={self.mode!r}"
         if not self.elastic:
-            how += f", optimizer={self.optimizer}"
+            text += f", optimizer={self.optimizer}"
         if self.local_steps:
-            how += f", worker_optimizer={self.worker_optimizer!r}"
-        return f"<Algo {how}, loss={self.loss!r}, sync_every={self.sync_every}>"
+            text += f", worker_optimizer={self.worker_optimizer!r}"
+        return f"<Algo {text}, loss={self.loss!r}, sync_every={self.sync_every}>"
 
 
-def _names(names: Any) -> list[str]:
+def _strings_in(names: Any) -> list[str]:
     """Return the strings among names that may be nested in lists and dictionaries."""
     if isinstance(names, str):
         return [names]
     if isinstance(names, dict):
         names = list(names.values())
-    return [each for part in names for each in _names(part)] if isinstance(names, list) else []
+    return [name for part in names for name in _strings_in(part)] if isinstance(names, list) else []

@@ -1,4 +1,4 @@
-"""Obtains gradients: an optimizer captures them, or the change by a step reveals them."""
+"""Two ways to obtain gradients: an optimizer that captures them, and the change by an SGD step."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ class GradientCapture(keras.optimizers.Optimizer):
 
     Attributes
     ----------
-    gradients : list of tensor or None
+    gradients : list of tensor, or None before the first step
         The last gradients, one for each trainable variable; None for a variable without gradient.
 
     """

@@ -187,7 +187,7 @@ class TestMessages(unittest.TestCase):
         channel.send(messages.Ready(), 0)
         self.assertEqual(reports, [messages.Ready()])
         self.assertIsNone(channel.poll())
-        channel.send_to_workers(messages.StartEpoch())
+        channel.broadcast(messages.StartEpoch())
         self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
         with self.assertRaisesRegex(OperationTimeout, "rank 0 waited 0.01 s for an order"):
             LocalChannel(0.01).wait("an order")
@@ -205,13 +205,13 @@ class TestCommand(InFolder):
     def test_parses_conditions_that_stop_a_training(self):
         self.assertEqual(options.patience("4"), ("val_loss", "<", 4))
         self.assertEqual(options.patience("val_acc,~>,2"), ("val_accuracy", ">", 2))
-        self.assertEqual(options.limit("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
+        self.assertEqual(options.target("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
         for wrong in ("", "a,b", "a,=,3", "a,<,b", "a,<,1.5"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "early-stopping"):
                 options.patience(wrong)
         for wrong in ("", "1", "a,=,3", "a,<,b"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "target-metric"):
-                options.limit(wrong)
+                options.target(wrong)
 
     def ended(self, *arguments, **environ):
         """Return the exit code and the printed text."""
