@@ -175,8 +175,8 @@ class PytreeSync:
         for path, array, expected in zip(self._paths, arrays, self._shapes_and_dtypes, strict=True):
             if (array.shape, array.dtype) != expected:
                 msg = (
-                    f"params{path}: expected shape {expected[0]} and dtype {expected[1]} as at first,"
-                    f" received {array.shape}, {array.dtype}"
+                    f"params{path}: expected shape {expected[0]} and dtype {expected[1]} as at"
+                    f" first, received {array.shape}, {array.dtype}"
                 )
                 raise ValueError(msg)
         self._types = types

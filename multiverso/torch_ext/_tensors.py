@@ -59,9 +59,10 @@ class TorchTensor(MovableTensor):
         """Return the address of a contiguous tensor on the CPU; None for any other tensor."""
         tensor = self.tensor
         if (tensor.shape, tensor.dtype) != self._expected:
+            shape, dtype = self._expected
             msg = (
-                f"{self._name}: expected shape {tuple(self._expected[0])} and dtype {self._expected[1]} as "
-                f"when it was attached, received {tuple(tensor.shape)}, {tensor.dtype}"
+                f"{self._name}: expected shape {tuple(shape)} and dtype {dtype} as when it was "
+                f"attached, received {tuple(tensor.shape)}, {tensor.dtype}"
             )
             raise ValueError(msg)
         if self.needs_table_copy or not tensor.is_cpu or not tensor.is_contiguous():
@@ -111,7 +112,7 @@ class TorchGroup(MovableGroup):
         self._dtypes = [tensor.dtype for tensor in self._torch_tensors]
 
     def gather(self) -> None:
-        """Set `addresses` if all tensors are contiguous, on the CPU, and as first in shape and dtype."""
+        """Set `addresses` if all are contiguous, on the CPU and unchanged in shape and dtype."""
         tensors = self._torch_tensors
         self.addresses = None
         if (
