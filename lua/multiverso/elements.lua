@@ -122,8 +122,8 @@ local function from_table(data, dtype, count, columns, argument)
   return buffer
 end
 
---- Returns `data` if it is an ffi array of `count` elements of the dtype, or a pointer to elements of
--- the dtype, whose number is unknown; raises an error otherwise.
+--- Returns `data` if it is an ffi array of `count` elements of the dtype, or a pointer to elements
+-- of the dtype, whose number is unknown; raises an error otherwise.
 local function from_cdata(data, dtype, count, argument)
   local kind = parse_ctype(data)
   if kind.dtype ~= dtype or not (kind.is_array or kind.is_pointer) then

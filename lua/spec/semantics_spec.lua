@@ -21,8 +21,8 @@ describe('a session', function()
   it('numbers workers and servers from 0', function()
     for _, id in ipairs { 'worker_id', 'server_id', 'rank' } do
       local seen = multiverso.ArrayTableHandler:new(multiverso.size())
-      local own = multiverso[id]() + 1
-      seen:add(list_of(multiverso.size(), function(i) return i == own and 1 or 0 end))
+      local own_index = multiverso[id]() + 1
+      seen:add(list_of(multiverso.size(), function(i) return i == own_index and 1 or 0 end))
       multiverso.barrier()
       assert.same(list_of(multiverso.size(), function() return 1 end), seen:get())
     end
