@@ -165,7 +165,7 @@ class Coordinator:
             return
         if not last:
             self._begin_epoch()
-        if self._synchronous:  # After the last epoch too: the workers wait for the checkpoint.
+        if self._synchronous:  # The workers wait for this order after each epoch, also the last.
             self._channel.broadcast(messages.StartEpoch())
 
     def _save(self, last: bool) -> None:

@@ -48,7 +48,7 @@ class ParameterExchange:
     def _set_replica(self, replica: "Replica") -> None:
         self._replica = replica
         self._last_state = replica.state.copy()
-        #: The parameters after the last exchange; in elastic averaging memory for a difference.
+        #: The parameters after the last exchange; with elastic averaging, scratch memory.
         self._buffer: Array = np.empty_like(replica.weights)
         self._count = np.zeros(1, np.int64)
         self.staleness: dict[int, int] = {}
@@ -122,7 +122,7 @@ class ParameterExchange:
         """Count the update, if any; return the number of workers whose batches it uses."""
         if not self._synchronous and not batches:
             return 0
-        # In lock-step, a get of the counter waits for the adds of all workers.
+        # In lock-step, this call waits until all workers have added to the counter.
         with self._timer.measure("waiting" if self._synchronous else "communicating"):
             before = int(self._count[0])
             self._shared.add_to_count(np.array([batches > 0], np.int64), self._count)
@@ -202,17 +202,17 @@ class GroupExchange:
         """
         with self._timer.measure("communicating"):
             self._passed_on += self.pending()
-            now, last = self._now, self._last
-            self._group_parameters.get(now)
+            current, last = self._now, self._last
+            self._group_parameters.get(current)
             if self._algo.elastic:
                 self._all_parameters.get(out=last)
-                np.subtract(now, last, out=last)
+                np.subtract(current, last, out=last)
                 last *= self._elastic_force
                 self._all_parameters.add(last, sync=True)
                 self._group_parameters.add(-last)
             else:
                 # With local steps the shared optimizer uses the negated change as a gradient.
-                delta = last - now if self._algo.local_steps else now - last
+                delta = last - current if self._algo.local_steps else current - last
                 self._all_parameters.add_get(delta, out=last)
-                self._group_parameters.add(last - now)
+                self._group_parameters.add(last - current)
         self.exchanges += 1

@@ -2,8 +2,8 @@
 
 Parameters travel through tables instead. The order of the messages is:
 
-1. Every rank but the master sends `Ready` or `Failure`; the master sends each `ModelSize`, or
-   `Failure` if any rank has failed.
+1. Every rank but the master sends `Ready` or `Failure`. The master then sends `ModelSize` to all
+   other ranks or, if any rank has failed, `Failure`.
 2. The master sends `StartEpoch`. The workers send a `Report` at the end of each epoch and, unless
    in lock-step, twice a second. Any rank may send `Failure`, and the master any other order.
 3. Each worker sends `WorkerDone` to the master, or with groups to its sub-master. When the whole
