@@ -74,8 +74,8 @@ def choose_threads(local_workers: int) -> None:
 def choose_gpu(comm: Any, max_gpus: int, index: int | None = 0) -> str | None:
     """Choose a free NVIDIA GPU for this rank; return its id, or None for the CPU. Collective.
 
-    On hosts with GPUs it sets CUDA_VISIBLE_DEVICES to the choice, so call it before a framework
-    is imported.
+    On hosts with nvidia-smi it sets CUDA_VISIBLE_DEVICES to the choice, so call it before a
+    framework is imported.
 
     At most `max_gpus` GPUs of a host are used, or all with -1. `index` is this worker's index among
     the workers of its host, and so its GPU's among the free ones; None if the rank does not train.
@@ -94,7 +94,7 @@ def choose_gpu(comm: Any, max_gpus: int, index: int | None = 0) -> str | None:
 
 
 def free_gpus() -> list[str] | None:
-    """Return the ids of the NVIDIA GPUs without a compute process; None if no GPU is found.
+    """Return the ids of the NVIDIA GPUs without a compute process; None without nvidia-smi.
 
     If CUDA_VISIBLE_DEVICES is set, only the GPUs that it names are returned.
     """
@@ -102,9 +102,10 @@ def free_gpus() -> list[str] | None:
     if program is None:
         return None
     gpus = _query(program, "--query-gpu=index,uuid")
-    busy = {line[0] for line in _query(program, "--query-compute-apps=gpu_uuid")}
-    if not gpus:
-        return None
+    processes = _query(program, "--query-compute-apps=gpu_uuid")
+    if gpus is None or processes is None:
+        return []
+    busy = {line[0] for line in processes}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     allowed = None if visible is None else [name.strip() for name in visible.split(",")]
     return [
@@ -114,8 +115,8 @@ def free_gpus() -> list[str] | None:
     ]
 
 
-def _query(program: str, query: str) -> list[list[str]]:
-    """Return the rows of the table that nvidia-smi prints; none if nvidia-smi fails."""
+def _query(program: str, query: str) -> list[list[str]] | None:
+    """Return the rows of the table that nvidia-smi prints, or None if nvidia-smi fails."""
     try:
         process = subprocess.run(
             [program, query, "--format=csv,noheader"],
@@ -126,6 +127,6 @@ def _query(program: str, query: str) -> list[list[str]]:
         )
     except (OSError, subprocess.SubprocessError) as error:
         _log.warning("nvidia-smi failed, so no GPU is used: %s", error)
-        return []
+        return None
     lines = filter(None, process.stdout.splitlines())
     return [[part.strip() for part in line.split(",")] for line in lines]

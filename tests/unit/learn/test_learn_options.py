@@ -303,3 +303,12 @@ class TestEnvironment(InFolder):
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
                 self.assertEqual(environment.choose_gpu(None, most), wanted or None)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
+        # Without the list of processes, every GPU may be busy.
+        program.write_text(
+            "#!/bin/sh\ncase $1 in *compute-apps*) exit 1;; esac\necho '0, GPU-a'\n", "utf-8"
+        )
+        with mock.patch.dict(os.environ):
+            os.environ["PATH"] = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
+            with self.assertLogs("multiverso", "WARNING"):
+                self.assertIsNone(environment.choose_gpu(None, -1))
+            self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], "")
