@@ -175,8 +175,8 @@ class GroupExchange:
         self._group_parameters = GroupParameters(tables, context.group)
         self._elastic_force = self._algo.force(len(context.layout.groups))
         self._timer = context.timer
-        self._now: Array = np.empty(self._all_parameters.size, self._all_parameters.dtype)
-        self._last = np.empty_like(self._now)
+        self._current: Array = np.empty(self._all_parameters.size, self._all_parameters.dtype)
+        self._last = np.empty_like(self._current)
         self._count = np.zeros(1, np.int64)
         self._passed_on = 0  # The number of the group's updates that have been passed on.
         self.exchanges = 0
@@ -184,8 +184,8 @@ class GroupExchange:
     def begin(self) -> None:
         """Set the parameters of the group to those of all workers."""
         self._all_parameters.get(out=self._last)
-        self._group_parameters.get(self._now)
-        self._group_parameters.add(self._last - self._now)
+        self._group_parameters.get(self._current)
+        self._group_parameters.add(self._last - self._current)
         self._passed_on += self.pending()
 
     def pending(self) -> int:
@@ -202,7 +202,7 @@ class GroupExchange:
         """
         with self._timer.measure("communicating"):
             self._passed_on += self.pending()
-            current, last = self._now, self._last
+            current, last = self._current, self._last
             self._group_parameters.get(current)
             if self._algo.elastic:
                 self._all_parameters.get(out=last)
