@@ -35,14 +35,8 @@ class Exchange:
 
     Collective calls of the session first wait for the run, and leaving the session stops the run.
 
-    Parameters
-    ----------
-    run : callable
-        The function. Its argument is an event; it must return soon after the event is set. An
-        exception that the function raises is kept for `take_error`.
-    name : str
-        The name of the exchange in messages.
-
+    The argument of the function is an event; the function must return soon after the event is set.
+    `take_error` returns an exception that it raised. Messages contain `name`.
     """
 
     def __init__(self, run: Callable[[threading.Event], None], name: str) -> None:
@@ -97,21 +91,12 @@ class Exchange:
 class Snapshot:
     """The arrays S and T of the description of this module, for one table.
 
-    Parameters
-    ----------
-    values : ndarray, one dimension
-        The current parameters.
-
-    Attributes
-    ----------
-    received : ndarray
-        T, on which the native pass works.
-
+    Both begin as `values`, the current parameters in one dimension.
     """
 
     def __init__(self, values: NDArray[Any]) -> None:
         self._sent = values.copy()  # S
-        self.received = values.copy()
+        self.received = values.copy()  # T, on which the native pass works
 
     def begin(self) -> None:
         """Copy the values to send to the memory of the native pass."""

@@ -19,14 +19,9 @@ class TableCopy:
     Parameters
     ----------
     values : ndarray
-        Memory for the table's values, of the table's dtype.
+        Memory for the table's values, of the table's dtype; kept as `values`.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
-
-    Attributes
-    ----------
-    values : ndarray
-        As given.
 
     """
 

@@ -23,14 +23,9 @@ class SharedTensor(MovableTensor):
     Parameters
     ----------
     variable : shared variable
-        A variable that `checked_value` accepts. Its shape must not change.
+        A variable that `checked_value` accepts, kept as `variable`. Its shape must not change.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
-
-    Attributes
-    ----------
-    variable : shared variable
-        As given.
 
     """
 

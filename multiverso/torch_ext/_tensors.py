@@ -35,16 +35,12 @@ class TorchTensor(MovableTensor):
     Parameters
     ----------
     tensor : torch.Tensor
-        A tensor of one of `TABLE_DTYPES`, on any device. Its shape and dtype must not change.
+        A tensor of one of `TABLE_DTYPES`, on any device, kept as `tensor`. Its shape and dtype must
+        not change.
     name : str
         The name of the tensor in messages.
     share : float, optional
         The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
-
-    Attributes
-    ----------
-    tensor : torch.Tensor
-        As given.
 
     """
 
