@@ -24,7 +24,7 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     equal : bool, optional
         True gives all workers equally many samples and leaves out up to num_workers - 1 at the
         end, because in sync mode all workers must train equally many batches. False, the default in
-        async mode only, gives every sample to a worker, as for a tf.data.Dataset in any case.
+        async mode only, gives every sample to a worker. A tf.data.Dataset is always divided so.
 
     Returns
     -------
@@ -63,9 +63,8 @@ def shard(*arrays: Any, equal: bool | None = None) -> Any:
     end = None
     if lengths:
         if lengths[0] < num_workers:
-            msg = (
-                f"shard: expected a sample for each of {num_workers} workers, received {lengths[0]}"
-            )
+            wanted = f"a sample for each of {num_workers} workers"
+            msg = f"shard: expected {wanted}, received {lengths[0]}"
             raise ValueError(msg)
         end = lengths[0] - lengths[0] % num_workers if equal else lengths[0]
     parts = tuple(_part(array, worker, num_workers, end) for array in arrays)

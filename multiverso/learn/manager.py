@@ -37,7 +37,7 @@ class MPIManager:
     algo : Algo
         The optimizer, the loss, and the options of the exchanges.
     model_builder : ModelBuilder
-        The object that makes the model on every rank; the master's weights are used.
+        The object that makes the model on the master and the workers, with the master's weights.
     num_epochs : int
         Number of passes over the training files.
     train_list : iterable of str

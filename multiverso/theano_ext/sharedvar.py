@@ -258,13 +258,13 @@ def _synchronized_class(framework_class: Any) -> Any:
             # from the framework's class. Protocols 0 and 1 would call its __init__.
             reduced = super().__reduce_ex__(max(protocol, 2))
             state = {name: value for name, value in reduced[2].items() if name != "_mv_link"}
-            return (_empty_variable, (framework_class,), state, *reduced[3:])
+            return (_blank, (framework_class,), state, *reduced[3:])
 
     Synchronized.__name__ = Synchronized.__qualname__ = f"MV{framework_class.__name__}"
     return Synchronized
 
 
-def _empty_variable(framework_class: Any) -> Any:
-    """Return a variable without attributes, for pickle to fill."""
+def _blank(framework_class: Any) -> Any:
+    """Return a variable without attributes, for pickle to fill; pickles contain this name."""
     variable_class = _synchronized_class(framework_class)
     return variable_class.__new__(variable_class)
