@@ -121,12 +121,14 @@ class HostCopyGroup:
         table_dtype = TABLE_DTYPES[dtype]
         self._host_copy = HostCopy(shapes, table_dtype, store.is_dense)
         self._is_exact = table_dtype == dtype
-        self._needs_master = not self._is_exact or share != 1
+        self._needs_table_copy = not self._is_exact or share != 1
         self.addresses: list[int] | None = None
         # The host copy also serves as the table copy, so the current parameters are read elsewhere.
         self._table_copy = TableCopy(self._host_copy.flat, share)
         self._current = (
-            HostCopy(shapes, table_dtype, store.is_dense) if self._needs_master else self._host_copy
+            HostCopy(shapes, table_dtype, store.is_dense)
+            if self._needs_table_copy
+            else self._host_copy
         )
         self.tensors = [
             HostCopyTensor(self, view, address)
@@ -141,12 +143,12 @@ class HostCopyGroup:
     def load(self) -> None:
         """Copy the values, from which the next delta starts, to the tensors' memory."""
         self._store.read(self._current)
-        if self._needs_master:
+        if self._needs_table_copy:
             self._table_copy.start(self._current.flat)
 
     def gather(self) -> None:
         """Copy the values or deltas to the tensors' memory, or let the store expose its own."""
-        if not self._needs_master:
+        if not self._needs_table_copy:
             self.addresses = self._store.expose()
             if self.addresses is None:
                 self._store.read(self._host_copy)
@@ -161,7 +163,7 @@ class HostCopyGroup:
             self._store.accept()
             return
         self._store.write(self._host_copy)
-        if self._needs_master and self._share:
+        if self._needs_table_copy and self._share:
             if not self._is_exact:
                 self._store.read(self._current)
             self._table_copy.record((self._host_copy if self._is_exact else self._current).flat)

@@ -105,8 +105,8 @@ class Snapshot:
     def apply(self, addresses: list[int], sizes: list[int], is_sent: bool) -> None:
         """Set the parameters at `addresses` to M = T + (M - S).
 
-        If `is_sent`, the next exchange sends these values, so S = M. Otherwise S = T, so that the
-        delta stays in M - S.
+        If `is_sent`, the next exchange sends these values, so S = M. Otherwise S = T, and the delta
+        M - S is kept for the next call.
         """
         buffer = np.empty(_BLOCK, self._sent.dtype)
         end = 0

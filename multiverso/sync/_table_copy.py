@@ -21,7 +21,8 @@ class TableCopy:
     values : ndarray
         Memory for the table's values, of the table's dtype; kept as `values`.
     share : float, optional
-        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1.
+        The share of this worker's delta that is added to the table, 0 to 1. For integers 0 or 1;
+        with 0, `add_delta` and `record` do nothing.
 
     """
 
@@ -36,7 +37,7 @@ class TableCopy:
         self.record(parameters)
 
     def add_delta(self, parameters: NDArray[Any]) -> None:
-        """Add the change from the recorded parameters to the current `parameters` to the values."""
+        """Add this worker's share of the change from the recorded parameters to `parameters`."""
         if not self._share:
             return
         if self._written is not None:
