@@ -166,15 +166,18 @@ class Session:
 
     def save(self, directory: Directory, step: Any, keep: Any, background: Any) -> None:
         """Save all tables; see `multiverso.save`."""
+        self.settle()
         raw = checkpoint_calls.save_options(directory, step, keep, background)
         library.call(lib.MV_SessionSave, self.handle, byref(raw))
 
     def wait_for_save(self) -> None:
         """Wait for the background save; see `multiverso.wait_for_save`."""
+        self.settle()
         library.call(lib.MV_SessionSaveWait, self.handle)
 
     def load(self, directory: Directory, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
+        self.settle()
         return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import call, lib
 from multiverso.tables._row_ids import as_row_ids
-from multiverso.tables._table import COLLECTIVE, PLAIN, Table
+from multiverso.tables._table import PLAIN, Table
 
 __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
 
@@ -281,7 +281,7 @@ class MatrixTableHandler(Table):
             None,
             arrays.pin(buffer),
             buffer.size,
-            COLLECTIVE if sync else PLAIN,
+            self._collective_flags() if sync else PLAIN,
         )
         if buffer is not target:
             np.copyto(target, buffer)

@@ -31,7 +31,7 @@ _get_fast: Final = library.undeclared("MV_TableGet")
 _add_fast: Final = library.undeclared("MV_TableAdd")
 _add_get_fast: Final = library.undeclared("MV_TableAddGet")
 PLAIN: Final = c_int32(0)
-COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
+_COLLECTIVE: Final = c_int32(capi.MV_COLLECTIVE)
 
 
 class Table:
@@ -171,6 +171,7 @@ class Table:
         Parameters and errors are those of `multiverso.save`. The checkpoint can also be loaded
         into a table of another name.
         """
+        self._settle()
         raw = checkpoint_calls.save_options(directory, step, keep)
         call(lib.MV_TableSave, self._handle, byref(raw))
 
@@ -180,6 +181,7 @@ class Table:
         Parameters, result and errors are those of `multiverso.load`. From a checkpoint of several
         tables, the one with the name of this table is loaded.
         """
+        self._settle()
         step: int | None = checkpoint_calls.load(
             lib.MV_TableLoad, self._handle, directory, missing_ok
         )
@@ -190,10 +192,18 @@ class Table:
         call(lib.MV_TableDescribe, self._handle, byref(raw))
         return raw
 
-    def _get(self, sync: bool, out: Any) -> Any:
-        flags = COLLECTIVE if sync else PLAIN
-        if sync and (session := _session.find()) is not None:
+    def _settle(self) -> None:
+        """Wait for the exchanges in flight, which a collective call must not overlap."""
+        if (session := _session.find()) is not None:
             session.settle()
+
+    def _collective_flags(self) -> c_int32:
+        """Return the flags of a collective get, when no exchange is in flight any more."""
+        self._settle()
+        return _COLLECTIVE
+
+    def _get(self, sync: bool, out: Any) -> Any:
+        flags = self._collective_flags() if sync else PLAIN
         if (
             type(out) is _ndarray
             and out.dtype is self._dtype
