@@ -16,6 +16,7 @@ from multiverso._native.exception_text import describe
 from multiverso._version import __version__
 
 _PACKAGE: Final = Path(__file__).parents[1]
+_VARIABLE: Final = "MULTIVERSO_LIBRARY"
 
 ERRORS: Final[dict[int, type[Exception]]] = {
     capi.MV_ERR_VALUE: ValueError,
@@ -40,7 +41,7 @@ ERRORS: Final[dict[int, type[Exception]]] = {
 
 def library_path() -> Path:
     """Return the expected path of the library: ``MULTIVERSO_LIBRARY``, or inside the package."""
-    override = os.environ.get("MULTIVERSO_LIBRARY")
+    override = os.environ.get(_VARIABLE)
     if override:
         return Path(override)
     names = {"win32": "Multiverso.dll", "darwin": "libmultiverso.dylib"}
@@ -57,7 +58,7 @@ def load(path: Path) -> ctypes.CDLL:
 
     """
     if not path.exists():
-        source = "MULTIVERSO_LIBRARY names" if "MULTIVERSO_LIBRARY" in os.environ else "expected at"
+        source = "MULTIVERSO_LIBRARY names" if os.environ.get(_VARIABLE) else "expected at"
         msg = (
             f"the Multiverso library is missing ({source} {path}). 'pip install .' builds it, "
             f"'pip install -e .' builds it in place; MULTIVERSO_LIBRARY can name one elsewhere."
