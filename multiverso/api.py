@@ -330,7 +330,7 @@ def shutdown() -> None:
         In a forked child of a process that has a session.
 
     """
-    if _session.is_over():
+    if not _session.is_open():
         msg = "mv.shutdown() has no effect: no session is open"
         warnings.warn(msg, RuntimeWarning, stacklevel=2)
         return
