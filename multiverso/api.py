@@ -1,4 +1,4 @@
-"""Functions of the session: open and close it, barriers, checkpoints, ranks."""
+"""The functions that open, use and close the session of this process."""
 
 import contextlib
 import warnings
@@ -48,7 +48,7 @@ def init(
 ) -> Session:
     """Join the parameter server. Collective: waits until all ranks have called it.
 
-    Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initialises
+    Under ``mpirun`` (or ``srun``) the session has all ranks of ``COMM_WORLD``; mpi4py initializes
     MPI if necessary. A plain ``python train.py`` is a session of one rank, which does not load MPI.
     If a session with the same options is open, that session is returned.
 
@@ -86,14 +86,14 @@ def init(
     Returns
     -------
     Session
-        A context manager that calls `shutdown` at the end of its block.
+        A context manager: the end of its block calls `shutdown`, or leaves after an exception.
 
     Raises
     ------
     TypeError, ValueError
         If an option is invalid.
     StateError
-        If a session with other options is open, or MPI has been finalised.
+        If a session with other options is open, or MPI has been finalized.
     LauncherError
         If a launcher started this process and no MPI is found, or the launcher has another MPI.
     MismatchError, OperationTimeout, PeerLostError, AbortedError
@@ -164,7 +164,7 @@ def finish() -> None:
     Raises
     ------
     StateError
-        If no session is open. Later adds of this worker raise it too.
+        If no session is open. Later adds of this worker raise this error too.
 
     """
     current().finish()
@@ -280,7 +280,7 @@ def wait_for_save() -> None:
 def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
     """Restore all tables from a checkpoint. Collective over all ranks.
 
-    Create the same tables first as before the save. Tables are matched by name, and tables of the
+    First create the same tables as before the save. Tables are matched by name, and tables of the
     same name by the order of creation. The numbers of workers, servers and nodes may differ. The
     whole checkpoint is verified before a table changes.
 
@@ -294,7 +294,7 @@ def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
     Returns
     -------
     int or None
-        The step that was passed to `save`.
+        The step of the checkpoint; None if there is no checkpoint.
 
     Raises
     ------
@@ -426,7 +426,7 @@ def server_id() -> int:
 
 
 def is_master_worker() -> bool:
-    """Return whether this is the master: its initial values are used, and it prints and validates.
+    """Return whether this is the master: its initial values are used; it usually prints and saves.
 
     The master is worker 0, or the first remaining worker if the session continues without worker 0.
     """

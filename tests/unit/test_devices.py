@@ -56,12 +56,12 @@ class TestAssignDevice(InFolder):
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], expected or listed)
 
     def test_devices_default_to_those_of_the_driver(self):
-        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder / "none"):
+        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER_GPUS", self.folder / "none"):
             self.assertIsNone(mv.assign_device())
             self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
         for name in ("0000:01:00.0", "0000:02:00.0"):
             (self.folder / name).mkdir()
-        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder):
+        with environ(**OPEN_MPI), mock.patch.object(devices, "_DRIVER_GPUS", self.folder):
             self.assertEqual(mv.assign_device(), "1")
 
     def test_rejects_invalid_devices(self):
