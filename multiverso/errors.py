@@ -2,8 +2,8 @@
 
 Invalid arguments raise the built-in `ValueError`, `TypeError` and `IndexError`, and a lack of
 memory raises `MemoryError`, as in NumPy. Errors of the session, of other ranks, of MPI and of files
-raise a `MultiversoError`. Each of its subclasses is also a subclass of the closest built-in
-exception, so that code without knowledge of Multiverso can handle it (``except TimeoutError``).
+raise a `MultiversoError`. Each error is also an instance of the closest built-in exception, so that
+code without knowledge of Multiverso can handle the error (``except TimeoutError``).
 """
 
 __all__ = [

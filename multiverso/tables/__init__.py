@@ -9,7 +9,7 @@ from multiverso._native import arrays, capi
 from multiverso._native.arguments import integer
 from multiverso._native.library import call, lib
 from multiverso.tables._row_ids import as_row_ids
-from multiverso.tables._table import PLAIN, Table
+from multiverso.tables._table import NO_FLAGS, Table
 
 __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
 
@@ -28,7 +28,7 @@ class ArrayTableHandler(Table):
         The type of the elements, in any form that NumPy accepts.
     updater : str, optional
         How `add` applies a delta. "add" makes ``w += delta``. "sgd", "momentum", "nesterov",
-        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd" make one step of that optimiser, with
+        "adagrad", "rmsprop", "adadelta", "adam" and "dcasgd" make one step of that optimizer, with
         the delta as the gradient. "easgd" makes ``w += elastic_force * (delta - w)``, with the
         worker's own parameters as the delta. docs/updaters.md has the formulas and their sources.
         All but "add" require float32 or float64.
@@ -96,9 +96,9 @@ class ArrayTableHandler(Table):
     def get(self, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table.
 
-        The result contains all earlier adds of this worker, and at least those of the other
-        workers before the last barrier. In sync mode the call waits for the other workers' adds of
-        the round, and the result contains exactly those.
+        The result contains all earlier adds of this worker, and at least the adds of the other
+        workers before the last barrier. In sync mode the call waits for as many adds of each other
+        worker as this one has made, and the result contains exactly those.
 
         Parameters
         ----------
@@ -120,7 +120,8 @@ class ArrayTableHandler(Table):
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            With ``sync=True`` or in sync mode, if another worker does not make the call.
+            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
+            of several nodes, if a server does not answer.
 
         Examples
         --------
@@ -145,7 +146,7 @@ class ArrayTableHandler(Table):
             C-contiguous array of that dtype is not copied.
         sync : bool, optional
             The argument has no effect; older scripts pass it. An add always waits until the
-            servers of all nodes have received the delta, so that later gets contain the delta.
+            servers have received the delta, so that this worker's later gets contain the delta.
 
         Raises
         ------
@@ -155,7 +156,8 @@ class ArrayTableHandler(Table):
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In a session with rounds, if another worker does not make the same calls.
+            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
+            of several nodes, if a server does not answer.
 
         """
         self._add(data)
@@ -231,9 +233,9 @@ class MatrixTableHandler(Table):
     def get(self, row_ids: Any = None, sync: bool = False, out: Any = None) -> Any:
         """Return the whole table, or some rows.
 
-        The result contains all earlier adds of this worker, and at least those of the other
-        workers before the last barrier. In sync mode the call waits for the other workers' adds of
-        the round, and the result contains exactly those.
+        The result contains all earlier adds of this worker, and at least the adds of the other
+        workers before the last barrier. In sync mode the call waits for as many adds of each other
+        worker as this one has made, and the result contains exactly those.
 
         Parameters
         ----------
@@ -260,7 +262,8 @@ class MatrixTableHandler(Table):
         StateError
             If this rank is not a worker, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            With ``sync=True`` or in sync mode, if another worker does not make the call.
+            With ``sync=True`` or in sync mode, if another worker does not make the call; in a job
+            of several nodes, if a server does not answer.
 
         """
         if row_ids is None:
@@ -270,7 +273,7 @@ class MatrixTableHandler(Table):
         if out is None:
             out = np.empty(shape, self._dtype)
         buffer, target = arrays.as_output(out, self._dtype, shape)
-        if np.may_share_memory(ids, buffer):
+        if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
         call(
             lib.MV_TableRun,
@@ -281,7 +284,7 @@ class MatrixTableHandler(Table):
             None,
             arrays.pin(buffer),
             buffer.size,
-            self._collective_flags() if sync else PLAIN,
+            self._collective_flags() if sync else NO_FLAGS,
         )
         if buffer is not target:
             np.copyto(target, buffer)
@@ -300,7 +303,7 @@ class MatrixTableHandler(Table):
             array of that dtype is not copied.
         row_ids : array_like of int with shape (n,), optional
             The rows that the delta is for; all rows by default. With "add" and "sgd", a row that
-            occurs twice gets one update after the other; with "easgd" a row must not occur twice;
+            occurs twice gets two updates, one after the other; with "easgd" no row may occur twice;
             with the other updaters such a row gets one update with the sum of its deltas.
         sync : bool, optional
             As for `ArrayTableHandler.add`.
@@ -316,7 +319,8 @@ class MatrixTableHandler(Table):
         StateError
             If this rank is not a worker or has finished, or the session has been shut down.
         OperationTimeout, PeerLostError, AbortedError, MismatchError
-            In a session with rounds, if another worker does not make the same calls.
+            In sync mode or with staleness, if another worker takes no part in the rounds; in a job
+            of several nodes, if a server does not answer.
 
         """
         if row_ids is None:
@@ -334,7 +338,7 @@ class MatrixTableHandler(Table):
             arrays.pointer(delta),
             None,
             delta.size,
-            PLAIN,
+            NO_FLAGS,
         )
 
 
