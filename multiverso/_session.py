@@ -155,12 +155,10 @@ class Session:
         self.settle()
         if self.options.requires_finite:
             arrays.require_finite(arrays.view_of(array, "array"), "array")
-        if type(array) is np.ndarray and array.flags.carray:
-            code = _CODE_ARGUMENTS.get(array.dtype)
-            if code is not None:
-                pinned = arrays.pin(array)
-                library.call(_aggregate_fast, self.handle, code, pinned, c_int64(array.size))
-                return array
+        if type(array) is np.ndarray and array.flags.carray and array.dtype in _CODE_ARGUMENTS:
+            code, pinned = _CODE_ARGUMENTS[array.dtype], arrays.pin(array)
+            library.call(_aggregate_fast, self.handle, code, pinned, c_int64(array.size))
+            return array
         view = arrays.view_of(array, "array")
         dtype_code, dtype = table_dtype(view.dtype.newbyteorder("="))
         buffer, target = arrays.as_output(view, dtype, view.shape, "array")

@@ -16,13 +16,9 @@ ROLES: Final[dict[str, int]] = {
 NAN_POLICIES: Final = ("propagate", "error")
 
 #: The reactions of the session to a lost rank, with their codes in the C API.
-LOSSES: Final[dict[str, int]] = {
-    "fail": capi.MV_LOSS_FAILS,
-    "continue": capi.MV_LOSS_CONTINUES,
-}
+LOSSES: Final[dict[str, int]] = {"fail": capi.MV_LOSS_FAILS, "continue": capi.MV_LOSS_CONTINUES}
 
-#: A year, the longest time that the library accepts. A longer one is cut to it, because no job
-#: would notice the difference.
+#: The library accepts at most a year. A longer time is cut to a year, which no job notices.
 _MAX_SECONDS: Final = 365 * 24 * 3600.0
 
 

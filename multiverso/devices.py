@@ -10,8 +10,7 @@ from multiverso.errors import LauncherError
 
 __all__ = ["assign_device", "local_rank"]
 
-#: The variables with a process's index on its host, as Open MPI, MPICH and Intel MPI, MVAPICH, Cray
-#: PALS and Slurm set them.
+#: The variables of Open MPI, MPICH and Intel MPI, MVAPICH, Cray PALS and Slurm, in this order.
 _LOCAL_RANK_VARIABLES: Final = (
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",

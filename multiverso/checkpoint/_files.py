@@ -142,18 +142,15 @@ class Checkpoint:
         self.num_files: int = raw.num_files
         self.num_bytes: int = raw.bytes
         self.records = [self._record(i) for i in range(raw.num_tables)]
-        self.tables = tuple(
-            self._saved_table(i, record, raw.num_workers) for i, record in enumerate(self.records)
-        )
+        self.tables = tuple(self._saved_table(i, raw.num_workers) for i in range(raw.num_tables))
 
     def _record(self, index: int) -> capi.MV_CheckpointTable:
         raw = capi.MV_CheckpointTable(struct_size=sizeof(capi.MV_CheckpointTable))
         call(lib.MV_CheckpointDescribeTable, self._handle, index, byref(raw))
         return raw
 
-    def _saved_table(
-        self, index: int, raw: capi.MV_CheckpointTable, num_workers: int
-    ) -> SavedTable:
+    def _saved_table(self, index: int, num_workers: int) -> SavedTable:
+        raw = self.records[index]
         clocks = (c_int64 * num_workers)()
         call(lib.MV_CheckpointClocks, self._handle, index, clocks, num_workers)
         updater = _UPDATER_NAMES.get(raw.updater, f"updater {raw.updater}")

@@ -1,6 +1,6 @@
 """Tables: arrays and matrices of parameters that every worker can add to and get from."""
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -12,6 +12,8 @@ from multiverso.tables._row_ids import as_row_ids
 from multiverso.tables._table import NO_FLAGS, Table
 
 __all__ = ["ArrayTableHandler", "MatrixTableHandler"]
+
+_run: Final = lib.MV_TableRun
 
 
 class ArrayTableHandler(Table):
@@ -72,6 +74,7 @@ class ArrayTableHandler(Table):
     """
 
     __slots__ = ()
+    _kind = capi.MV_TABLE_ARRAY
 
     def __init__(
         self,
@@ -84,13 +87,7 @@ class ArrayTableHandler(Table):
         **options: float | None,
     ) -> None:
         super().__init__(
-            capi.MV_TABLE_ARRAY,
-            lambda: (integer(size, "size", 1),),
-            init_value,
-            dtype,
-            updater,
-            name,
-            options,
+            lambda: (integer(size, "size", 1),), init_value, dtype, updater, name, options
         )
 
     def get(self, sync: bool = False, out: Any = None) -> Any:
@@ -198,6 +195,7 @@ class MatrixTableHandler(Table):
     """
 
     __slots__ = ()
+    _kind = capi.MV_TABLE_MATRIX
 
     def __init__(
         self,
@@ -211,13 +209,7 @@ class MatrixTableHandler(Table):
         **options: float | None,
     ) -> None:
         super().__init__(
-            capi.MV_TABLE_MATRIX,
-            lambda: _matrix_shape(num_row, num_col),
-            init_value,
-            dtype,
-            updater,
-            name,
-            options,
+            lambda: _matrix_shape(num_row, num_col), init_value, dtype, updater, name, options
         )
 
     @property
@@ -275,17 +267,9 @@ class MatrixTableHandler(Table):
         buffer, target = arrays.as_output(out, self._dtype, shape)
         if np.may_share_memory(ids, buffer):  # The library reads `ids` while it writes to `buffer`.
             ids = ids.copy()
-        call(
-            lib.MV_TableRun,
-            self._handle,
-            b"get_rows",
-            arrays.pointer(ids),
-            len(ids),
-            None,
-            arrays.pin(buffer),
-            buffer.size,
-            self._collective_flags() if sync else NO_FLAGS,
-        )
+        flags = self._collective_flags() if sync else NO_FLAGS
+        ids_pin, sink = arrays.pointer(ids), arrays.pin(buffer)
+        call(_run, self._handle, b"get_rows", ids_pin, len(ids), None, sink, buffer.size, flags)
         if buffer is not target:
             np.copyto(target, buffer)
         return out
@@ -329,17 +313,8 @@ class MatrixTableHandler(Table):
         ids = as_row_ids(row_ids, self._shape[0])
         shape = (len(ids), self._shape[1])
         delta = self._delta_of(data, (shape, (shape[0] * shape[1],)))
-        call(
-            lib.MV_TableRun,
-            self._handle,
-            b"add_rows",
-            arrays.pointer(ids),
-            len(ids),
-            arrays.pointer(delta),
-            None,
-            delta.size,
-            NO_FLAGS,
-        )
+        ids_pin, source = arrays.pointer(ids), arrays.pointer(delta)
+        call(_run, self._handle, b"add_rows", ids_pin, len(ids), source, None, delta.size, NO_FLAGS)
 
 
 def _matrix_shape(num_row: object, num_col: object) -> tuple[int, int]:

@@ -5,7 +5,7 @@ import math
 import weakref
 from collections.abc import Callable
 from ctypes import addressof, byref, c_int32, c_int64, sizeof
-from typing import Any, Final, NoReturn, SupportsIndex
+from typing import Any, ClassVar, Final, NoReturn, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,7 @@ from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
 
 _log = logging.getLogger("multiverso")
 
-# These are globals because a call on a small table takes less than a microsecond, of which looking
-# up an attribute would be a notable part.
+# Globals, because looking up attributes would slow down the calls on small tables.
 _ndarray: Final = np.ndarray
 _table_get: Final = lib.MV_TableGet
 _table_add: Final = lib.MV_TableAdd
@@ -56,9 +55,10 @@ class Table:
         "_updater",
     )
 
+    _kind: ClassVar[int]  # MV_TABLE_ARRAY or MV_TABLE_MATRIX
+
     def __init__(
         self,
-        kind: int,
         checked_shape: Callable[[], tuple[int, ...]],
         init_value: object,
         dtype: object,
@@ -71,7 +71,7 @@ class Table:
         session.settle()
         raw = capi.MV_TableOptions()
         call(lib.MV_TableOptionsInit, byref(raw))
-        raw.kind = kind
+        raw.kind = self._kind
         try:
             raw.name = None if name is None else text(name, "name").encode()
             self._updater = set_updater(raw, updater, options)
