@@ -58,7 +58,7 @@ class Session:
     handle : MV_Session
         The session in the C library.
     closed, forked : bool
-        Whether the session has ended, and whether this process is a forked child of its process.
+        Whether the session has ended, and whether another process opened it and forked this one.
     rank, size : int
         This rank, and the number of ranks.
     worker_id, server_id : int

@@ -55,13 +55,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace, view: "_View | None") -> None:
-    before = {node.key: node for node in _node_jobs.find_nodes()}
+    before = {state.key: state for state in _node_jobs.find_jobs()}
     with view.live() if view and not options.once else contextlib.nullcontext() as live:
         while True:
             time.sleep(options.interval)
-            nodes = _node_jobs.find_nodes()
-            jobs = [_node_jobs.summarize(node, before.get(node.key)) for node in nodes]
-            before = {node.key: node for node in nodes}
+            states = _node_jobs.find_jobs()
+            jobs = [_node_jobs.summarize(state, before.get(state.key)) for state in states]
+            before = {state.key: state for state in states}
             if view is None:
                 sys.stdout.write(f"{json.dumps(jobs)}\n")
                 sys.stdout.flush()

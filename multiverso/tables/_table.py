@@ -102,7 +102,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The name of the table in messages."""
+        """The name of the table in messages and checkpoints."""
         return self._name
 
     @property

@@ -22,7 +22,7 @@ def node(at, calls, adds, got):
     table |= {"adds": adds, "bytes_got": [got, 0, 0], "bytes_added": [0, got, 0]}
     rest = {"version": "1", "ranks": 3, "nodes": 1, "node": 0, "mode": 0, "continues": False}
     rest |= {"started": 7, "saved": None}
-    return _node_jobs.Node((0, 1), at, {**rest, "members": members, "tables": [table]})
+    return _node_jobs.JobState((0, 1), at, {**rest, "members": members, "tables": [table]})
 
 
 class TestSummary(unittest.TestCase):
@@ -43,13 +43,13 @@ class TestSummary(unittest.TestCase):
         self.assertIsNone(job["tables"][0]["gigabytes_per_second"])
 
 
-class TestFindNodes(unittest.TestCase):
+class TestFindJobs(unittest.TestCase):
     def test_job_is_found_by_other_processes_only(self):
         with mv.session():
             table = mv.ArrayTableHandler(10, name="mine")
             table.add(range(10))
             table.get()
-            own = {one["pid"] for job in _node_jobs.find_nodes() for one in job.content["members"]}
+            own = {one["pid"] for job in _node_jobs.find_jobs() for one in job.content["members"]}
             command = (sys.executable, "-m", "multiverso", "top", "--once", "--json")
             printed = output_of(*command, "--interval", "0.05")
         pid = os.getpid()
