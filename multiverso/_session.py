@@ -72,8 +72,8 @@ class Session:
     companions : dict
         Objects that an adapter keeps until the session ends, under the name of the adapter.
     exchanges : set of BackgroundExchange
-        The exchanges in flight, which add and remove themselves. Every collective call begins with
-        `settle`, because all workers must have made the same table calls before it.
+        The exchanges in flight, which add and remove themselves. `finish` and collective calls wait
+        for them with `settle`, since all workers must have made the same table calls before.
 
     """
 

@@ -191,14 +191,14 @@ def check_shared_memory(facts: dict[str, Any]) -> Iterator[Finding]:
 
 def check_huge_pages(facts: dict[str, Any]) -> Iterator[Finding]:
     """Check that large tables can use huge pages."""
-    shared = facts["shared_memory"]
-    private_pages, shared_pages = shared["huge_pages"], shared["huge_pages_shared"]
-    found = f"{private_pages or 'none'} for private, {shared_pages or 'none'} for shared memory"
+    memory = facts["shared_memory"]
+    private, shared = memory["huge_pages"], memory["huge_pages_shared"]
+    found = f"{private or 'none'} for private memory, {shared or 'none'} for shared memory"
     commands = [
         f"echo {setting} > /sys/kernel/mm/transparent_hugepage/{name}"
         for name, setting, current in (
-            ("enabled", "madvise", private_pages),
-            ("shmem_enabled", "advise", shared_pages),
+            ("enabled", "madvise", private),
+            ("shmem_enabled", "advise", shared),
         )
         if current in ("never", "deny")
     ]

@@ -48,7 +48,7 @@ class JobState:
 
 
 def find_jobs() -> list[JobState]:
-    """Return the jobs of this user on this node, except one whose only rank here is this process."""
+    """Return this user's jobs on this node, except one whose only rank here is this process."""
     found: dict[tuple[int, int], JobState] = {}
     for path in _segment_descriptors():
         with contextlib.suppress(OSError, UnsupportedError):  # The latter for a table.

@@ -13,8 +13,8 @@ from typing import Final
 
 from multiverso._mpi.mpirun import mpirun_environment, without_rank
 
-#: Seconds for each step after a timeout: mpirun ends the job, all processes are killed, and the
-#: pipes are read to their end.
+#: Seconds for each step after a timeout: mpirun ends the job, its remaining processes are killed,
+#: and the pipes are read to their end.
 _GRACE: Final = 5.0
 
 #: The variable that marks all processes of a trial. Ranks are not in mpirun's process group.
