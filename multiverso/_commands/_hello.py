@@ -1,6 +1,6 @@
 """The program of the doctor's trial: each rank adds to a table and prints a line of JSON.
 
-Its argument is the timeout of each call in seconds.
+Its argument is the timeout of each call in seconds. `_checks.judge_hello` reads the lines.
 """
 
 import json

@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _exit_code(error: SystemExit) -> int:
     if error.code is None or isinstance(error.code, int):
-        return (error.code or 0) & 0xFF
+        return (error.code or 0) & 0xFF  # as the system cuts exit codes
     return _FAILED
 
 

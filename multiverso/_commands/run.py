@@ -76,7 +76,7 @@ def _run_once(command: list[str], environ: dict[str, str]) -> tuple[int, bool]:
         process = subprocess.Popen(command, env=environ, start_new_session=True)
         while process.poll() is None and not received:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.2)
+                process.wait(0.2)  # A signal does not end the wait.
         if received:
             process.send_signal(received[0])
         _await_end(process)

