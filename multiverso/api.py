@@ -76,8 +76,8 @@ def init(
         The reaction when a rank dies or leaves without `shutdown`. With "fail", ranks that wait for
         the lost rank get `PeerLostError`. With "continue", in async mode, the other ranks continue,
         and keep every add that has returned; collective calls such as `barrier`, `save` and
-        `shutdown` do not wait for the lost rank. Each of several nodes needs a remaining rank. An
-        add that a dying rank was serving to another node raises `PeerLostError` on its caller only.
+        `shutdown` do not wait for the lost rank. Every node needs a remaining rank. An add that a
+        dying rank was serving to another node raises `PeerLostError` on the add's caller only.
     peer_timeout : float, optional
         Seconds that a rank may be without a heartbeat, because its process is suspended or its
         machine is unreachable. After a third of the time the rank is logged. After all of it, ranks
@@ -129,9 +129,9 @@ def session(
 ) -> Iterator[Session]:
     """Open a session for a ``with`` block. Parameters and errors are those of `init`.
 
-    The session is shut down at the end of the block. If an exception ends the block, this rank
-    leaves at once, and ranks that wait for it receive the reason. If a session with the same
-    options is already open, the block uses that one and leaves it open.
+    The session is shut down at the end of the block. If an exception ends the block, except
+    SystemExit with code 0 or None, this rank leaves at once, and ranks that wait for it receive the
+    reason. If a session with the same options is open already, the block uses it and keeps it open.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def session(
 
 
 def finish() -> None:
-    """Announce that this worker takes part in no further round of any table. Does not wait.
+    """Announce that this worker takes part in no further round of any table. Not collective.
 
     Call it on a worker with less data than the others: with ``sync=True`` or `staleness`, their
     rounds continue without this worker. The worker may still call `barrier` and get, which returns

