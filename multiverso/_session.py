@@ -17,7 +17,7 @@ import numpy as np
 
 from multiverso._mpi.communicator import find_communicator, skip_mpi_finalize
 from multiverso._native import arrays, capi, checkpoint_calls, library
-from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import CODES, table_dtype
 from multiverso._native.exception_text import describe
 from multiverso._native.library import lib
@@ -170,7 +170,7 @@ class Session:
             np.copyto(target, buffer)
         return array
 
-    def save(self, directory: Directory, step: Any, keep: Any, background: Any) -> None:
+    def save(self, directory: StrPath, step: Any, keep: Any, background: Any) -> None:
         """Save all tables; see `multiverso.save`."""
         self.settle()
         raw = checkpoint_calls.save_options(directory, step, keep, background)
@@ -181,7 +181,7 @@ class Session:
         self.settle()
         library.call(lib.MV_SessionSaveWait, self.handle)
 
-    def load(self, directory: Directory, missing_ok: bool) -> Any:
+    def load(self, directory: StrPath, missing_ok: bool) -> Any:
         """Load all tables; see `multiverso.load`."""
         self.settle()
         return checkpoint_calls.load(lib.MV_SessionLoad, self.handle, directory, missing_ok)

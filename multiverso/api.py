@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from multiverso import _session, _session_options
-from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._session import Session, current
 
 __all__ = [
@@ -212,7 +212,7 @@ def aggregate(array: Any) -> Any:
 
 
 def save(
-    directory: Directory,
+    directory: StrPath,
     *,
     step: int | None = None,
     keep: int | None = None,
@@ -277,7 +277,7 @@ def wait_for_save() -> None:
     current().wait_for_save()
 
 
-def load(directory: Directory, *, missing_ok: bool = False) -> int | None:
+def load(directory: StrPath, *, missing_ok: bool = False) -> int | None:
     """Restore all tables from a checkpoint. Collective over all ranks.
 
     First create the same tables as before the save. Tables are matched by name, and tables of the

@@ -13,11 +13,12 @@ from multiverso._native import capi
 from multiverso._native.arguments import flag, integer, text
 from multiverso._native.library import call, lib
 
-Directory = str | os.PathLike[str]
+#: A path as users pass it.
+StrPath = str | os.PathLike[str]
 
 
 def save_options(
-    directory: Directory, step: object, keep: object, background: object = False
+    directory: StrPath, step: object, keep: object, background: object = False
 ) -> capi.MV_SaveOptions:
     """Return the options of a save; raise TypeError or ValueError if one is wrong."""
     raw = capi.MV_SaveOptions()
@@ -32,7 +33,7 @@ def save_options(
 
 
 def load(
-    load_function: Callable[..., int], handle: Any, directory: Directory, missing_ok: bool
+    load_function: Callable[..., int], handle: Any, directory: StrPath, missing_ok: bool
 ) -> Any:
     """Load together with all ranks; return the step, or None if there is no checkpoint."""
     step = c_int64(-1)

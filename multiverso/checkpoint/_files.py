@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi
-from multiverso._native.checkpoint_calls import Directory, path_bytes
+from multiverso._native.checkpoint_calls import StrPath, path_bytes
 from multiverso._native.dtypes import DTYPES
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS
@@ -27,7 +27,7 @@ _UPDATER_NAMES: Final = {code: name for name, (code, _) in UPDATERS.items()}
 _BYTES_PER_CALL: Final = 64 << 20
 
 
-def saved_in(directory: Directory) -> list[Path]:
+def saved_in(directory: StrPath) -> list[Path]:
     """Return the checkpoints in a folder, in the order of saving; none if the folder is missing."""
     folder = Path(directory)
     found = []
@@ -38,7 +38,7 @@ def saved_in(directory: Directory) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def latest(directory: Directory) -> Path | None:
+def latest(directory: StrPath) -> Path | None:
     """Return the checkpoint that was saved last in a folder, or None.
 
     Only the names in the folder are read; loading the checkpoint verifies its contents.
@@ -119,7 +119,7 @@ class Checkpoint:
 
     """
 
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: StrPath) -> None:
         self._handle = capi.MV_Checkpoint()
         call(lib.MV_CheckpointOpen, path_bytes(directory), byref(self._handle))
         try:
@@ -254,7 +254,7 @@ class Checkpoint:
         return f"<multiverso.checkpoint.Checkpoint {str(self.path)!r} step={self.step}>"
 
 
-def verify(directory: Directory) -> None:
+def verify(directory: StrPath) -> None:
     """Verify a checkpoint, or the last one in a folder; see `Checkpoint.verify`."""
     with Checkpoint(directory) as checkpoint:
         checkpoint.verify()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from multiverso._native import capi
-from multiverso._native.checkpoint_calls import Directory, save_options
+from multiverso._native.checkpoint_calls import StrPath, save_options
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.checkpoint._files import Checkpoint, SavedTable
@@ -22,7 +22,7 @@ _METADATA_KEY: Final = "multiverso"
 _MAX_NAME_BYTES: Final = 63
 
 
-def export_safetensors(directory: Directory, file: Directory) -> None:
+def export_safetensors(directory: StrPath, file: StrPath) -> None:
     """Write the tables of a checkpoint to one file of the safetensors format.
 
     A table becomes a tensor of the same name, its updater's state ``NAME.state.0`` and so on, and
@@ -91,7 +91,7 @@ def _tensors_of(
 
 
 def import_safetensors(
-    file: Directory, directory: Directory, *, step: int | None = None, keep: int | None = None
+    file: StrPath, directory: StrPath, *, step: int | None = None, keep: int | None = None
 ) -> None:
     """Write the tensors of a file of the safetensors format as a checkpoint.
 

@@ -14,7 +14,7 @@ from multiverso import _session
 from multiverso._native import arrays, capi, checkpoint_calls, library
 from multiverso._native.arguments import text
 from multiverso._native.arrays import pin
-from multiverso._native.checkpoint_calls import Directory
+from multiverso._native.checkpoint_calls import StrPath
 from multiverso._native.dtypes import table_dtype
 from multiverso._native.library import call, lib
 from multiverso.tables._updaters import UPDATERS, hyper_values, set_updater
@@ -161,9 +161,7 @@ class Table:
         for index, value in values.items():
             call(lib.MV_TableSetHyper, self._handle, index, value)
 
-    def save(
-        self, directory: Directory, *, step: int | None = None, keep: int | None = None
-    ) -> None:
+    def save(self, directory: StrPath, *, step: int | None = None, keep: int | None = None) -> None:
         """Save only this table. Collective over all ranks.
 
         Parameters and errors are those of `multiverso.save`; the save is never in the background.
@@ -173,7 +171,7 @@ class Table:
         raw = checkpoint_calls.save_options(directory, step, keep)
         call(lib.MV_TableSave, self._handle, byref(raw))
 
-    def load(self, directory: Directory, *, missing_ok: bool = False) -> int | None:
+    def load(self, directory: StrPath, *, missing_ok: bool = False) -> int | None:
         """Load only this table. Collective over all ranks.
 
         Parameters, result and errors are those of `multiverso.load`. From a checkpoint of several
