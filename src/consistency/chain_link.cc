@@ -9,10 +9,12 @@
 namespace multiverso {
 namespace {
 
-constexpr auto kFarewell = std::chrono::milliseconds(200);
+// How long the destructor waits for sends to complete. The receiving leaders poll, so it is
+// much shorter unless one of them has ended.
+constexpr auto kDrainTimeout = std::chrono::milliseconds(200);
 
-// Returns PeerLost for a transport error, since MPI reports a rank's death by failing messages.
-Status With(int rank, const Status& status) {
+// Converts a transport error to PeerLost, since MPI reports a rank's death by failing messages.
+Status AsPeerLost(int rank, const Status& status) {
   if (status.code() != Code::kTransport) return status;
   PeerFault peer;
   peer.rank = rank;
@@ -29,15 +31,14 @@ ChainLink::ChainLink(Messenger* messenger, int previous, int next, int tag, int6
 }
 
 ChainLink::~ChainLink() {
-  // The receiving leaders poll, so this wait is short.
-  const Instant until = Clock::now() + kFarewell;
-  while (Advance().ok() && !AllSent() && Clock::now() < until) std::this_thread::yield();
-  for (Neighbour& side : sides_) {
+  const Instant give_up = Clock::now() + kDrainTimeout;
+  while (Advance().ok() && !AllSent() && Clock::now() < give_up) std::this_thread::yield();
+  for (Neighbor& side : sides_) {
     // The memory is leaked, because the transport may still read or write the memory.
-    for (InFlightRequest& parcel : side.receives) {
-      if (!messenger_->Withdraw(&parcel.ticket)) (void)parcel.piece.release();  // NOLINT
+    for (InFlightPiece& in_flight : side.receives) {
+      if (!messenger_->Withdraw(&in_flight.ticket)) (void)in_flight.piece.release();  // NOLINT
     }
-    for (InFlightRequest& parcel : side.sends) (void)parcel.piece.release();  // NOLINT
+    for (InFlightPiece& in_flight : side.sends) (void)in_flight.piece.release();  // NOLINT
   }
 }
 
@@ -50,19 +51,20 @@ std::unique_ptr<ChainPiece> ChainLink::NewPiece() {
 }
 
 Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
-  Neighbour& side = sides_[from];
+  Neighbor& side = sides_[from];
   piece->reset();
   while (side.receives.size() < kWindow) {
-    side.receives.push_back(InFlightRequest{NewPiece(), {}});
-    InFlightRequest& parcel = side.receives.back();
-    const Status posted = messenger_->Receive(side.rank, tag_, parcel.piece->data(),
-                                              parcel.piece->room(), &parcel.ticket);
+    side.receives.push_back(InFlightPiece{NewPiece(), {}});
+    InFlightPiece& in_flight = side.receives.back();
+    const Status posted = messenger_->Receive(side.rank, tag_, in_flight.piece->data(),
+                                              in_flight.piece->room(), &in_flight.ticket);
     if (!posted.ok()) side.receives.pop_back();
-    MV_RETURN_IF_NOT_OK(With(side.rank, posted));
+    MV_RETURN_IF_NOT_OK(AsPeerLost(side.rank, posted));
   }
-  InFlightRequest& first = side.receives.front();
+  InFlightPiece& first = side.receives.front();
   bool done = false;
-  MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&first.ticket, &done, &first.piece->bytes)));
+  MV_RETURN_IF_NOT_OK(
+      AsPeerLost(side.rank, messenger_->Test(&first.ticket, &done, &first.piece->bytes)));
   if (!done) return Status::Ok();
   *piece = std::move(first.piece);
   side.receives.pop_front();
@@ -70,27 +72,28 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
 }
 
 Status ChainLink::Send(Side to, std::unique_ptr<ChainPiece> piece) {
-  Neighbour& side = sides_[to];
-  side.sends.push_back(InFlightRequest{std::move(piece), {}});
-  InFlightRequest& parcel = side.sends.back();
-  const Status sent =
-      messenger_->Send(side.rank, tag_, parcel.piece->data(), parcel.piece->bytes, &parcel.ticket);
+  Neighbor& side = sides_[to];
+  side.sends.push_back(InFlightPiece{std::move(piece), {}});
+  InFlightPiece& in_flight = side.sends.back();
+  const Status sent = messenger_->Send(side.rank, tag_, in_flight.piece->data(),
+                                       in_flight.piece->bytes, &in_flight.ticket);
   if (!sent.ok()) side.sends.pop_back();
-  return With(side.rank, sent);
+  return AsPeerLost(side.rank, sent);
 }
 
 Status ChainLink::Advance() {
-  for (Neighbour& side : sides_) {
-    for (auto parcel = side.sends.begin(); parcel != side.sends.end();) {
+  for (Neighbor& side : sides_) {
+    for (auto in_flight = side.sends.begin(); in_flight != side.sends.end();) {
       bool done = false;
       int64_t bytes = 0;
-      MV_RETURN_IF_NOT_OK(With(side.rank, messenger_->Test(&parcel->ticket, &done, &bytes)));
+      MV_RETURN_IF_NOT_OK(
+          AsPeerLost(side.rank, messenger_->Test(&in_flight->ticket, &done, &bytes)));
       if (!done) {
-        ++parcel;
+        ++in_flight;
         continue;
       }
-      free_.push_back(std::move(parcel->piece));
-      parcel = side.sends.erase(parcel);
+      free_.push_back(std::move(in_flight->piece));
+      in_flight = side.sends.erase(in_flight);
     }
   }
   return Status::Ok();
