@@ -216,7 +216,10 @@ class WorkerClocks {
 template <class Done, class NeedOf>
 Status WorkerClocks::Await(const char* call, const WaitLimit& limit, Done done, NeedOf need_of) {
   constexpr auto kCheckInterval = std::chrono::milliseconds(20);
-  if (SpinUntil(done, context_->memory()->spin_policy())) return Status::Ok();
+  if (SpinUntil(done, context_->memory()->spin_policy())) {
+    waiting_ = false;  // of an earlier call that returned pending
+    return Status::Ok();
+  }
   if (!waiting_) {
     waiting_ = true;
     waiting_since_ = Clock::now();

@@ -170,11 +170,14 @@ TEST(WorkerClocks, NameTheLateWorkerAtTheDeadline) {
   EXPECT_EQ(Add(&clocks[2]).code(), Code::kAborted);
 }
 
-TEST(WorkerClocks, ReturnPendingAtTheEndOfASlice) {
+TEST(WorkerClocks, ContinueAPendingWaitUntilItEnds) {
   Clocks clocks(AllOf(2));
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).pending());
   ASSERT_TRUE(Add(&clocks[1]).ok());
   EXPECT_TRUE(WaitForOthers(&clocks[0], 0, WithoutWaiting()).ok());
+  // The wait has ended before this abort. Only a rank that is waiting gets the timeout itself.
+  clocks.ranks()[1]->state()->Abort(Status(Code::kTimeout, "waited too long"));
+  EXPECT_EQ(WaitForOthers(&clocks[0], 1, WithoutWaiting()).code(), Code::kAborted);
 }
 
 TEST(WorkerClocks, NameAWorkerThatHasLeft) {
