@@ -18,7 +18,6 @@
 #define MULTIVERSO_CONSISTENCY_AGGREGATION_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"

@@ -1,7 +1,6 @@
 #include "consistency/round_service.h"
 
 #include <algorithm>
-#include <iterator>
 #include <thread>
 #include <utility>
 

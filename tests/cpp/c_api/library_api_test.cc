@@ -57,7 +57,7 @@ TEST(LastErrorPeer, IsEmptyIfTheErrorIsAboutNoRank) {
   EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
 }
 
-TEST(Waiting, NeedsAPendingCall) {
+TEST(Wait, NeedsAPendingCall) {
   EXPECT_EQ(MV_Wait(), MV_ERR_STATE);
   EXPECT_TRUE(Contains(std::string(MV_LastError()), "no pending call"));
   EXPECT_EQ(MV_Cancel("whatever"), MV_OK);

@@ -9,13 +9,6 @@
 namespace multiverso::testing {
 namespace {
 
-MV_SessionDescription Described(MV_Session session) {
-  MV_SessionDescription description{};
-  description.struct_size = sizeof(description);
-  EXPECT_EQ(MV_SessionDescribe(session, &description), MV_OK) << MV_LastError();
-  return description;
-}
-
 TEST(SessionOptions, HaveTheDefaultsOfTheHeader) {
   MV_SessionOptions options;
   ASSERT_EQ(MV_SessionOptionsInit(&options), MV_OK);
@@ -49,7 +42,7 @@ TEST(SessionOpen, RejectsInvalidOptionsAndDoesNotWriteTheHandle) {
   expect_rejected([](auto* options) { options->timeout_ms = INT64_MAX; }, "timeout_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = -1; }, "wait_slice_ms");
   expect_rejected([](auto* options) { options->wait_slice_ms = INT64_MAX; }, "wait_slice_ms");
-  // A job needs a worker and a server, so a single rank must be both.
+  // A job needs a worker and a server, so the only rank must be both.
   expect_rejected([](auto* options) { options->role = MV_ROLE_WORKER; }, "1 workers and 0 servers");
   expect_rejected([](auto* options) { options->role = MV_ROLE_SERVER; }, "0 workers and 1 servers");
 }
@@ -61,9 +54,12 @@ TEST(SessionOpen, RejectsNull) {
   EXPECT_EQ(MV_SessionOpen(&options, nullptr), MV_ERR_VALUE);
 }
 
-TEST(SessionDescribe, DescribesASessionOfOneRank) {
-  const MV_Session session = OpenAlone();
-  const MV_SessionDescription description = Described(session);
+using SessionDescribe = AloneTest;
+
+TEST_F(SessionDescribe, DescribesASessionOfOneRank) {
+  MV_SessionDescription description{};
+  description.struct_size = sizeof(description);
+  EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_OK) << MV_LastError();
   EXPECT_EQ(description.rank, 0);
   EXPECT_EQ(description.size, 1);
   EXPECT_EQ(description.worker_id, 0);
@@ -73,15 +69,12 @@ TEST(SessionDescribe, DescribesASessionOfOneRank) {
   EXPECT_EQ(description.master_rank, 0);
   EXPECT_EQ(description.num_nodes, 1);
   EXPECT_EQ(description.local_size, 1);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK) << MV_LastError();
 }
 
-TEST(SessionDescribe, ExpectsAStructOfItsSize) {
-  const MV_Session session = OpenAlone();
+TEST_F(SessionDescribe, ExpectsAStructOfItsSize) {
   MV_SessionDescription description{};
-  EXPECT_EQ(MV_SessionDescribe(session, &description), MV_ERR_VALUE);
-  EXPECT_EQ(MV_SessionDescribe(session, nullptr), MV_ERR_VALUE);
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
+  EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_ERR_VALUE);
+  EXPECT_EQ(MV_SessionDescribe(session_, nullptr), MV_ERR_VALUE);
 }
 
 TEST(Session, InvalidHandlesAreAnError) {

@@ -12,8 +12,6 @@ namespace {
 
 using Outcome = RobustLock::Outcome;
 
-Instant Patience() { return Clock::now() + kPatience; }
-
 const FakeProbe kAllAlive;
 
 // A lock and the data that it protects: two numbers that are equal while the lock is free.

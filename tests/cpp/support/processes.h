@@ -22,11 +22,12 @@ namespace multiverso::testing {
 
 // The longest wait of a test for an event that must happen.
 constexpr auto kPatience = std::chrono::seconds(30);
+inline Instant Patience() { return Clock::now() + kPatience; }
 
 // Polls `done` until it returns true or kPatience has passed. Returns its last value.
 template <class Done>
 bool Eventually(Done done) {
-  const Instant deadline = Clock::now() + kPatience;
+  const Instant deadline = Patience();
   while (!done()) {
     if (Clock::now() >= deadline) return done();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
