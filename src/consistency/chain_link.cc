@@ -9,8 +9,7 @@
 namespace multiverso {
 namespace {
 
-// How long the destructor waits for sends to complete. The receiving leaders poll, so it is
-// much shorter unless one of them has ended.
+// The destructor's longest wait for its sends. It is usually short, since the receivers poll.
 constexpr auto kDrainTimeout = std::chrono::milliseconds(200);
 
 // Converts a transport error to PeerLost, since MPI reports a rank's death by failing messages.
@@ -35,10 +34,10 @@ ChainLink::~ChainLink() {
   while (Advance().ok() && !AllSent() && Clock::now() < give_up) std::this_thread::yield();
   for (Neighbor& side : sides_) {
     // The memory is leaked, because the transport may still read or write the memory.
-    for (InFlightPiece& in_flight : side.receives) {
-      if (!messenger_->Withdraw(&in_flight.ticket)) (void)in_flight.piece.release();  // NOLINT
+    for (InFlightPiece& receiving : side.receives) {
+      if (!messenger_->Withdraw(&receiving.ticket)) (void)receiving.piece.release();  // NOLINT
     }
-    for (InFlightPiece& in_flight : side.sends) (void)in_flight.piece.release();  // NOLINT
+    for (InFlightPiece& sending : side.sends) (void)sending.piece.release();  // NOLINT
   }
 }
 
@@ -55,9 +54,9 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
   piece->reset();
   while (side.receives.size() < kWindow) {
     side.receives.push_back(InFlightPiece{NewPiece(), {}});
-    InFlightPiece& in_flight = side.receives.back();
-    const Status posted = messenger_->Receive(side.rank, tag_, in_flight.piece->data(),
-                                              in_flight.piece->room(), &in_flight.ticket);
+    InFlightPiece& receiving = side.receives.back();
+    const Status posted = messenger_->Receive(side.rank, tag_, receiving.piece->data(),
+                                              receiving.piece->room(), &receiving.ticket);
     if (!posted.ok()) side.receives.pop_back();
     MV_RETURN_IF_NOT_OK(AsPeerLost(side.rank, posted));
   }
@@ -74,26 +73,25 @@ Status ChainLink::Take(Side from, std::unique_ptr<ChainPiece>* piece) {
 Status ChainLink::Send(Side to, std::unique_ptr<ChainPiece> piece) {
   Neighbor& side = sides_[to];
   side.sends.push_back(InFlightPiece{std::move(piece), {}});
-  InFlightPiece& in_flight = side.sends.back();
-  const Status sent = messenger_->Send(side.rank, tag_, in_flight.piece->data(),
-                                       in_flight.piece->bytes, &in_flight.ticket);
+  InFlightPiece& sending = side.sends.back();
+  const Status sent = messenger_->Send(side.rank, tag_, sending.piece->data(), sending.piece->bytes,
+                                       &sending.ticket);
   if (!sent.ok()) side.sends.pop_back();
   return AsPeerLost(side.rank, sent);
 }
 
 Status ChainLink::Advance() {
   for (Neighbor& side : sides_) {
-    for (auto in_flight = side.sends.begin(); in_flight != side.sends.end();) {
+    for (auto sending = side.sends.begin(); sending != side.sends.end();) {
       bool done = false;
       int64_t bytes = 0;
-      MV_RETURN_IF_NOT_OK(
-          AsPeerLost(side.rank, messenger_->Test(&in_flight->ticket, &done, &bytes)));
+      MV_RETURN_IF_NOT_OK(AsPeerLost(side.rank, messenger_->Test(&sending->ticket, &done, &bytes)));
       if (!done) {
-        ++in_flight;
+        ++sending;
         continue;
       }
-      free_.push_back(std::move(in_flight->piece));
-      in_flight = side.sends.erase(in_flight);
+      free_.push_back(std::move(sending->piece));
+      sending = side.sends.erase(sending);
     }
   }
   return Status::Ok();

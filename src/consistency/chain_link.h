@@ -20,9 +20,8 @@ class ChainLink {
  public:
   enum Side { kPrevious = 0, kNext = 1 };
 
-  // Connects this rank with the ranks `previous` and `next`. The first leader has no previous rank
-  // and the last no next one: -1. No other messages between these ranks may use `tag`. A piece
-  // takes up to `room` bytes.
+  // Connects this rank with the ranks `previous` and `next`, which are -1 beyond the chain's ends.
+  // No other messages between these ranks may use `tag`. Pieces take up to `room` bytes.
   ChainLink(Messenger* messenger, int previous, int next, int tag, int64_t room);
   ~ChainLink();
   ChainLink(const ChainLink&) = delete;

@@ -56,11 +56,10 @@ void ChainSum::Source::Step() {
 void ChainSum::Begin(std::vector<Contribution> contributions) {
   contributions_ = std::move(contributions);
   has_rows_ = std::any_of(contributions_.begin(), contributions_.end(),
-                          [](const Contribution& contribution) { return contribution.is_rows; });
+                          [](const Contribution& term) { return term.is_rows; });
   sources_.clear();
-  for (const Contribution& contribution : contributions_)
-    sources_.emplace_back(grid_, contribution);
-  received_continues_ = false;
+  for (const Contribution& term : contributions_) sources_.emplace_back(grid_, term);
+  is_continued_ = false;
 }
 
 void ChainSum::AddValues(char* sum, const char* values, int64_t elements) const {
@@ -89,11 +88,10 @@ void ChainSum::Make(const ChainPiece* received, int64_t first, int64_t end, Chai
     MakeWhole(first, std::min(end, grid_.EndOfPiece(first)), out);
     return;
   }
-  if (received != nullptr && !received_continues_)
-    sources_.emplace(sources_.begin(), grid_, *received);
+  if (received != nullptr && !is_continued_) sources_.emplace(sources_.begin(), grid_, *received);
   MakeListed(end, out);
-  received_continues_ = received != nullptr && out->header()->end < end;
-  if (received != nullptr && !received_continues_) sources_.erase(sources_.begin());
+  is_continued_ = received != nullptr && out->header()->end < end;
+  if (received != nullptr && !is_continued_) sources_.erase(sources_.begin());
 }
 
 void ChainSum::MakeWhole(int64_t first, int64_t end, ChainPiece* out) const {

@@ -66,8 +66,8 @@ class ChainSum {
   bool has_rows_ = false;
   std::vector<Contribution> contributions_;
   std::vector<Source> sources_;  // a received piece with further segments, then the contributions
-  bool received_continues_ = false;  // whether sources_ begins with the received piece
-  std::vector<Source> scan_;         // copies of sources_ that list the segments of a piece
+  bool is_continued_ = false;    // whether sources_ begins with the received piece
+  std::vector<Source> scan_;     // copies of sources_ that list the segments of a piece
 };
 
 }  // namespace multiverso

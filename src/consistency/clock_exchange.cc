@@ -13,13 +13,11 @@ constexpr uint32_t kMagic = 0x4d56434c;
 // Every leader writes to every other leader, so the interval grows with the number of nodes.
 constexpr std::chrono::milliseconds kInterval{10};
 constexpr std::chrono::milliseconds kIntervalPerNode{1};
-// Other nodes are told of a rank that has waited in a collective for kReportAfter. This node's
-// ranks are checked every kCheckInterval.
+// A rank of this node that waits in a collective is reported to the other nodes after this time.
 constexpr auto kReportAfter = std::chrono::milliseconds(100);
 constexpr auto kCheckInterval = std::chrono::milliseconds(20);
 constexpr int64_t kMaxMessageBytes = int64_t{64} << 20;
-// Clocks are sent at once after this number of ticks, long before another worker must wait for
-// them.
+// Clocks are sent at once after so many ticks, before another worker must wait for them.
 constexpr uint64_t kUrgentTicks = WorkerClocks::kTicksKept / 4;
 
 // A message is this header, a TableHeader and its entries for each table, and the waiting ranks.
@@ -58,11 +56,11 @@ ClockExchange::ClockExchange(RankContext* context)
 }
 
 Status ClockExchange::Receive(const RoundsByTable& tables, bool* any) {
-  for (bool is_found = true; is_found;) {
+  for (bool taken = true; taken;) {
     std::string bytes;
     MV_RETURN_IF_NOT_OK(context_->control_channel()->messenger()->Take(
-        Messenger::kAnyRank, kClockTag, kMaxMessageBytes, &bytes, &is_found));
-    if (!is_found) break;
+        Messenger::kAnyRank, kClockTag, kMaxMessageBytes, &bytes, &taken));
+    if (!taken) break;
     *any = true;
     if (!Handle(bytes, tables)) context_->control_channel()->ReportInvalid("clock", -1);
   }

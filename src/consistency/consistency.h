@@ -1,8 +1,7 @@
 // Consistency: decides which adds of other workers a worker's get may see.
 //
 // Each table passes its calls through a Consistency object. AsyncMode runs a call at once.
-// StalenessBound (bounded staleness) may wait first. SyncRounds and ReplicaRounds (sync mode, on
-// one node and on several) stage adds, sum them in rounds, and may wait for other workers.
+// SyncRounds and ReplicaRounds (sync mode) and StalenessBound (bounded staleness) may wait.
 #ifndef MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 #define MULTIVERSO_CONSISTENCY_CONSISTENCY_H_
 
@@ -67,9 +66,8 @@ class Consistency {
   // ---- For workers on several nodes, which do not see each other's clocks at a sync point
   // Returns this worker's calls, which all workers must have made that have not finished.
   virtual CallDigest CallsBefore(const SyncPoint& /*point*/) const { return CallDigest(); }
-  // Compares the workers' calls after all workers have reached the sync point. Aborts the session
-  // with a mismatch, and returns it, if the calls differ. Returns pending while the clocks of some
-  // workers have not arrived.
+  // Compares the workers' calls after all workers have reached the sync point. If they differ,
+  // aborts the session with a mismatch, and returns it. Returns pending until all clocks arrived.
   virtual Status CompareAt(const SyncPoint& /*point*/) { return Status::Ok(); }
   // Announces that this worker has released the table.
   virtual void Depart() {}
@@ -80,8 +78,7 @@ class Consistency {
   // ---- For checkpoints, while all workers are in the same collective call
   // Waits until the adds of all complete rounds have been applied.
   virtual Status Settle(const WaitLimit& /*limit*/) { return Status::Ok(); }
-  // Returns each worker's clock, in worker order, counted from the first job that trained the
-  // table. Empty in async mode.
+  // Returns each worker's number of adds, including those of earlier jobs; empty in async mode.
   virtual std::vector<uint64_t> Clocks() const { return {}; }
   // Makes `rounds`, the number in a loaded checkpoint, the clock of the fastest worker.
   virtual void StartFrom(uint64_t /*rounds*/) {}

@@ -45,7 +45,6 @@ class ReplicaRounds final : public Consistency {
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
   // Stages this worker's delta of its current round. AnnounceAdd then makes the delta visible.
   void Stage(const Request& request, int buffer);
-  // Writes the StagedAdd of this worker's current round.
   void Describe(bool is_rows, int buffer, int64_t count);
   void AnnounceAdd();
   Status WaitUntilApplied(uint64_t rounds, const char* call, const WaitLimit& limit);

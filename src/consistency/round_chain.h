@@ -57,10 +57,9 @@ class RoundChain {
   bool Open();
   // Returns whether the open sum has values of this node, or has begun.
   bool IsAtWork() const { return is_open_ && (contributes_ || next_ > 0 || input_ != nullptr); }
-  // Takes the next piece, or the end, from the previous node. Sets *has_arrived if one has arrived.
   Status TakeInput(bool* has_arrived);
-  // Once no more pieces come from here, announces the end to the next node. The last node announces
-  // the end to the previous node.
+  // If no more pieces come from here, announces that to the next node (the last node: the
+  // previous).
   Status AnnounceEnd(bool* any);
   bool NothingMoreFromHere() const;
   std::unique_ptr<ChainPiece> MakePiece();

@@ -42,7 +42,7 @@ bool RoundService::Poll() {
   bool any = false;
   const Status status = PollAll(&any);
   AbortOnFailure(failure_.Filter(status));
-  CleanUp();
+  RemoveReleasedTables();
   return any;
 }
 
@@ -65,7 +65,7 @@ Status RoundService::PollAll(bool* any) {
   return Status::Ok();
 }
 
-void RoundService::CleanUp() {
+void RoundService::RemoveReleasedTables() {
   const Instant now = Clock::now();
   if (now < cleaned_up_at_ + kCleanUpInterval) return;
   cleaned_up_at_ = now;

@@ -1,4 +1,4 @@
-// RoundService: the background work of a node's leader for rounds: it sums its workers' deltas with
+// RoundService: the background work of a node's leader for rounds: sums its workers' deltas with
 // those of other nodes, applies the totals, and exchanges worker clocks.
 #ifndef MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
 #define MULTIVERSO_CONSISTENCY_ROUND_SERVICE_H_
@@ -34,18 +34,15 @@ class RoundService {
   // Returns whether a message that a worker waits for may arrive at any moment.
   bool Awaits() const { return awaits_.load(std::memory_order_relaxed); }
 
-  // Waits until all adds of the workers have been applied and passed on and no message between
-  // leaders is in flight, or the session is aborted or the deadline passes. Call Settle after all
-  // ranks have joined the closing collective.
+  // Waits until all adds have been applied and passed on and no message between leaders is in
+  // flight, until an abort or until the deadline. All ranks have joined the closing collective.
   Status Settle(const WaitLimit& limit);
 
  private:
   Status PollAll(bool* any);
-  // Aborts the session after a failure, because rounds need every node's leader. A failure that
-  // follows from a lost rank is left to the calls that wait for the rank.
+  // Aborts the session after a failure unless it follows from a loss, which waiting calls report.
   void AbortOnFailure(const Status& status);
-  // Ends and removes the tables that all ranks have released.
-  void CleanUp();
+  void RemoveReleasedTables();
   bool IsSettled();
 
   RankContext* context_;

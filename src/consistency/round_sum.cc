@@ -32,15 +32,15 @@ void RoundSum::Add(char* sum, const char* values, int64_t count) const {
 
 void RoundSum::ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions,
                            char* out) {
-  const auto is_rows = [](const Contribution& contribution) { return contribution.is_rows; };
+  const auto is_rows = [](const Contribution& term) { return term.is_rows; };
   if (std::none_of(contributions.begin(), contributions.end(), is_rows)) {
-    ApplyDense(stripe, contributions, out);
+    ApplyWhole(stripe, contributions, out);
   } else {
     ApplyByRow(stripe, contributions);
   }
 }
 
-void RoundSum::ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions,
+void RoundSum::ApplyWhole(int64_t stripe, const std::vector<Contribution>& contributions,
                           char* out) {
   const int64_t size = shape_.element_bytes();
   const int64_t end = shape_.layout.end_row(stripe) * shape_.columns;
@@ -74,20 +74,17 @@ void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contr
   bool has_whole = false;
   next_rows_.assign(contributions.size(), 0);
   for (size_t i = 0; i < contributions.size(); ++i) {
-    const Contribution& contribution = contributions[i];
-    if (contribution.is_rows) {
+    const Contribution& term = contributions[i];
+    if (term.is_rows) {
       next_rows_[i] =
-          std::lower_bound(contribution.row_ids, contribution.row_ids + contribution.count, first) -
-          contribution.row_ids;
+          std::lower_bound(term.row_ids, term.row_ids + term.count, first) - term.row_ids;
     } else {
       has_whole = true;
     }
   }
   const auto next_row = [&](size_t i) {
-    const Contribution& contribution = contributions[i];
-    return contribution.is_rows && next_rows_[i] < contribution.count
-               ? contribution.row_ids[next_rows_[i]]
-               : kNone;
+    const Contribution& term = contributions[i];
+    return term.is_rows && next_rows_[i] < term.count ? term.row_ids[next_rows_[i]] : kNone;
   };
   sum_.resize(std::max(sum_.size(), static_cast<size_t>(row_bytes)));
   for (int64_t row = first;; ++row) {
@@ -100,11 +97,10 @@ void RoundSum::ApplyByRow(int64_t stripe, const std::vector<Contribution>& contr
     const char* sum = nullptr;
     int64_t terms = 0;
     for (size_t i = 0; i < contributions.size(); ++i) {
-      const Contribution& contribution = contributions[i];
-      if (contribution.is_rows && next_row(i) != row) continue;
+      const Contribution& term = contributions[i];
+      if (term.is_rows && next_row(i) != row) continue;
       ++terms;
-      const char* const values =
-          contribution.values + (contribution.is_rows ? next_rows_[i]++ : row) * row_bytes;
+      const char* const values = term.values + (term.is_rows ? next_rows_[i]++ : row) * row_bytes;
       if (sum == nullptr) {
         sum = values;
         continue;

@@ -30,8 +30,7 @@ class RoundSum {
   void ApplyStripe(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
 
  private:
-  // For contributions that are all of the whole table.
-  void ApplyDense(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
+  void ApplyWhole(int64_t stripe, const std::vector<Contribution>& contributions, char* out);
   void ApplyByRow(int64_t stripe, const std::vector<Contribution>& contributions);
   char* Scratch(int64_t count);
   void Add(char* sum, const char* values, int64_t count) const;

@@ -51,8 +51,8 @@ bool SyncPointCheck::FindDifference(const Group& world, int64_t offset, int* fir
   // An add of a finished worker that the others did not make would be lost.
   for (const int rank : world.participants()) {
     const SyncPointArrival arrival = ArrivalOf(world, offset, rank);
-    if (arrival.has_finished == 0) continue;
-    if (arrival.calls <= ArrivalOf(world, offset, *first).calls) continue;
+    if (arrival.has_finished == 0 || arrival.calls <= ArrivalOf(world, offset, *first).calls)
+      continue;
     *other = rank;
     return true;
   }

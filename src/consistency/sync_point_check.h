@@ -46,8 +46,7 @@ class SyncPointCheck {
   Status Check(const Group& world, int64_t offset, const WaitLimit& limit);
 
  private:
-  // Finds the first worker that has not finished and one that disagrees with it. Returns false if
-  // all agree.
+  // Finds a worker that disagrees with the first unfinished one. Returns false if all agree.
   bool FindDifference(const Group& world, int64_t offset, int* first, int* other) const;
 
   RankContext* context_ = nullptr;  // null if the check is not needed

@@ -183,18 +183,21 @@ Status SyncRounds::WaitForBuffer(const char* call, const WaitLimit& limit, int* 
   }
 }
 
-void SyncRounds::StageWhole(int buffer, const void* delta, bool keeps_own_block) {
-  char* const staged = staging_.values(clocks_.me(), buffer);
-  const auto* const values = static_cast<const char*>(delta);
+void SyncRounds::CopyBlock(const Block& block, const char* from, char* to) const {
+  if (block.stripes == 0) return;
   const StripeLayout& layout = shape_.layout;
+  const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
+  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
+  std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+}
+
+void SyncRounds::StageWhole(int buffer, const void* delta, bool keeps_own_block) {
   for (int i = 0; i < clocks_.workers(); ++i) {
     // This worker's own block is staged last, because the worker begins to sum with that block.
     const int owner = (clocks_.me() + 1 + i) % clocks_.workers();
-    const Block& block = blocks_[static_cast<size_t>(owner)];
-    if (block.stripes == 0 || (keeps_own_block && owner == clocks_.me())) continue;
-    const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
-    const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
-    std::memcpy(staged + begin, values + begin, static_cast<size_t>(end - begin));
+    if (keeps_own_block && owner == clocks_.me()) continue;
+    CopyBlock(blocks_[static_cast<size_t>(owner)], static_cast<const char*>(delta),
+              staging_.values(clocks_.me(), buffer));
   }
   Describe(/*is_rows=*/false, buffer, 0, keeps_own_block);
 }
@@ -228,14 +231,6 @@ Status SyncRounds::Add(const Request& request, Progress* progress, const WaitLim
 }
 
 // ---- Getting ------------------------------------------------------------------------------------
-
-void SyncRounds::CopyBlock(const Block& block, char* out) const {
-  if (block.stripes == 0) return;
-  const StripeLayout& layout = shape_.layout;
-  const int64_t begin = layout.first_row(block.first_stripe) * layout.row_bytes();
-  const int64_t end = layout.end_row(block.first_stripe + block.stripes - 1) * layout.row_bytes();
-  std::memcpy(out + begin, shard_->parameters() + begin, static_cast<size_t>(end - begin));
-}
 
 Status SyncRounds::Settle(const WaitLimit& limit) {
   const uint64_t rounds = clocks_.CompleteRounds();
@@ -309,7 +304,7 @@ Status SyncRounds::AddGet(const Request& request, Progress* progress, const Wait
     // The new values of this worker's own block are in `out` already, unless another worker added
     // rows in this round, because a sum by rows does not write to `out`.
     if (!is_own || !own_block_is_out_) {
-      CopyBlock(blocks_[static_cast<size_t>(owner)], out);
+      CopyBlock(blocks_[static_cast<size_t>(owner)], shard_->parameters(), out);
     }
   }
   return Status::Ok();

@@ -59,6 +59,7 @@ class SyncRounds final : public Consistency {
   // ---- Adding
   Status Add(const Request& request, Progress* progress, const WaitLimit& limit);
   Status WaitForBuffer(const char* call, const WaitLimit& limit, int* buffer);
+  void CopyBlock(const Block& block, const char* from, char* to) const;
   void StageWhole(int buffer, const void* delta, bool keeps_own_block);
   // Writes the StagedAdd of this worker's current round. CountAdd then publishes the delta.
   void Describe(bool is_rows, int buffer, int64_t count, bool keeps_own_block);
@@ -66,7 +67,7 @@ class SyncRounds final : public Consistency {
   // ---- Summing
   bool IsApplied(const Block& block, uint64_t round) const;
   bool AllApplied(uint64_t round) const;
-  // Returns the first round that has not been applied to the whole block.
+  // Returns the first round that is not applied to the whole block.
   uint64_t CurrentRound(const Block& block) const;
   // Returns whether this worker may now sum stripes of the owner's block for that round.
   bool CanSumBlock(int owner, uint64_t round) const;
@@ -78,7 +79,6 @@ class SyncRounds final : public Consistency {
   void CollectContributions(uint64_t round, const OwnBlock& own);
 
   // ---- Getting
-  void CopyBlock(const Block& block, char* out) const;
   Status Get(const Request& request, Progress* progress, const WaitLimit& limit);
   // Copies the parameters after the last complete round, for a worker that has finished.
   Status GetFinished(const Request& request, const WaitLimit& limit);
@@ -92,8 +92,7 @@ class SyncRounds final : public Consistency {
   RoundSum sum_;
   std::vector<Block> blocks_;                // one per worker, in worker order
   std::vector<Contribution> contributions_;  // to the round that this worker sums
-  bool own_block_is_out_ =
-      false;  // whether the last add_get has written its own block to its result
+  bool own_block_is_out_ = false;  // whether the last add_get's result has the worker's own block
   // For each of this worker's buffers, 1 plus the last round that used it, or 0 for a new buffer.
   uint64_t used_in_[Staging::kBuffers] = {};
 };

@@ -44,9 +44,9 @@ bool WorkerClocks::HasPassed(int worker, uint64_t round) const {
   return has_finished(worker) || adds(worker) > round;
 }
 
-bool WorkerClocks::AllHavePassed(uint64_t round) const {
+bool WorkerClocks::AllHavePassed(uint64_t round, int except) const {
   for (int i = 0; i < workers(); ++i) {
-    if (!HasPassed(i, round)) return false;
+    if (i != except && !HasPassed(i, round)) return false;
   }
   return true;
 }
@@ -61,13 +61,6 @@ uint64_t WorkerClocks::CompleteRounds() const {
 bool WorkerClocks::AllHereHavePassed(uint64_t round) const {
   return std::all_of(here_.begin(), here_.end(),
                      [&](int worker) { return HasPassed(worker, round); });
-}
-
-bool WorkerClocks::OthersHavePassed(uint64_t round) const {
-  for (int i = 0; i < workers(); ++i) {
-    if (i != me_ && !HasPassed(i, round)) return false;
-  }
-  return true;
 }
 
 Status WorkerClocks::MayTick(const char* call, const WaitLimit& limit) {
@@ -150,14 +143,12 @@ Status WorkerClocks::ComparePair(const SyncPoint& sync_point, int worker, int ot
 
 Status WorkerClocks::CompareAt(const SyncPoint& sync_point) {
   if (!AllAt(sync_point.number)) return Status::Pending();
+  const auto is_there = [&](int worker) {
+    return slots_[worker].sync_point.load(std::memory_order_relaxed) == sync_point.number;
+  };
   for (int worker = 0; worker < workers(); ++worker) {
-    for (int other = 0; other < worker; ++other) {
-      // A worker that has departed has another number.
-      if (slots_[worker].sync_point.load(std::memory_order_relaxed) != sync_point.number ||
-          slots_[other].sync_point.load(std::memory_order_relaxed) != sync_point.number) {
-        continue;
-      }
-      MV_RETURN_IF_NOT_OK(ComparePair(sync_point, worker, other));
+    for (int other = 0; other < worker && is_there(worker); ++other) {
+      if (is_there(other)) MV_RETURN_IF_NOT_OK(ComparePair(sync_point, worker, other));
     }
   }
   return Status::Ok();
@@ -302,10 +293,6 @@ bool WorkerClocks::MessagesHaveArrived(bool of_this_node) {
   return now >= *loss_noticed_ + kDelay;
 }
 
-std::string WorkerClocks::NameLost(int worker, const std::string& reason, bool follows) const {
-  return StrCat(follows ? ", " : "", context_->members().NameRank(rank_of(worker)), " ", reason);
-}
-
 Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
                                   const std::function<Need(int)>& need_of) {
   if (context_->state()->IsAborted() && !aborted_before_ && EarlierMessagesMayArrive()) {
@@ -323,6 +310,9 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
   int other_lost_rank = -1;
   int elsewhere = me_;  // the worker that waits in another call
   const char* call_there = nullptr;
+  const auto append = [&](int rank, const std::string& reason, std::string* losses) {
+    *losses += StrCat(losses->empty() ? "" : ", ", context_->members().NameRank(rank), " ", reason);
+  };
   for (int worker = 0; worker < workers(); ++worker) {
     if (worker == me_) continue;
     const int rank = rank_of(worker);
@@ -333,7 +323,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     const Need need = need_of(worker);
     if (need == Need::kNothing) {
       if (!reason.empty() && !has_finished(worker)) {
-        other_losses += NameLost(worker, reason, !other_losses.empty());
+        append(rank, reason, &other_losses);
         other_lost_rank = rank;
       }
       continue;
@@ -344,7 +334,7 @@ Status WorkerClocks::CheckAwaited(const char* call, const WaitLimit& limit,
     // loss of another.
     if (!reason.empty()) {
       is_loss_certain = MessagesHaveArrived(is_here(worker)) || is_loss_certain;
-      needed_losses += NameLost(worker, reason, !needed_losses.empty());
+      append(rank, reason, &needed_losses);
       lost_rank = rank;
     } else if (is_here(worker) && context_->failure_detector()->IsSilent(rank)) {
       return context_->state()->ExcludeSilentRank(rank, StrCat(call, ", ", RoundName(round)));

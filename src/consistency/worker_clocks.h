@@ -41,12 +41,9 @@ enum class TickKind : uint8_t { kAdd = 1, kGet = 2 };
 
 class WorkerClocks {
  public:
-  // The number of a worker's latest ticks whose kinds are kept, one bit each in Slot::gets, so that
-  // the other workers can compare them with theirs. In sync mode a worker is at most kTicksKept - 1
-  // ticks ahead of the slowest worker.
+  // The number of a worker's latest ticks whose kinds are kept, so that the others can compare them
+  // with theirs. In sync mode a worker is at most kTicksKept - 1 ticks ahead of the slowest worker.
   static constexpr uint64_t kTicksKept = 64;
-  // The sync point of a worker that has released the table: larger than every number.
-  static constexpr uint64_t kDeparted = UINT64_MAX;
 
   // Lies in the table's segment, zero-filled at first. A worker writes its slot; the leader of a
   // node writes the slots of other nodes' workers. A slot fills one cache line, because fetching a
@@ -55,7 +52,7 @@ class WorkerClocks {
     std::atomic<uint64_t> adds;        // the number of adds, in rounds 0 to adds - 1
     std::atomic<uint64_t> ticks;       // the number of ticks
     std::atomic<uint64_t> gets;        // bit n % kTicksKept is set if tick n was a get
-    std::atomic<uint64_t> sync_point;  // the last one that the worker reached, or kDeparted
+    std::atomic<uint64_t> sync_point;  // the last one that was reached, or UINT64_MAX after Depart
     std::atomic<uint32_t> finished;    // 1 after Finish
   };
   struct alignas(64) Words {
@@ -78,7 +75,7 @@ class WorkerClocks {
     uint64_t sync_point = 0;
     uint64_t finished = 0;
 
-    // `gets` and `latest` are not compared, because they only change together with `ticks`.
+    // `gets` and `latest` change only together with `ticks`.
     bool operator==(const Snapshot& other) const {
       return adds == other.adds && ticks == other.ticks && sync_point == other.sync_point &&
              finished == other.finished;
@@ -97,8 +94,8 @@ class WorkerClocks {
   }
   // Returns whether that worker has made its add of `round` or has finished.
   bool HasPassed(int worker, uint64_t round) const;
-  bool AllHavePassed(uint64_t round) const;
-  bool OthersHavePassed(uint64_t round) const;
+  bool AllHavePassed(uint64_t round, int except = -1) const;
+  bool OthersHavePassed(uint64_t round) const { return AllHavePassed(round, me_); }
   // Returns the number of rounds that every worker has passed.
   uint64_t CompleteRounds() const;
   bool AllHereHavePassed(uint64_t round) const;
@@ -107,9 +104,8 @@ class WorkerClocks {
   uint64_t my_ticks() const { return slots_[me_].ticks.load(std::memory_order_relaxed); }
   bool i_have_finished() const { return has_finished(me_); }
 
-  // Waits while this worker is too far ahead. Then makes a tick and compares it with the ticks of
-  // that number that other workers have made. If one of them is of the other kind, aborts the
-  // session with a mismatch and returns the mismatch.
+  // Waits while this worker is too far ahead, then makes a tick and compares it with the same tick
+  // of the other workers. If they differ, aborts the session with a mismatch, and returns it.
   Status Tick(TickKind kind, const char* call, const WaitLimit& limit);
   // The two halves of Tick, for calls that stage a delta between them. MayTick waits until this
   // worker may make two more ticks. Advance makes and compares one.
@@ -138,7 +134,7 @@ class WorkerClocks {
     return AllAt(slots_[me_].sync_point.load(std::memory_order_relaxed));
   }
   // Announces that this worker has released the table and reaches no more sync points.
-  void Depart() { slots_[me_].sync_point.store(kDeparted, std::memory_order_release); }
+  void Depart() { slots_[me_].sync_point.store(UINT64_MAX, std::memory_order_release); }
   // Wakes the workers that sleep in Await, after a condition that they wait for may have changed.
   void Wake();
   // Ends the sleep of the leader's service thread, which then looks at these clocks at once.
@@ -181,12 +177,8 @@ class WorkerClocks {
   // Compares the ticks, from `first` on, that a worker of this node and one of another have made.
   Status CompareTicks(int local_worker, int remote_worker, uint64_t first) const;
 
-  // Returns the round to which that tick of the worker belongs.
   uint64_t RoundOf(int worker, uint64_t tick) const;
-  // Returns "rank 1 on host (process 12) died", after a separator if `follows`.
-  std::string NameLost(int worker, const std::string& reason, bool follows) const;
-  // Returns whether messages sent before the abort may still arrive. The message about an abort can
-  // overtake them.
+  // Returns whether messages sent before the abort, which can overtake them, may still arrive.
   bool EarlierMessagesMayArrive();
   // Returns whether the lost rank's last messages have had enough time to arrive since this worker
   // detected the loss.
@@ -199,8 +191,8 @@ class WorkerClocks {
   int me_ = -1;               // this rank's index in members_
   Words* words_;
   Slot* slots_;
-  // When the current wait began, which may return pending and continue, and whether the session was
-  // aborted before that time.
+  // When the current wait began, and whether the session was aborted by then. A call that returns
+  // pending does not end its wait.
   Instant waiting_since_{};
   bool waiting_ = false;
   bool aborted_before_ = false;
@@ -209,8 +201,7 @@ class WorkerClocks {
   // Digests of the kinds of all ticks of this worker, and of its ticks up to its latest add.
   uint64_t digest_ = 0;
   uint64_t digest_at_add_ = 0;
-  // The rounds made before the adds in the slots. Modulo 2^64, because a load may set back a clock.
-  uint64_t rounds_before_ = 0;
+  uint64_t rounds_before_ = 0;  // modulo 2^64, because loading a checkpoint may set back the clocks
 };
 
 template <class Done, class NeedOf>

@@ -102,14 +102,14 @@ Status ReadAll(MemoryFiles* files) {
   MV_RETURN_IF_NOT_OK(reader.value()->Verify(0, reader.value()->blocks(), limit));
   const auto& tables = reader.value()->manifest().tables;
   for (uint32_t i = 0; i < tables.size(); ++i) {
-    for (uint32_t area = 0; area < tables[i].num_areas(); ++area) {
+    for (uint32_t index = 0; index < tables[i].num_areas(); ++index) {
       int64_t sum = 0;
       const auto take = [&](int64_t /*first*/, int64_t count, const char* data) {
         sum += count + data[0];
         return Status::Ok();
       };
       MV_RETURN_IF_NOT_OK(
-          reader.value()->Read(i, tables[i].area(area), 0, tables[i].num_row, limit, take));
+          reader.value()->Read(i, tables[i].area(index), 0, tables[i].num_row, limit, take));
     }
   }
   return Status::Ok();

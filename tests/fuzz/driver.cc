@@ -2,8 +2,7 @@
 //
 //   fuzz_checkpoint -runs=10000 -seed=1 CORPUS...    has the options of libFuzzer; seed 0 draws one
 //   fuzz_checkpoint -seeds=FOLDER                    writes the target's own seeds to the folder
-//
-// With MULTIVERSO_FUZZ_KEEP in the environment, crash-last-input is the last mutation that was run.
+//   MULTIVERSO_FUZZ_KEEP=1                           keeps the latest mutation in crash-last-input
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -11,7 +11,6 @@ namespace {
 constexpr int64_t kCounts[] = {2, 3};
 constexpr float kZeros[6] = {};
 
-// The functions of the C API that synchronize a model's tensors with a table.
 class ParamSyncApi : public AloneTest {
  protected:
   ParamSyncApi() : AloneTest(/*wait_slice_ms=*/1) {}

@@ -9,8 +9,7 @@
 namespace multiverso::testing {
 namespace {
 
-// Makes every call on the parent's handles. Returns the number of the first check that failed, or
-// 0.
+// Returns the number of the first call that did not fail as it should, or 0.
 int TryEverything(MV_Session session, MV_Table table) {
   float data[3] = {};
   const int64_t id = 0;

@@ -98,7 +98,7 @@ class FaultyFileSystem final : public ForwardingFileSystem {
  public:
   void FailAt(int64_t step, int error_number) {
     steps_ = 0;
-    fail_at_ = step;
+    failing_ = step;
     error_number_ = error_number;
   }
   int64_t steps() const { return steps_; }
@@ -156,17 +156,17 @@ class FaultyFileSystem final : public ForwardingFileSystem {
     int64_t written_ = 0;
   };
 
-  bool is_dead() const { return error_number_ == 0 && fail_at_ >= 0 && steps_ > fail_at_; }
+  bool is_dead() const { return error_number_ == 0 && failing_ >= 0 && steps_ > failing_; }
   Status Step(const std::string& path, int64_t written = 0) {
     const int64_t step = steps_++;
-    if (fail_at_ < 0 || step < fail_at_ || (step > fail_at_ && error_number_ != 0))
+    if (failing_ < 0 || step < failing_ || (step > failing_ && error_number_ != 0))
       return Status::Ok();
     const int error_number = error_number_;
     return IoFailure(path, "go on", error_number == 0 ? EINTR : error_number, written);
   }
 
   std::atomic<int64_t> steps_{0};
-  std::atomic<int64_t> fail_at_{-1};  // atomic, because every rank may set it
+  std::atomic<int64_t> failing_{-1};  // atomic, because every rank may set it
   std::atomic<int> error_number_{0};
 };
 

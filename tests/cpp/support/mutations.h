@@ -11,8 +11,8 @@
 
 namespace multiverso::testing {
 
-// Makes one to four changes: sets a byte, a bit or a boundary number, or truncates, rotates,
-// inserts or removes bytes.
+// Tries one to four changes: sets a byte, bit or boundary number; truncates, inserts, rotates,
+// erases.
 inline void Mutate(std::string* bytes, std::mt19937_64* random) {
   static constexpr int64_t kBoundaries[] = {
       0,       1,       -1,        2,         7,          8,         255,       256,

@@ -24,10 +24,9 @@ TEST(ThreadMessenger, KeepsTheOrderPerSenderAndTagOnly) {
   std::vector<int> sent(2 * kMessages);
   std::iota(sent.begin(), sent.end(), 0);
   std::vector<Messenger::Ticket> tickets(sent.size());
-  for (int i = 0; i < 2 * kMessages; ++i) {
-    const auto index = static_cast<size_t>(i);
-    ASSERT_TRUE(
-        sender.Send(1, kFirstCallTag + i % 2, &sent[index], sizeof(int), &tickets[index]).ok());
+  for (size_t i = 0; i < sent.size(); ++i) {
+    const int tag = kFirstCallTag + sent[i] % 2;
+    ASSERT_TRUE(sender.Send(1, tag, &sent[i], sizeof(int), &tickets[i]).ok());
   }
   int next[2] = {0, 1};
   bool overtaken = false;
