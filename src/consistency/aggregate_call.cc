@@ -23,15 +23,14 @@ AggregateCall AggregateCall::Of(const Group& workers, int rank) {
 }
 
 Status AggregateCall::CheckSame(const Group& workers) {
-  const std::vector<int> participants = workers.participants();
-  const AggregateCall first = Of(workers, participants.front());
-  for (const int rank : participants) {
+  const std::vector<int> ranks = workers.participants();
+  const AggregateCall first = Of(workers, ranks.front());
+  for (const int rank : ranks) {
     const AggregateCall call = Of(workers, rank);
     if (call.count == first.count && call.dtype == first.dtype) continue;
-    return Status(
-        Code::kMismatch,
-        StrCat("the ranks did not make the same call: rank ", participants.front(),
-               " called aggregate of ", Describe(first), ", rank ", rank, " of ", Describe(call)));
+    return Status(Code::kMismatch, StrCat("the ranks did not make the same call: rank ",
+                                          ranks.front(), " called aggregate of ", Describe(first),
+                                          ", rank ", rank, " of ", Describe(call)));
   }
   return Status::Ok();
 }

@@ -52,7 +52,7 @@ class WorkerClocks {
     std::atomic<uint64_t> adds;        // the number of adds, in rounds 0 to adds - 1
     std::atomic<uint64_t> ticks;       // the number of ticks
     std::atomic<uint64_t> gets;        // bit n % kTicksKept is set if tick n was a get
-    std::atomic<uint64_t> sync_point;  // the last one that was reached, or UINT64_MAX after Depart
+    std::atomic<uint64_t> sync_point;  // number of the last one reached; UINT64_MAX after Depart
     std::atomic<uint32_t> finished;    // 1 after Finish
   };
   struct alignas(64) Words {
@@ -94,9 +94,10 @@ class WorkerClocks {
   }
   // Returns whether that worker has made its add of `round` or has finished.
   bool HasPassed(int worker, uint64_t round) const;
+  // Returns whether all workers, apart from `except`, have passed that round.
   bool AllHavePassed(uint64_t round, int except = -1) const;
   bool OthersHavePassed(uint64_t round) const { return AllHavePassed(round, me_); }
-  // Returns the number of rounds that every worker has passed.
+  // Returns the number of rounds that some worker has made and every worker has passed.
   uint64_t CompleteRounds() const;
   bool AllHereHavePassed(uint64_t round) const;
 

@@ -1,3 +1,4 @@
+// The functions of the C API that need no session: version, status names, last error.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// MV_Session...: options, description, handles and threads, with one rank.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -54,9 +55,9 @@ TEST(SessionOpen, RejectsNull) {
   EXPECT_EQ(MV_SessionOpen(&options, nullptr), MV_ERR_VALUE);
 }
 
-using SessionDescribe = AloneTest;
+using SessionOfOneRank = AloneTest;
 
-TEST_F(SessionDescribe, DescribesASessionOfOneRank) {
+TEST_F(SessionOfOneRank, IsDescribed) {
   MV_SessionDescription description{};
   description.struct_size = sizeof(description);
   EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_OK) << MV_LastError();
@@ -71,7 +72,7 @@ TEST_F(SessionDescribe, DescribesASessionOfOneRank) {
   EXPECT_EQ(description.local_size, 1);
 }
 
-TEST_F(SessionDescribe, ExpectsAStructOfItsSize) {
+TEST_F(SessionOfOneRank, IsDescribedOnlyInAStructOfTheRightSize) {
   MV_SessionDescription description{};
   EXPECT_EQ(MV_SessionDescribe(session_, &description), MV_ERR_VALUE);
   EXPECT_EQ(MV_SessionDescribe(session_, nullptr), MV_ERR_VALUE);
@@ -169,15 +170,14 @@ TEST(Session, CanBeEndedWhileOtherThreadsUseItsTables) {
   }
 }
 
-TEST(Session, MakesCollectiveCallsOfManyThreadsOneAtATime) {
-  const MV_Session session = OpenAlone();
-  const MV_Table table = CreateArray(session, 3);
+TEST_F(SessionOfOneRank, MakesCollectiveCallsOfManyThreadsOneAtATime) {
+  const MV_Table table = CreateArray(session_, 3);
   OnThreads(4, [&](int me) {
     int done = 0;
     for (int i = 0; i < 2000 || done == 0; ++i) {
       float data[3] = {1, 1, 1};
       const int32_t status =
-          me % 2 == 0 ? MV_SessionBarrier(session) : MV_TableGet(table, data, 3, MV_COLLECTIVE);
+          me % 2 == 0 ? MV_SessionBarrier(session_) : MV_TableGet(table, data, 3, MV_COLLECTIVE);
       if (status == MV_OK) {
         ++done;
       } else {
@@ -186,7 +186,6 @@ TEST(Session, MakesCollectiveCallsOfManyThreadsOneAtATime) {
       }
     }
   });
-  EXPECT_EQ(MV_SessionClose(session), MV_OK);
 }
 
 TEST(Session, InSyncModeMakesCallsOnATableOneAtATime) {

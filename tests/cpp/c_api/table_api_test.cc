@@ -1,3 +1,4 @@
+// MV_Table...: creation, description and operations, with one rank.
 #include <gtest/gtest.h>
 
 #include <cmath>
