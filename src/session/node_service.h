@@ -18,7 +18,7 @@ namespace multiverso {
 // On ranks that serve (Membership::service_ranks) or lead (leader_of), a thread receives requests
 // and control messages and sums rounds. The thread polls, since MPI cannot wake a sleeping thread:
 // eagerly while there is work, then more and more rarely. The ranks of a node can wake the leader's
-// thread (CallLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest sleep, and so the longest
+// thread (WakeLeader). MULTIVERSO_SERVICE_MAX_SLEEP_MS is the longest sleep, and so the longest
 // delay of the first request after a quiet period. Other ranks have no such thread.
 class NodeService {
  public:

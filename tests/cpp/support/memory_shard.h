@@ -43,7 +43,7 @@ class MemoryShard {
   Hyper* hyper() const { return storage_.hyper(); }
   const T* values() const { return reinterpret_cast<const T*>(storage_.parameters()); }
 
-  FakeProbe probe;
+  FakeProbe probe;  // by which the shards decide whether the holder of a lock is alive
 
  private:
   StripeLayout layout_;
