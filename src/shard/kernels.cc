@@ -8,25 +8,25 @@
 namespace multiverso::kernels {
 namespace {
 
-// Signed overflow is undefined in C++. Unsigned arithmetic produces the same bits.
+// The type to calculate in. Signed overflow is undefined in C++, but unsigned integers wrap around.
 template <class T, bool kInteger = std::is_integral_v<T>>
-struct Arithmetic {
+struct Wrapping {
   using Type = std::make_unsigned_t<T>;
 };
 template <class T>
-struct Arithmetic<T, false> {
+struct Wrapping<T, false> {
   using Type = T;
 };
 
 template <class T>
 inline MV_ALWAYS_INLINE T Plus(T a, T b) {
-  using U = typename Arithmetic<T>::Type;
+  using U = typename Wrapping<T>::Type;
   return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
 }
 
 template <class T>
 inline MV_ALWAYS_INLINE T Minus(T a, T b) {
-  using U = typename Arithmetic<T>::Type;
+  using U = typename Wrapping<T>::Type;
   return static_cast<T>(static_cast<U>(a) - static_cast<U>(b));
 }
 
