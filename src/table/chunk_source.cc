@@ -69,7 +69,7 @@ bool ChunkSource::NextOfRange(Chunk* chunk) {
 bool ChunkSource::NextOfLongRow(Chunk* chunk) {
   if (next_position_ >= positions_.size()) return false;
   const int64_t position = positions_[next_position_];
-  chunk->request.kind = OfRange(request_.kind);
+  chunk->request.kind = RangeKindOf(request_.kind);
   TakeRange(request_.row_ids[position] * columns_ + next_,
             std::min(columns_ - next_, kChunkBytes / element_bytes_), position * columns_ + next_,
             chunk);

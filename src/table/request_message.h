@@ -25,7 +25,7 @@ namespace multiverso {
 // MiB, a request of ten million values took up to twice as long between two hosts.
 constexpr int64_t kChunkBytes = int64_t{1} << 18;
 constexpr int64_t kChunkIds = int64_t{1} << 16;
-static_assert(kChunkBytes == StepCells::kMostBytes, "no chunk ends within a cell");
+static_assert(kChunkBytes == StepCells::kMaxCellBytes, "no chunk ends within a cell");
 static_assert(kChunkBytes % StripeLayout::kStripeBytes == 0, "nor in that of an array");
 
 struct RequestHeader {

@@ -30,7 +30,7 @@ struct Model {
   }
   TensorList List() {
     TensorList list(DTypeOf<T>(), counts.data(), static_cast<int64_t>(counts.size()));
-    list.Place(data.data());
+    list.SetAddresses(data.data());
     return list;
   }
   std::vector<T> Flat() const {

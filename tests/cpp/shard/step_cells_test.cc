@@ -125,13 +125,13 @@ TEST(StepCells, CanBeReadAndSetForCheckpoints) {
   Counted matrix(3, columns, /*row_by_row=*/true);
   matrix.Update(columns, columns);
   matrix.Update(columns, columns);
-  EXPECT_EQ(matrix.cells_at().Most(0, columns), 0U);
-  EXPECT_EQ(matrix.cells_at().Most(columns, columns), 2U);
-  EXPECT_EQ(matrix.cells_at().Most(0, 3 * columns), 2U);
-  matrix.cells_at().Set(2 * columns, columns, 7);
-  EXPECT_EQ(matrix.cells_at().Most(columns, columns), 2U);
-  EXPECT_EQ(matrix.cells_at().Most(2 * columns, 1), 7U);
-  EXPECT_EQ(matrix.cells_at().Most(3 * columns - 1, 1), 7U);
+  EXPECT_EQ(matrix.cells_at().MaxSteps(0, columns), 0U);
+  EXPECT_EQ(matrix.cells_at().MaxSteps(columns, columns), 2U);
+  EXPECT_EQ(matrix.cells_at().MaxSteps(0, 3 * columns), 2U);
+  matrix.cells_at().SetSteps(2 * columns, columns, 7);
+  EXPECT_EQ(matrix.cells_at().MaxSteps(columns, columns), 2U);
+  EXPECT_EQ(matrix.cells_at().MaxSteps(2 * columns, 1), 7U);
+  EXPECT_EQ(matrix.cells_at().MaxSteps(3 * columns - 1, 1), 7U);
 }
 
 TEST(StepCells, HasNoCellsByDefault) { EXPECT_EQ(StepCells().count(), 0); }

@@ -25,7 +25,7 @@ struct Five {
     return TensorList(DTypeOf<T>(), counts, 5);
   }();
 
-  Five() { list.Place(data.data()); }
+  Five() { list.SetAddresses(data.data()); }
 };
 
 TYPED_TEST(TensorLists, CountTensorsAndElements) {
