@@ -52,15 +52,20 @@ Shard::Shard(const StripeLayout& layout, int64_t columns, const ShardStorage& st
 Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
   StripeLock* const lock = storage_.lock(stripe);
   if (lock->TryTake(user_.local_rank)) return Status::Ok();
+  const auto rows = [&] {
+    return StrCat("rows ", first_row_ + layout_.first_row(stripe), " to ",
+                  first_row_ + layout_.end_row(stripe) - 1);
+  };
   for (;;) {
     const Instant until = std::min(limit.first(), Clock::now() + kCheckInterval);
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();
       case RobustLock::Outcome::kRecovered:
-        LogWarning(StrCat("rows ", layout_.first_row(stripe), " to ", layout_.end_row(stripe) - 1,
-                          " of a table: a rank died in the middle of an operation; an add it was "
-                          "making there, which was never acknowledged, may be there in part"));
+        LogWarning(StrCat(rows(),
+                          " of a table: a rank died in the middle of an operation; an add "
+                          "it was making there, which was never acknowledged, may be there "
+                          "in part"));
         return Status::Ok();
       case RobustLock::Outcome::kTimedOut:
         break;
@@ -69,8 +74,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
     if (now >= limit.deadline) break;
     MV_RETURN_IF_NOT_OK(limit.Check(now));
   }
-  return Status(Code::kTimeout, StrCat("the lock of rows ", layout_.first_row(stripe), " to ",
-                                       layout_.end_row(stripe) - 1, " is held by local rank ",
+  return Status(Code::kTimeout, StrCat("the lock of ", rows(), " is held by local rank ",
                                        lock->Holder(), ", which is alive but makes no progress"));
 }
 
