@@ -93,7 +93,7 @@ TEST(Saving, LoadsIntoJobsOfOtherSizesRolesAndNodes) {
 
 // The array has several stripes, and the step counts of the matrix are in two pieces.
 constexpr int64_t kLong = 40'000;
-constexpr int64_t kColumns = StepCells::kMostBytes / 4 + 5;
+constexpr int64_t kColumns = StepCells::kMaxCellBytes / 4 + 5;
 
 struct Trained {
   Trained(Session* session, UpdaterKind updater)

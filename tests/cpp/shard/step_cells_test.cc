@@ -75,7 +75,7 @@ TEST(StepCells, MatrixHasOneCellPerRow) {
 }
 
 TEST(StepCells, LongRowHasOneCellPerPiece) {
-  constexpr int64_t kPiece = StepCells::kMostBytes / 4;
+  constexpr int64_t kPiece = StepCells::kMaxCellBytes / 4;
   constexpr int64_t kColumns = 2 * kPiece + 5;
   Counted matrix(3, kColumns, /*row_by_row=*/true);
   EXPECT_EQ(matrix.cells(), 9);
@@ -121,7 +121,7 @@ TEST(StepCells, CountSaturates) {
 
 TEST(StepCells, CanBeReadAndSetForCheckpoints) {
   // A row of this many elements has two pieces.
-  const int64_t columns = StepCells::kMostBytes / 4 + 1;
+  const int64_t columns = StepCells::kMaxCellBytes / 4 + 1;
   Counted matrix(3, columns, /*row_by_row=*/true);
   matrix.Update(columns, columns);
   matrix.Update(columns, columns);
