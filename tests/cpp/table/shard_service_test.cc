@@ -99,14 +99,14 @@ TEST(ShardService, KeepsATableUntilEveryNodeHasReleasedIt) {
     ShardService* const service = made->service();
     if (rank < 3) session->ReleaseTable(made);
     ASSERT_TRUE(Barrier(session).ok());
-    EXPECT_EQ(service->tables(), 1U);
+    EXPECT_EQ(service->num_tables(), 1U);
     ASSERT_TRUE(Barrier(session).ok());
     if (rank == 3) {
       std::vector<float> out(100);
       ASSERT_TRUE(Call(made, Request::Get(out.data())).ok());
       session->ReleaseTable(made);
     }
-    EXPECT_TRUE(Eventually([&] { return service->tables() == 0; }));
+    EXPECT_TRUE(Eventually([&] { return service->num_tables() == 0; }));
     ASSERT_TRUE(Barrier(session).ok());
   });
 }
