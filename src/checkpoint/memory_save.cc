@@ -15,7 +15,7 @@ class MemorySource final : public BlockSource {
  public:
   explicit MemorySource(std::vector<const void*> sections) : sections_(std::move(sections)) {}
   Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
-                            char* /*room*/) override {
+                            char* /*buffer*/) override {
     return static_cast<const char*>(sections_[section]) + offset;
   }
 
@@ -38,15 +38,15 @@ Status SaveMemory(FileSystem* files, const std::string& folder, int64_t step, in
   for (uint32_t i = 0; i < tables.size(); ++i) {
     const MemoryTable& table = tables[i];
     plan.manifest.tables.push_back(table.record);
-    for (uint32_t place = 0; place < table.record.num_areas(); ++place) {
+    for (uint32_t index = 0; index < table.record.num_areas(); ++index) {
       Section section;
       section.table = i;
-      section.area = table.record.area(place);
+      section.area = table.record.area(index);
       section.rows = table.record.num_row;
       section.steps = table.steps;
       section.bytes = section.rows * table.record.row_bytes(section.area);
       plan.sections.push_back(section);
-      data.push_back(table.areas[place]);
+      data.push_back(table.areas[index]);
     }
   }
   CheckpointFolder target(files, folder);

@@ -21,7 +21,7 @@ class CopySource final : public BlockSource {
   CopySource(const char* data, const std::vector<Section>& sections)
       : data_(data), offsets_(TableSnapshot::OffsetsOf(sections)) {}
   Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
-                            char* /*room*/) override {
+                            char* /*buffer*/) override {
     return data_ + offsets_[section] + offset;
   }
 
@@ -36,11 +36,11 @@ class TableSource final : public BlockSource {
   TableSource(Tables tables, std::vector<Section> sections, Instant deadline)
       : tables_(std::move(tables)), sections_(std::move(sections)), deadline_(deadline) {}
 
-  Result<const char*> Fetch(size_t number, int64_t offset, int64_t bytes, char* room) override {
-    const Section& section = sections_[number];
-    MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, room,
+  Result<const char*> Fetch(size_t index, int64_t offset, int64_t bytes, char* buffer) override {
+    const Section& section = sections_[index];
+    MV_RETURN_IF_NOT_OK(CopySection(tables_[section.table].get(), section, offset, bytes, buffer,
                                     ReadAgain::kSoon, WaitLimit::Until(deadline_)));
-    return static_cast<const char*>(room);
+    return static_cast<const char*>(buffer);
   }
 
  private:
