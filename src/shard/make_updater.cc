@@ -21,7 +21,7 @@ class AddUpdater final : public Updater {
     T* const weights = static_cast<T*>(update.weights);
     const T* const delta = static_cast<const T*>(update.delta);
     T* const out = static_cast<T*>(update.out);
-    constexpr int64_t kPiece = kPieceBytes / static_cast<int64_t>(sizeof(T));
+    constexpr int64_t kPiece = kUpdatePieceBytes / static_cast<int64_t>(sizeof(T));
     if (out == nullptr) {
       kernels::Add(weights, delta, update.count);
     } else if (update.count <= kPiece) {

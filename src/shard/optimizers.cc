@@ -23,8 +23,8 @@ class Optimizer : public Updater {
   void Apply(const Hyper& hyper, const Update& update) const final {
     if (update.out == nullptr) return Step(hyper, update);
     constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
-    for (int64_t i = 0; i < update.count; i += kPieceBytes / kElementBytes) {
-      const int64_t count = std::min(kPieceBytes / kElementBytes, update.count - i);
+    for (int64_t i = 0; i < update.count; i += kUpdatePieceBytes / kElementBytes) {
+      const int64_t count = std::min(kUpdatePieceBytes / kElementBytes, update.count - i);
       const Update piece = update.Part(i, count, kElementBytes);
       Step(hyper, piece);
       std::memcpy(piece.out, piece.weights, static_cast<size_t>(count * kElementBytes));

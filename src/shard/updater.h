@@ -14,7 +14,7 @@ namespace multiverso {
 
 // If Apply has an `out`, it updates the weights and copies them out in pieces of this size, so that
 // each piece is still in the first-level cache when it is copied.
-constexpr int64_t kPieceBytes = int64_t{16} << 10;
+constexpr int64_t kUpdatePieceBytes = int64_t{16} << 10;
 
 // An update of consecutive elements. `state` holds Updater::state_slots() runs of as many elements
 // each, `state_stride` bytes apart; zero before the first update.
