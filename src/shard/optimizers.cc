@@ -16,10 +16,12 @@ T Rounded(const Hyper& hyper, int index) {
   return static_cast<T>(hyper.Get(index));
 }
 
-// The common part of the optimizers. A delta is a gradient unless the subclass says otherwise.
-template <class T>
+// The common part of the optimizers, with kSlots state slots. A delta is a gradient unless the
+// subclass says otherwise.
+template <class T, int64_t kSlots>
 class Optimizer : public Updater {
  public:
+  int64_t state_slots(int /*num_workers*/) const override { return kSlots; }
   void Apply(const Hyper& hyper, const Update& update) const final {
     if (update.out == nullptr) return Step(hyper, update);
     constexpr auto kElementBytes = static_cast<int64_t>(sizeof(T));
@@ -52,7 +54,7 @@ class Optimizer : public Updater {
 };
 
 template <class T>
-class SgdOptimizer final : public Optimizer<T> {
+class SgdOptimizer final : public Optimizer<T, 0> {
  public:
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kOneByOne; }
 
@@ -65,11 +67,7 @@ class SgdOptimizer final : public Optimizer<T> {
 
 // Polyak's momentum, as Keras writes it: the learning rate is inside the velocity.
 template <class T>
-class MomentumOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*num_workers*/) const override { return 1; }
-
- private:
+class MomentumOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Momentum(this->Weights(update), this->Slot(update, 0), this->Delta(update),
                       Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kMomentum), update.count);
@@ -80,11 +78,7 @@ class MomentumOptimizer final : public Optimizer<T> {
 // momentum in deep learning", ICML 2013, shifted so that the parameters are where the gradient is
 // taken, as Keras and PyTorch do.
 template <class T>
-class NesterovOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*num_workers*/) const override { return 1; }
-
- private:
+class NesterovOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Nesterov(this->Weights(update), this->Slot(update, 0), this->Delta(update),
                       Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kMomentum), update.count);
@@ -94,11 +88,7 @@ class NesterovOptimizer final : public Optimizer<T> {
 // Duchi et al., "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization",
 // JMLR 2011; epsilon and the initial value of the sum are Keras'.
 template <class T>
-class AdagradOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*num_workers*/) const override { return 1; }
-
- private:
+class AdagradOptimizer final : public Optimizer<T, 1> {
   void Step(const Hyper& hyper, const Update& update) const override {
     kernels::Adagrad(this->Weights(update), this->Slot(update, 0), this->Delta(update),
                      Rounded<T>(hyper, kLearningRate), Rounded<T>(hyper, kInitialAccumulatorValue),
@@ -108,11 +98,7 @@ class AdagradOptimizer final : public Optimizer<T> {
 
 // Tieleman and Hinton, "Lecture 6.5 - RMSProp", COURSERA 2012, as Keras writes it.
 template <class T>
-class RmspropOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*num_workers*/) const override { return 2; }
-
- private:
+class RmspropOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
     const T rate = Rounded<T>(hyper, kLearningRate);
     const T epsilon = Rounded<T>(hyper, kEpsilon);
@@ -133,11 +119,7 @@ class RmspropOptimizer final : public Optimizer<T> {
 
 // Zeiler, "ADADELTA: An Adaptive Learning Rate Method", arXiv:1212.5701, with Keras' learning rate.
 template <class T>
-class AdadeltaOptimizer final : public Optimizer<T> {
- public:
-  int64_t state_slots(int /*num_workers*/) const override { return 2; }
-
- private:
+class AdadeltaOptimizer final : public Optimizer<T, 2> {
   void Step(const Hyper& hyper, const Update& update) const override {
     const double rho = hyper.Get(kRho);
     kernels::Adadelta(this->Weights(update), this->Slot(update, 0), this->Slot(update, 1),
@@ -149,9 +131,8 @@ class AdadeltaOptimizer final : public Optimizer<T> {
 // Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, in the order of
 // operations at the end of its section 2, which Keras uses. StepCells counts the steps.
 template <class T>
-class AdamOptimizer final : public Optimizer<T> {
+class AdamOptimizer final : public Optimizer<T, 2> {
  public:
-  int64_t state_slots(int /*num_workers*/) const override { return 2; }
   bool counts_steps() const override { return true; }
 
  private:
@@ -171,7 +152,7 @@ class AdamOptimizer final : public Optimizer<T> {
 // worker's own parameters, which pull the center (the table) towards themselves. In a sync, the new
 // center then pulls the worker's parameters, as in mpi_learn.
 template <class T>
-class EasgdOptimizer final : public Optimizer<T> {
+class EasgdOptimizer final : public Optimizer<T, 0> {
  public:
   // A worker has one position, so a call may name a row only once.
   Updater::Duplicates duplicates() const override { return Updater::Duplicates::kRefused; }
@@ -196,7 +177,7 @@ class EasgdOptimizer final : public Optimizer<T> {
 // worker received last. In sync mode there is no delay: a delta is the sum of the workers'
 // gradients for the same parameters, and the updater does what `sgd` does.
 template <class T>
-class DcasgdOptimizer final : public Optimizer<T> {
+class DcasgdOptimizer final : public Optimizer<T, 0> {
  public:
   int64_t state_slots(int num_workers) const override { return num_workers; }
   bool notes_gets() const override { return true; }
