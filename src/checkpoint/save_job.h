@@ -36,6 +36,19 @@ class BlockSource {
                                     char* buffer) = 0;
 };
 
+// A source whose sections are in memory that outlives it.
+class MemorySource final : public BlockSource {
+ public:
+  explicit MemorySource(std::vector<const char*> sections) : sections_(std::move(sections)) {}
+  Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
+                            char* /*buffer*/) override {
+    return sections_[section] + offset;
+  }
+
+ private:
+  std::vector<const char*> sections_;
+};
+
 struct SavePlan {
   std::string folder;  // the folder of all checkpoints
   std::string saving;  // the folder that CheckpointFolder::Begin made

@@ -15,22 +15,7 @@
 namespace multiverso {
 namespace {
 
-// A CopySource reads from the copies of the sections.
-class CopySource final : public BlockSource {
- public:
-  CopySource(const char* data, const std::vector<Section>& sections)
-      : data_(data), offsets_(TableSnapshot::OffsetsOf(sections)) {}
-  Result<const char*> Fetch(size_t section, int64_t offset, int64_t /*bytes*/,
-                            char* /*buffer*/) override {
-    return data_ + offsets_[section] + offset;
-  }
-
- private:
-  const char* data_;
-  std::vector<int64_t> offsets_;
-};
-
-// A TableSource reads from the tables themselves.
+// Reads the sections from the tables themselves.
 class TableSource final : public BlockSource {
  public:
   TableSource(Tables tables, std::vector<Section> sections, Instant deadline)
@@ -172,7 +157,11 @@ Status Saving::StartJob(Instant deadline) {
   };
   std::unique_ptr<BlockSource> source;
   if (request().in_background) {
-    source = std::make_unique<CopySource>(state()->copy.data(), sections_);
+    std::vector<const char*> copies;
+    for (const int64_t offset : TableSnapshot::OffsetsOf(sections_)) {
+      copies.push_back(state()->copy.data() + offset);
+    }
+    source = std::make_unique<MemorySource>(std::move(copies));
   } else {
     source = std::make_unique<TableSource>(tables(), sections_, deadline);
   }

@@ -8,9 +8,9 @@ namespace multiverso {
 namespace {
 
 // Stores the written bytes, and fails in write number `refused`.
-class KeptFile final : public WritableFile {
+class RecordingFile final : public WritableFile {
  public:
-  explicit KeptFile(int refused = -1) : refused_(refused) {}
+  explicit RecordingFile(int refused = -1) : refused_(refused) {}
   Status Write(const void* data, int64_t bytes) override {
     if (writes_++ == refused_) return IoFailure("kept", "write", 28);
     text_.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
@@ -26,7 +26,7 @@ class KeptFile final : public WritableFile {
 };
 
 TEST(AsyncWriter, WritesEverythingInOrder) {
-  KeptFile file;
+  RecordingFile file;
   std::string wanted;
   {
     AsyncWriter writer(&file);
@@ -46,7 +46,7 @@ TEST(AsyncWriter, WritesEverythingInOrder) {
 }
 
 TEST(AsyncWriter, NextCallReturnsTheFailureAndNothingIsWrittenAfterIt) {
-  KeptFile file(1);
+  RecordingFile file(1);
   AsyncWriter writer(&file);
   EXPECT_TRUE(writer.Write("a", 1).ok());
   EXPECT_TRUE(writer.Write("b", 1).ok());
