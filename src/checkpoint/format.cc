@@ -29,8 +29,8 @@ constexpr int64_t kSectionBytes = 56;
 constexpr int64_t kMaxTableBytes = int64_t{1} << 56;
 
 // Checks the first 12 bytes, which name the format and its version.
-Status CheckMagicAndVersion(const std::string& bytes, const char* magic, const char* expected,
-                            const std::string& path) {
+Status CheckFormat(const std::string& bytes, const char* magic, const char* expected,
+                   const std::string& path) {
   if (static_cast<int64_t>(bytes.size()) < kMagicBytes + 4 ||
       bytes.compare(0, kMagicBytes, magic, kMagicBytes) != 0) {
     const bool is_pickle = bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] <= 5;
@@ -111,8 +111,7 @@ std::string EncodeManifest(const Manifest& manifest) {
 }
 
 Result<Manifest> DecodeManifest(const std::string& bytes, const std::string& path) {
-  MV_RETURN_IF_NOT_OK(
-      CheckMagicAndVersion(bytes, kManifestMagic, "a manifest of a checkpoint", path));
+  MV_RETURN_IF_NOT_OK(CheckFormat(bytes, kManifestMagic, "a manifest of a checkpoint", path));
   const auto size = static_cast<int64_t>(bytes.size());
   if (size < kManifestBytes + kCrcBytes) return Corrupt(path, size, "the file ends here");
   ByteReader in(bytes, kMagicBytes + 4);
@@ -223,8 +222,7 @@ std::string EncodeDataHeader(const DataHeader& header) {
 
 Result<int64_t> HeaderBytesOf(const std::string& prelude, int64_t file_bytes,
                               const std::string& path) {
-  MV_RETURN_IF_NOT_OK(
-      CheckMagicAndVersion(prelude, kDataMagic, "a file of data of a checkpoint", path));
+  MV_RETURN_IF_NOT_OK(CheckFormat(prelude, kDataMagic, "a data file of a checkpoint", path));
   const auto size = static_cast<int64_t>(prelude.size());
   if (size < kDataPreludeBytes) return Corrupt(path, size, "the file ends here");
   ByteReader in(prelude, kMagicBytes + 4);

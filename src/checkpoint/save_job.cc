@@ -45,20 +45,21 @@ SaveJob::~SaveJob() {
   if (thread_.joinable()) thread_.join();
 }
 
-void SaveJob::Stop() {
+template <class Change>
+void SaveJob::ChangeAndWake(Change change) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    stop_.store(true);
+    change();
   }
   changed_.notify_all();
 }
 
+void SaveJob::Stop() {
+  ChangeAndWake([this] { stop_.store(true); });
+}
+
 void SaveJob::NoteAllWritten() {
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    all_written_ = true;
-  }
-  changed_.notify_all();
+  ChangeAndWake([this] { all_written_ = true; });
 }
 
 Status SaveJob::AwaitWritten(const WaitLimit& limit) {
@@ -84,12 +85,10 @@ Status SaveJob::Await(const bool* done, const Status* status, const WaitLimit& l
 
 void SaveJob::Run() {
   const auto finish = [this](bool* done, Status* status, const Status& result) {
-    {
-      const std::lock_guard<std::mutex> guard(mutex_);
+    ChangeAndWake([&] {
       *done = true;
       *status = result;
-    }
-    changed_.notify_all();
+    });
   };
   Status status;
   try {

@@ -95,6 +95,9 @@ class SaveJob {
   SaveJob(FileSystem* files, SavePlan plan, std::unique_ptr<BlockSource> source)
       : files_(files), plan_(std::move(plan)), source_(std::move(source)) {}
 
+  // Runs change() under the mutex and wakes all waits.
+  template <class Change>
+  void ChangeAndWake(Change change);
   void Run();
   Status WriteFile();
   Status WriteData(WritableFile* file, const DataHeader& header);

@@ -12,6 +12,9 @@
 namespace multiverso {
 namespace {
 
+constexpr StripeUse kReading = StripeUse::kReading;
+constexpr StripeUse kWriting = StripeUse::kWriting;
+
 // How many rows ahead to prefetch. Random rows miss the cache, and this hides most of the latency.
 constexpr int64_t kPrefetchDistance = 8;
 constexpr int64_t kCacheLine = 64;
@@ -101,13 +104,13 @@ Status Shard::ForEachStripe(const Elements& range, Progress* progress, const Wai
     const auto work = [&] {
       body(first * element_bytes_, (first - begin) * element_bytes_, count);
     };
-    if (kUse == StripeUse::kReading && range.may_read_unlocked &&
-        MayReadUnlocked(count * element_bytes_) && storage_.lock(stripe)->ReadUnlocked(work)) {
+    if (kUse == kReading && range.may_read_unlocked && MayReadUnlocked(count * element_bytes_) &&
+        storage_.lock(stripe)->ReadUnlocked(work)) {
       continue;
     }
     MV_RETURN_IF_NOT_OK(TakeStripe(stripe, limit));
     const StripeHold<kUse> holding(storage_.lock(stripe));
-    if (kUse == StripeUse::kWriting) (void)MV_FAILPOINT("shard.write");
+    if (kUse == kWriting) (void)MV_FAILPOINT("shard.write");
     work();
   }
   return Status::Ok();
@@ -121,14 +124,13 @@ Status Shard::ForEachRow(const Request& request, Progress* progress, const WaitL
   const auto row_at = [&](int64_t i) MV_ALWAYS_INLINE { return request.row_ids[i] - first_row_; };
   const auto prefetch = [&](int64_t i) MV_ALWAYS_INLINE {
     if (i >= count) return;
-    PrefetchRow<kUse == StripeUse::kWriting>(storage_.lock(layout_.stripe_of(row_at(i))),
-                                             storage_.parameters() + row_at(i) * row_bytes,
-                                             row_bytes);
+    PrefetchRow<kUse == kWriting>(storage_.lock(layout_.stripe_of(row_at(i))),
+                                  storage_.parameters() + row_at(i) * row_bytes, row_bytes);
   };
   while (progress->done < count) {
     const int64_t stripe = layout_.stripe_of(row_at(progress->done));
     StripeLock* const lock = storage_.lock(stripe);
-    if (kUse == StripeUse::kReading && MayReadUnlocked(row_bytes)) {
+    if (kUse == kReading && MayReadUnlocked(row_bytes)) {
       const int64_t i = progress->done;
       prefetch(i + kPrefetchDistance);
       if (lock->ReadUnlocked([&] { body(row_at(i) * row_bytes, i * row_bytes); })) {
@@ -214,41 +216,39 @@ Status Shard::Run(const Request& request, Progress* progress, const WaitLimit& l
   // `at` is a byte offset in the shard, and `buffer_at` one in the request's buffers.
   switch (request.kind) {
     case RequestKind::kGet:
-      return ForEachStripe<StripeUse::kReading>(
+      return ForEachStripe<kReading>(
           range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
             CopyToWorker(at, out + buffer_at, count * element_bytes_, worker);
           });
     case RequestKind::kAdd:
-      return ForEachStripe<StripeUse::kWriting>(
+      return ForEachStripe<kWriting>(
           range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
             ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, count, worker));
           });
     case RequestKind::kAddGet:
-      return ForEachStripe<StripeUse::kWriting>(
+      return ForEachStripe<kWriting>(
           range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
             ApplyAndNote(at, UpdateAt(at, delta + buffer_at, out + buffer_at, count, worker));
           });
     case RequestKind::kStore:
-      return ForEachStripe<StripeUse::kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
-            std::memcpy(storage_.parameters() + at, delta + buffer_at,
-                        static_cast<size_t>(count * element_bytes_));
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
+                                       std::memcpy(storage_.parameters() + at, delta + buffer_at,
+                                                   static_cast<size_t>(count * element_bytes_));
+                                     });
     case RequestKind::kGetRows:
-      return ForEachRow<StripeUse::kReading>(
-          request, progress, limit, [&](int64_t at, int64_t buffer_at) {
-            CopyToWorker(at, out + buffer_at, layout_.row_bytes(), worker);
-          });
+      return ForEachRow<kReading>(request, progress, limit, [&](int64_t at, int64_t buffer_at) {
+        CopyToWorker(at, out + buffer_at, layout_.row_bytes(), worker);
+      });
     case RequestKind::kAddRows:
-      return ForEachRow<StripeUse::kWriting>(
-          request, progress, limit, [&](int64_t at, int64_t buffer_at) {
-            ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, columns_, worker));
-          });
+      return ForEachRow<kWriting>(request, progress, limit, [&](int64_t at, int64_t buffer_at) {
+        ApplyUpdate(at, UpdateAt(at, delta + buffer_at, nullptr, columns_, worker));
+      });
     case RequestKind::kExchange:
-      return ForEachStripe<StripeUse::kWriting>(
-          range, progress, limit, [&](int64_t at, int64_t buffer_at, int64_t count) {
-            ExchangeStripe(*request.tensors, out, at, buffer_at, count);
-          });
+      return ForEachStripe<kWriting>(range, progress, limit,
+                                     [&](int64_t at, int64_t buffer_at, int64_t count) {
+                                       ExchangeStripe(*request.tensors, out, at, buffer_at, count);
+                                     });
     case RequestKind::kSetHyper:
       hyper()->value[request.hyper].store(request.value, std::memory_order_relaxed);
       return Status::Ok();
@@ -294,22 +294,21 @@ char* Shard::AreaBegin(int64_t area) const {
 
 Status Shard::CopyOut(int64_t area, int64_t first, int64_t count, void* out, Progress* progress,
                       const WaitLimit& limit, ReadAgain when) {
-  return ForEachStripe<StripeUse::kReading>(Elements{first, count}, progress, limit,
-                                            [&](int64_t at, int64_t buffer_at, int64_t elements) {
-                                              CopyFor(when, static_cast<char*>(out) + buffer_at,
-                                                      AreaBegin(area) + at,
-                                                      elements * element_bytes_);
-                                            });
+  return ForEachStripe<kReading>(Elements{first, count}, progress, limit,
+                                 [&](int64_t at, int64_t buffer_at, int64_t elements) {
+                                   CopyFor(when, static_cast<char*>(out) + buffer_at,
+                                           AreaBegin(area) + at, elements * element_bytes_);
+                                 });
 }
 
 Status Shard::CopyIn(int64_t area, int64_t first, int64_t count, const void* values,
                      Progress* progress, const WaitLimit& limit) {
-  return ForEachStripe<StripeUse::kWriting>(
-      Elements{first, count}, progress, limit,
-      [&](int64_t at, int64_t buffer_at, int64_t elements) {
-        std::memcpy(AreaBegin(area) + at, static_cast<const char*>(values) + buffer_at,
-                    static_cast<size_t>(elements * element_bytes_));
-      });
+  return ForEachStripe<kWriting>(Elements{first, count}, progress, limit,
+                                 [&](int64_t at, int64_t buffer_at, int64_t elements) {
+                                   std::memcpy(AreaBegin(area) + at,
+                                               static_cast<const char*>(values) + buffer_at,
+                                               static_cast<size_t>(elements * element_bytes_));
+                                 });
 }
 
 template <StripeUse kUse, class Body>
@@ -334,7 +333,7 @@ Status Shard::ForEachStep(int64_t first_row, int64_t count, int64_t rows_per_ste
 Status Shard::CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_step, uint32_t* steps,
                            Progress* progress, const WaitLimit& limit) {
   if (progress->done == 0) std::fill_n(steps, DivideUp(count, rows_per_step), 0U);
-  return ForEachStep<StripeUse::kReading>(
+  return ForEachStep<kReading>(
       first_row, count, rows_per_step, progress, limit,
       [&](int64_t row, int64_t rows, int64_t index) {
         steps[index] =
@@ -344,11 +343,11 @@ Status Shard::CopyStepsOut(int64_t first_row, int64_t count, int64_t rows_per_st
 
 Status Shard::CopyStepsIn(int64_t first_row, int64_t count, int64_t rows_per_step,
                           const uint32_t* steps, Progress* progress, const WaitLimit& limit) {
-  return ForEachStep<StripeUse::kWriting>(first_row, count, rows_per_step, progress, limit,
-                                          [&](int64_t row, int64_t rows, int64_t index) {
-                                            storage_.step_cells().SetSteps(
-                                                row * columns_, rows * columns_, steps[index]);
-                                          });
+  return ForEachStep<kWriting>(first_row, count, rows_per_step, progress, limit,
+                               [&](int64_t row, int64_t rows, int64_t index) {
+                                 storage_.step_cells().SetSteps(row * columns_, rows * columns_,
+                                                                steps[index]);
+                               });
 }
 
 }  // namespace multiverso

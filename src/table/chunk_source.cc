@@ -59,11 +59,10 @@ bool ChunkSource::NextRange(Chunk* chunk) {
   // A chunk has whole rows or a piece of one row. Every call cuts a row in the same places, so that
   // no chunk ends within a step cell (StepCells).
   const int64_t max_elements = kChunkBytes / element_bytes_;
-  const int64_t elements_to_cut = columns_ <= max_elements
-                                      ? max_elements / columns_ * columns_
-                                      : std::min(max_elements, columns_ - next_element_ % columns_);
-  SetRange(next_element_, std::min(end_element_ - next_element_, elements_to_cut), next_element_,
-           chunk);
+  const int64_t to_cut = columns_ <= max_elements
+                             ? max_elements / columns_ * columns_
+                             : std::min(max_elements, columns_ - next_element_ % columns_);
+  SetRange(next_element_, std::min(end_element_ - next_element_, to_cut), next_element_, chunk);
   next_element_ += chunk->count;
   return true;
 }

@@ -21,13 +21,10 @@ Partition::Partition(const Membership& members, int64_t num_row, bool replicated
   narrow_rows_ = num_row / servers;
   num_wide_ = num_row % servers;
   if (replicated) return;
-  bool has_rows = false;
   for (size_t index = 0; index < servers_.size(); ++index) {
     if (members.node_of(servers_[index]) != members.node()) continue;
     const RowRange rows = RowsOf(index);
-    if (!has_rows) node_rows_.first = rows.first;
-    node_rows_.end = rows.end;
-    has_rows = true;
+    node_rows_ = node_rows_.count() == 0 ? rows : RowRange{node_rows_.first, rows.end};
   }
 }
 

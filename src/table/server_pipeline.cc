@@ -9,9 +9,8 @@
 namespace multiverso {
 
 bool ServerPipeline::Wire::is_in_use() const {
-  return answer.is_open ||
-         std::any_of(std::begin(sends), std::end(sends),
-                     [](const Messenger::Ticket& ticket) { return ticket.is_open; });
+  return answer.is_open || std::any_of(std::begin(sends), std::end(sends),
+                                       [](const Messenger::Ticket& send) { return send.is_open; });
 }
 
 ServerPipeline::ServerPipeline(Messenger* messenger, int server, int tag, int64_t table,
@@ -109,10 +108,9 @@ Status ServerPipeline::CheckAnswer(const InFlightRequest& request) {
     return ReturnsData(request.chunk.request.kind) ? Status::Ok() : request.wire->reply.status();
   }
   std::string bytes;
-  bool received = false;
-  MV_RETURN_IF_NOT_OK(
-      messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &received));
-  if (received && bytes.size() == sizeof(ErrorMessage)) {
+  bool found = false;
+  MV_RETURN_IF_NOT_OK(messenger_->Take(server_, kErrorTag, sizeof(ErrorMessage), &bytes, &found));
+  if (found && bytes.size() == sizeof(ErrorMessage)) {
     ErrorMessage error;
     std::memcpy(&error, bytes.data(), sizeof(error));
     if (error.tag == tag_ && error.reply.code < 0) return error.reply.status();
