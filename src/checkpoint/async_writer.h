@@ -16,8 +16,7 @@ namespace multiverso {
 // An AsyncWriter is used by one thread.
 class AsyncWriter {
  public:
-  // Only the writer uses the file. If no thread can be started, Write itself writes and returns the
-  // result.
+  // Only the writer uses the file. If no thread can be started, each Write writes at once.
   explicit AsyncWriter(WritableFile* file);
   // Waits for the block in flight.
   ~AsyncWriter();

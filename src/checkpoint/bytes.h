@@ -39,8 +39,7 @@ class ByteWriter {
   std::string out_;
 };
 
-// A ByteReader reads consecutive values of a string that outlives it. The caller ensures that
-// enough bytes exist.
+// Reads consecutive values of a string, which outlives the reader and has enough bytes.
 class ByteReader {
  public:
   explicit ByteReader(const std::string& bytes, int64_t position = 0)

@@ -82,8 +82,7 @@ class SaveJob {
 
   // Waits for this rank's file and returns the result of writing the file.
   Status AwaitWritten(const WaitLimit& limit);
-  // Tells the job that all ranks have written their files, so that a file which stays invisible is
-  // an error.
+  // Tells the job that all ranks have written their files, so an invisible file is an error.
   void NoteAllWritten();
   // Waits for the commit on the rank that commits, and for this rank's file on the others, and
   // returns the result.

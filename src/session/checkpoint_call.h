@@ -2,8 +2,7 @@
 //
 // Both calls begin alike. After a barrier, no rank is in the middle of training. The previous save
 // is completed. The ranks agree on the tables that the call covers and on the master, which finds
-// or makes the folder. Pending adds are applied, so that each add is before the checkpoint or after
-// it.
+// or makes the folder. Pending adds are applied, so each add is before the checkpoint or after it.
 #ifndef MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 #define MULTIVERSO_SESSION_CHECKPOINT_CALL_H_
 

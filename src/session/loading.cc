@@ -38,11 +38,10 @@ Status Loading::Find(const WaitLimit& limit) {
       if (reader.ok()) {
         reader_ = std::move(reader.value());
         const Manifest& manifest = reader_->manifest();
-        const bool is_folder = found.value() == request().folder;
         std::memcpy(&message.values[0], &manifest.id, sizeof(manifest.id));
         message.values[1] = manifest.step;
         message.values[2] = manifest.number;
-        message.values[3] = is_folder ? 2 : 1;  // 0 if there is no checkpoint
+        message.values[3] = found.value() == request().folder ? 2 : 1;  // 0: no checkpoint
       }
     }
   }

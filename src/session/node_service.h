@@ -22,8 +22,7 @@ namespace multiverso {
 // so the longest delay of the first request after a quiet period. Other ranks have no such thread.
 class NodeService {
  public:
-  // Returns ValueError if the variable is not a number from 1 to 1000. `context` outlives the
-  // service.
+  // Returns ValueError if the variable is not in 1 to 1000. `context` outlives the service.
   static Result<std::unique_ptr<NodeService>> Start(RankContext* context);
   // Stops the thread, and polls a last time.
   ~NodeService();

@@ -107,7 +107,7 @@ Status Saving::ListSections(const WaitLimit& limit) {
 }
 
 Status Saving::MakeRoomForCopy() {
-  const int64_t bytes = TableSnapshot::BytesOf(sections_);
+  const int64_t bytes = TableSnapshot::OffsetsOf(sections_).back();
   if (bytes <= state()->copy.bytes()) return Status::Ok();
   state()->copy = Segment();
   Status status = CheckIsFree(bytes);

@@ -28,13 +28,8 @@ std::vector<int64_t> TableSnapshot::OffsetsOf(const std::vector<Section>& sectio
     offsets.push_back(at);
     at += RoundUp(section.bytes, kCacheLine);
   }
+  offsets.push_back(at);
   return offsets;
-}
-
-int64_t TableSnapshot::BytesOf(const std::vector<Section>& sections) {
-  int64_t bytes = 0;
-  for (const Section& section : sections) bytes += RoundUp(section.bytes, kCacheLine);
-  return bytes;
 }
 
 int TableSnapshot::ThreadsFor(int ranks) {

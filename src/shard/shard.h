@@ -60,9 +60,8 @@ class Shard {
   // Applies a delta without locks, to `count` elements from element `first` of the shard on, for
   // callers that exclude other access to the elements. `delta` is the sum of `terms` workers'
   // deltas. The new parameters are computed in `out`, or in `scratch` if `out` is null or equals
-  // `delta`, and then copied to the shard (and to `out`, if given): overwriting whole cache lines
-  // that other cores have read is much faster than modifying them in place. `scratch` has room for
-  // `count` elements.
+  // `delta`, and then copied: overwriting whole cache lines that other cores have read is much
+  // faster than modifying them in place. `scratch` has room for `count` elements.
   void Apply(int64_t first, const void* delta, int64_t terms, void* out, int64_t count,
              char* scratch) const;
   // Executes a get (of rows or of the whole shard) without locks, for callers that exclude writers.
@@ -114,7 +113,7 @@ class Shard {
                   int worker) const;
   // Passes the update to the updater, split where the step differs if the updater counts steps.
   void ApplyUpdate(int64_t byte_offset, const Update& update) const;
-  // Does the same, and then notes that the update's worker has received update.out.
+  // Applies the update as ApplyUpdate does, and notes that its worker has received update.out.
   void ApplyAndNote(int64_t byte_offset, const Update& update) const;
   void ExchangeStripe(const TensorList& tensors, char* last, int64_t byte_offset,
                       int64_t buffer_offset, int64_t count) const;

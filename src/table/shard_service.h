@@ -23,8 +23,7 @@
 
 namespace multiverso {
 
-// The service is thread-safe. It works in the thread that polls: a service thread, or a thread that
-// waits in a call.
+// Thread-safe. The service works in the thread that polls: a service thread, or a waiting caller.
 class ShardService {
  public:
   // `rank_context` outlives the service.
@@ -43,7 +42,7 @@ class ShardService {
   bool Poll();
 
   // The time for which a thread with messages in flight polls before it first sleeps. Messages make
-  // progress only while a thread polls, so the network needs less time to empty its buffers.
+  // progress only while a thread polls, so this time exceeds what emptying network buffers takes.
   static constexpr std::chrono::microseconds kEagerWhenBusy{1000};
   // Returns whether accepted requests are unfinished.
   bool IsBusy() const { return busy_.load(std::memory_order_relaxed); }
@@ -77,7 +76,7 @@ class ShardService {
   Status TakeRequests(bool* did_work);
   Status Begin(const RequestHeader& header);
   Status ReceiveValues(Job* job);
-  // Advances the job by one phase if possible. Returns ok when the job is over.
+  // Continues the job, and returns ok when the job is over.
   Status Continue(Job* job, bool* did_work);
   // Sets job->failure if the received message is incomplete or names rows of other nodes.
   void CheckValues(Job* job);

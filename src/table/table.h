@@ -76,9 +76,7 @@ class Table {
   // nodes, since each node with workers has a replica.
   bool spans_nodes() const { return spans_nodes_; }
 
-  double GetHyper(int32_t index) const {
-    return shard()->hyper()->value[index].load(std::memory_order_relaxed);
-  }
+  double GetHyper(int32_t index) const { return shard()->hyper()->Get(index); }
 
   // Returns "rank 1, table 'w', get", for messages.
   std::string Where(const char* call) const;

@@ -44,7 +44,7 @@ TEST_P(TableCopying, CopiesAllSections) {
   }
   const std::vector<Section> sections = {WholeTable(1, 5), WholeTable(0, kSize), WholeTable(1, 5)};
   EXPECT_EQ(TableSnapshot::OffsetsOf(sections)[1], 64);
-  std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
+  std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
   TableSnapshot snapshot(tables, sections, to.data());
   ASSERT_TRUE(IsOk(snapshot.Copy(GetParam(), Patiently())));
   const std::vector<int64_t> offsets = TableSnapshot::OffsetsOf(sections);
@@ -57,7 +57,7 @@ TEST_P(TableCopying, EndsWhenItIsInterrupted) {
   const auto sessions = OpenAll(1);
   auto table = ValueOf(sessions[0]->CreateTable(ArrayOf(kSize), nullptr));
   const std::vector<Section> sections(1, WholeTable(0, kSize));
-  std::vector<char> to(static_cast<size_t>(TableSnapshot::BytesOf(sections)));
+  std::vector<char> to(static_cast<size_t>(TableSnapshot::OffsetsOf(sections).back()));
   Interrupt interrupt = InterruptAtOnce();
   std::this_thread::sleep_for(Interrupt::kEvery);
   TableSnapshot snapshot({table}, sections, to.data());
