@@ -52,20 +52,20 @@ Status Loading::Find(const WaitLimit& limit) {
   if (message.values[3] == 0) return Status::Ok();
   std::memcpy(&id_, &message.values[0], sizeof(id_));
   step_ = message.values[1];
-  checkpoint_ = message.values[3] == 2 ? request().folder
-                                       : CheckpointFolder(state()->files, request().folder)
-                                             .PathOf(CheckpointName{message.values[2], step_});
+  checkpoint_path_ = message.values[3] == 2 ? request().folder
+                                            : CheckpointFolder(state()->files, request().folder)
+                                                  .PathOf(CheckpointName{message.values[2], step_});
   return Status::Ok();
 }
 
 Status Loading::OpenAndVerify(const WaitLimit& limit) {
   if (reader_ == nullptr) {
-    auto reader = CheckpointReader::Open(state()->files, checkpoint_);
+    auto reader = CheckpointReader::Open(state()->files, checkpoint_path_);
     if (!reader.ok()) return reader.status();
     reader_ = std::move(reader.value());
   }
   if (reader_->manifest().id != id_) {
-    return Corrupt(StrCat(checkpoint_, "/", kManifestName), 24,
+    return Corrupt(StrCat(checkpoint_path_, "/", kManifestName), 24,
                    "this rank sees another checkpoint than the master");
   }
   MV_RETURN_IF_NOT_OK(MatchTables());
@@ -86,10 +86,10 @@ Status Loading::MatchTables() {
     if (index == saved.size() && request().table >= 0 && saved.size() == 1) index = 0;
     if (index == saved.size()) {
       return Status(Code::kMismatch,
-                    StrCat("the checkpoint ", checkpoint_, " does not fit: expected ",
+                    StrCat("the checkpoint ", checkpoint_path_, " does not fit: expected ",
                            table->spec().Describe(), ", received none"));
     }
-    MV_RETURN_IF_NOT_OK(CheckFits(checkpoint_, saved[index], *table));
+    MV_RETURN_IF_NOT_OK(CheckFits(checkpoint_path_, saved[index], *table));
     is_taken[index] = true;
     saved_indices_.push_back(static_cast<uint32_t>(index));
   }
@@ -97,7 +97,7 @@ Status Loading::MatchTables() {
   if (request().table >= 0 || unmatched == is_taken.end()) return Status::Ok();
   const SavedTable& extra = saved[static_cast<size_t>(unmatched - is_taken.begin())];
   return Status(Code::kMismatch,
-                StrCat("the checkpoint ", checkpoint_, " does not fit: table '", extra.name,
+                StrCat("the checkpoint ", checkpoint_path_, " does not fit: table '", extra.name,
                        "' is in the checkpoint but not in this session"));
 }
 

@@ -47,7 +47,7 @@ class Loading : private CheckpointCall {
   RowRange RowsToLoad(const Table& table) const;
 
   std::vector<int> loaders_;  // the ranks that divide the work
-  std::string checkpoint_;    // path
+  std::string checkpoint_path_;
   uint64_t id_ = 0;
   int64_t step_ = -1;
   std::unique_ptr<CheckpointReader> reader_;

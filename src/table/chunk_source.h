@@ -12,8 +12,7 @@
 
 namespace multiverso {
 
-// A part of a request. Passing the same Chunk to Next again saves the allocation of ids and
-// scratch.
+// A part of a request. A Chunk can be passed to Next again, which saves allocations.
 struct Chunk {
   // Refers to the caller's memory, or to the scratch if the rows are not adjacent in that memory.
   Request request;

@@ -35,8 +35,8 @@ class Partition {
   // Returns the index in servers() of the owner of a row. The table must not be replicated.
   size_t OwnerOf(int64_t row) const;
   // Returns the rows that `rank` writes into a checkpoint that the `savers`, in ascending order,
-  // write together. Exactly one saver writes each row. Replicas write one part each. A saver on the
-  // same node writes the rows of a server that is no saver; if there is none, no rank writes them.
+  // write together. One saver on a server's node writes the server's rows, or no rank if the node
+  // has no saver. Replicas write one part each.
   RowRange RowsSavedBy(int rank, const std::vector<int>& savers) const;
   // Returns the rows of this rank's node, or none if the node stores no rows.
   RowRange node_rows() const { return node_rows_; }
