@@ -60,7 +60,7 @@ Status Shard::TakeStripe(int64_t stripe, const WaitLimit& limit) {
                   first_row_ + layout_.end_row(stripe) - 1);
   };
   for (;;) {
-    const Instant until = std::min(limit.first(), Clock::now() + kCheckInterval);
+    const Instant until = std::min(limit.earliest(), Clock::now() + kCheckInterval);
     switch (lock->Take(user_.local_rank, *user_.probe, until)) {
       case RobustLock::Outcome::kTaken:
         return Status::Ok();

@@ -1,8 +1,8 @@
-"""KerasParamManager: synchronized weights and rejected arguments; and `shard`."""
+"""KerasParamManager: which weights it syncs, and rejected arguments; the function `shard`."""
 
 import numpy as np
 import pytest
-from keras_models import HAS_KERAS, InSession, data, fit, flat, layers, model_of
+from keras_models import HAS_KERAS, KerasTestCase, data, fit, flat, layers, model_of
 
 import multiverso as mv
 
@@ -14,7 +14,7 @@ if HAS_KERAS:
     from multiverso.keras_ext import KerasParamManager, MVCallback, shard
 
 
-class TestManager(InSession):
+class TestManager(KerasTestCase):
     def test_weights_share_no_memory_with_the_staging(self):
         # A backend might adopt views of arrays whose sizes are multiples of 64 bytes.
         for sizes in ((16, 32), (16, 8), (16,)):
@@ -78,7 +78,7 @@ class TestManager(InSession):
         mv.barrier()
 
 
-class TestShard(InSession):
+class TestShard(KerasTestCase):
     def test_one_worker_gets_all_samples(self):
         x, y = data()
         mine = shard(x, y, None)
