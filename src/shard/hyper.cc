@@ -50,7 +50,7 @@ struct UpdaterInfo {
 // the momentum of `momentum` and `nesterov`, which is 0 in Keras. The variance control is the
 // constant of the experiments of Zheng et al. (2017). The elastic force suits up to ten workers,
 // since their forces should add up to at most 1.
-constexpr UpdaterInfo kUpdaters[kUpdaterKinds] = {
+constexpr UpdaterInfo kUpdaters[] = {
     {"add", {}},
     {"sgd", {{kLearningRate, 0.01}}},
     {"momentum", {{kLearningRate, 0.01}, {kMomentum, 0.9}}},
@@ -62,11 +62,11 @@ constexpr UpdaterInfo kUpdaters[kUpdaterKinds] = {
     {"easgd", {{kElasticForce, 0.1}}},
     {"dcasgd", {{kLearningRate, 0.01}, {kVarianceControl, 0.04}}},
 };
+static_assert(std::size(kUpdaters) == kUpdaterKinds);
 
 const UpdaterInfo* InfoOf(UpdaterKind kind) {
-  const auto kind_number = static_cast<int32_t>(kind);
-  const bool is_defined = kind_number >= 0 && kind_number < kUpdaterKinds;
-  return is_defined ? &kUpdaters[kind_number] : nullptr;
+  const auto number = static_cast<int32_t>(kind);
+  return number >= 0 && number < kUpdaterKinds ? &kUpdaters[number] : nullptr;
 }
 
 // Calls body(index, default value) for each hyper-parameter of the updater.
