@@ -56,9 +56,9 @@ struct SavePlan {
   Instant deadline;
   int32_t file_index = -1;        // of this rank's file; -1 if this rank saves no rows
   std::vector<Section> sections;  // of this rank's file, with Section::bytes set
+  bool commits = false;           // whether this rank commits the checkpoint
+  Manifest manifest;              // without the files; other ranks use only its id
   // Only the rank that commits uses the following fields.
-  bool commits = false;
-  Manifest manifest;  // without the files; all ranks use its id
   uint32_t num_files = 0;
   int64_t keep = 0;  // number of checkpoints to keep; 0 for all
   // Returns why the file will never be written, or ok while its rank may still write the file.

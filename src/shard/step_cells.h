@@ -20,7 +20,7 @@ namespace multiverso {
 // A new cell is zero.
 struct StepCell {
   uint32_t steps;
-  uint32_t part;  // elements updated by calls that covered only part of the cell
+  uint32_t part;  // elements, not yet in `steps`, of calls that covered only part of the cell
 };
 
 class StepCells {

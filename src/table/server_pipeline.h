@@ -21,7 +21,7 @@ namespace multiverso {
 // completes.
 struct Failover {
   SequenceNumbers* numbers = nullptr;  // null in other sessions
-  int node = 0;
+  int node = 0;                        // the server's node
   int slot = -1;  // slot of the numbers; without one, an unanswered add is not repeated
 };
 
@@ -29,8 +29,7 @@ struct Failover {
 // messages use the caller's memory directly. A pipeline is used by one thread at a time.
 class ServerPipeline {
  public:
-  // `tag` is one that no other pipeline of this rank uses with the server.
-  // `rows` is for error messages.
+  // No other pipeline of this rank uses `tag` with the server. `rows` is for error messages.
   ServerPipeline(Messenger* messenger, int server, int tag, int64_t table, ChunkSource source,
                  RowRange rows, Failover failover);
   ~ServerPipeline();
