@@ -25,7 +25,7 @@ struct Report {
   ConnectionAddress address;  // in the second message, with several nodes
 };
 
-static_assert(sizeof(Report) <= Transport::kMostBytes);
+static_assert(sizeof(Report) <= Transport::kMaxBytes);
 
 class Opening {
  public:
