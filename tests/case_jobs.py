@@ -18,7 +18,7 @@ import launch
 #: `in_one_job`.
 Options = dict[str, object]
 
-#: The jobs of `make test`; the other jobs are slow.
+#: The jobs of `make test`, unless a test module names others.
 CORE_JOBS = {"1_ranks", "2_ranks", "4_ranks", "4_ranks_2_per_node"}
 
 
@@ -67,12 +67,17 @@ class CaseJobs:
         One of `launch.PROGRAMS` whose ``CASES`` are run by `cases.run_all`.
     jobs : dict of str to dict
         The options of each job, by the name of the job.
+    core : set of str, optional
+        The names of the jobs of `make test`. The other jobs are slow.
 
     """
 
-    def __init__(self, program: ModuleType, jobs: dict[str, Options]) -> None:
+    def __init__(
+        self, program: ModuleType, jobs: dict[str, Options], core: set[str] = CORE_JOBS
+    ) -> None:
         self.program = program
         self.jobs = jobs
+        self.core = core
         self._launched = functools.cache(self._launch)
         self._selected: set[str] = set()
 
@@ -100,7 +105,7 @@ class CaseJobs:
         """Return a class with a test per case and job, and a test of the end of each job."""
         case_jobs = self
         jobs = [
-            pytest.param(job, marks=() if job in CORE_JOBS else pytest.mark.slow)
+            pytest.param(job, marks=() if job in self.core else pytest.mark.slow)
             for job in self.jobs
         ]
 

@@ -4,6 +4,8 @@ import pytest
 
 import launch
 
+pytestmark = pytest.mark.slow
+
 KINDS = {"lost": "PeerLostError", "late": "OperationTimeout", "aborts": "AbortedError"}
 
 NP = 3

@@ -9,6 +9,8 @@ import launch
 
 SCRIPT = str(launch.PROGRAMS / "runs.py")
 
+pytestmark = pytest.mark.slow
+
 #: The rank as which the harness knows the process of ``multiverso run``, so that it can signal it.
 RUNNER = 999
 

@@ -62,13 +62,13 @@ class TestAssignDevice(FolderTestCase):
     def test_devices_default_to_those_of_the_driver(self):
         with (
             only_env(**OPEN_MPI),
-            mock.patch.object(devices, "_DRIVER", self.folder / "none"),
+            mock.patch.object(devices, "_DRIVER_GPUS", self.folder / "none"),
         ):
             self.assertIsNone(mv.assign_device())
             self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
         for name in ("0000:01:00.0", "0000:02:00.0"):
             (self.folder / name).mkdir()
-        with only_env(**OPEN_MPI), mock.patch.object(devices, "_DRIVER", self.folder):
+        with only_env(**OPEN_MPI), mock.patch.object(devices, "_DRIVER_GPUS", self.folder):
             self.assertEqual(mv.assign_device(), "1")
 
     def test_rejects_invalid_devices(self):

@@ -15,7 +15,7 @@ if HAS_KERAS:
 
 
 class TestManager(KerasTestCase):
-    def test_weights_share_no_memory_with_the_staging(self):
+    def test_weights_share_no_memory_with_the_host_copy(self):
         # A backend might adopt views of arrays whose sizes are multiples of 64 bytes.
         for sizes in ((16, 32), (16, 8), (16,)):
             model = model_of(*(keras.layers.Dense(size, use_bias=False) for size in sizes))
@@ -23,8 +23,8 @@ class TestManager(KerasTestCase):
             manager.sync_all_param()
             before = flat(model)
             for group in manager._sync._groups:
-                if hasattr(group, "_staging"):  # if the weights are not changed in place
-                    group._staging.flat += 1
+                if hasattr(group, "_host_copy"):  # if the weights are not changed in place
+                    group._host_copy.flat += 1
             np.testing.assert_array_equal(flat(model), before)
 
     def test_syncs_the_chosen_statistics(self):

@@ -214,5 +214,5 @@ class TestCommands(unittest.TestCase):
                 self.assertEqual(caught.exception.code, 2)
 
     def test_sizes_are_formatted_with_units(self):
-        found = [info.size(number) for number in (None, 5, 2048, 3 << 40)]
+        found = [info.format_bytes(number) for number in (None, 5, 2048, 3 << 40)]
         self.assertEqual(found, ["none", "5 bytes", "2.0 KiB", "3.0 TiB"])

@@ -89,6 +89,7 @@ def run(code, timeout=WALL_TIMEOUT):
 
 
 class TestThePages(unittest.TestCase):
+    @pytest.mark.slow
     def test_python_blocks_run_and_print_the_output_shown(self):
         self.check_blocks(with_frameworks=False)
 

@@ -16,7 +16,7 @@ spec.loader.exec_module(cifar10)
 def write_files(folder, records=2, seed=0):
     """Write the six files and return their records, shape (6, records, 3073)."""
     rng = np.random.default_rng(seed)
-    content = rng.integers(0, 256, (6, records, cifar10.RECORD)).astype(np.uint8)
+    content = rng.integers(0, 256, (6, records, cifar10.RECORD_BYTES)).astype(np.uint8)
     content[:, :, 0] %= 10
     for name, part in zip((*cifar10.TRAIN_FILES, cifar10.TEST_FILE), content, strict=True):
         (folder / name).write_bytes(part.tobytes())

@@ -188,7 +188,7 @@ class TestMessages(unittest.TestCase):
         channel.send(messages.Ready(), 0)
         self.assertEqual(reports, [messages.Ready()])
         self.assertIsNone(channel.poll())
-        channel.send_to_workers(messages.StartEpoch())
+        channel.broadcast(messages.StartEpoch())
         self.assertEqual(channel.wait("an order"), (0, messages.StartEpoch()))
         with self.assertRaisesRegex(OperationTimeout, "rank 0 waited 0.01 s for an order"):
             LocalChannel(0.01).wait("an order")
@@ -206,13 +206,13 @@ class TestCommand(FolderTestCase):
     def test_parses_conditions_that_stop_a_training(self):
         self.assertEqual(options.patience("4"), ("val_loss", "<", 4))
         self.assertEqual(options.patience("val_acc,~>,2"), ("val_accuracy", ">", 2))
-        self.assertEqual(options.limit("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
+        self.assertEqual(options.target("val_acc,>,0.97"), ("val_accuracy", ">", 0.97))
         for wrong in ("", "a,b", "a,=,3", "a,<,b", "a,<,1.5"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "early-stopping"):
                 options.patience(wrong)
         for wrong in ("", "1", "a,=,3", "a,<,b"):
             with self.subTest(wrong), self.assertRaisesRegex(InputError, "target-metric"):
-                options.limit(wrong)
+                options.target(wrong)
 
     def run_command(self, *arguments, **environ):
         """Run ``multiverso-learn``; return the exit code and the printed text."""
@@ -304,3 +304,12 @@ class TestEnvironment(FolderTestCase):
                     os.environ["CUDA_VISIBLE_DEVICES"] = visible
                 self.assertEqual(environment.choose_gpu(None, most), wanted or None)
                 self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], wanted)
+        # Without the list of processes, every GPU may be busy.
+        program.write_text(
+            "#!/bin/sh\ncase $1 in *compute-apps*) exit 1;; esac\necho '0, GPU-a'\n", "utf-8"
+        )
+        with mock.patch.dict(os.environ):
+            os.environ["PATH"] = f"{self.folder}{os.pathsep}{os.environ['PATH']}"
+            with self.assertLogs("multiverso", "WARNING"):
+                self.assertIsNone(environment.choose_gpu(None, -1))
+            self.assertEqual(os.environ["CUDA_VISIBLE_DEVICES"], "")

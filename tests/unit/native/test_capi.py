@@ -1,9 +1,11 @@
 """The ctypes declarations match the header; an incompatible library is rejected."""
 
 import ctypes
+import os
 import re
 import unittest
 from pathlib import Path
+from unittest import mock
 
 from folders import FolderTestCase
 from programs import run_program
@@ -174,6 +176,11 @@ class TestLibrary(FolderTestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("MULTIVERSO_LIBRARY", errors)
         self.assertIn(path, errors)
+
+    def test_empty_environment_variable_counts_as_unset(self):
+        with mock.patch.dict(os.environ, MULTIVERSO_LIBRARY=""):
+            with self.assertRaisesRegex(ImportError, "expected at /no/such/library.so"):
+                library.load(Path("/no/such/library.so"))
 
 
 class TestErrors(unittest.TestCase):

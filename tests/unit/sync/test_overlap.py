@@ -5,6 +5,7 @@ import unittest
 from unittest import mock
 
 import numpy as np
+from folders import FolderTestCase
 from sessions import SessionTestCase
 
 import multiverso as mv
@@ -16,7 +17,7 @@ def exchange_threads():
     return [t for t in threading.enumerate() if t.name.startswith("multiverso: ")]
 
 
-class TestOverlap(SessionTestCase):
+class TestOverlap(FolderTestCase, SessionTestCase):
     def test_updates_of_others_arrive_one_sync_later(self):
         weights = np.zeros(70_000)
         sync = ParamSync([weights], overlap=True)
@@ -76,10 +77,17 @@ class TestOverlap(SessionTestCase):
     def test_collective_calls_wait_for_the_exchange(self):
         weights = np.zeros(1_000_000)
         sync = ParamSync([weights], overlap=True)
+        matrix = mv.MatrixTableHandler(2, 2)
         for call in (
             mv.barrier,
             lambda: mv.ArrayTableHandler(1),
             lambda: sync.tables[0].get(sync=True),
+            lambda: matrix.get([0], sync=True),
+            lambda: mv.save(self.folder),
+            lambda: mv.load(self.folder),
+            mv.wait_for_save,
+            lambda: matrix.save(self.folder / "matrix"),
+            lambda: matrix.load(self.folder / "matrix"),
             lambda: mv.aggregate(np.ones(1)),
             mv.shutdown,
         ):
