@@ -162,7 +162,7 @@ void ControlChannel::AnswerLateRanks(const ControlMessage& question) {
       FrameKind::kLateRanks, LateRanksHeader{members_->node(), question.group, question.sequence});
   for (const int32_t rank : members_->node_ranks()) {
     if (question.group != 0 && !members_->is_worker(rank)) continue;
-    const auto& sequence = memory_->slot(rank).group[question.group].sequence;
+    const auto& sequence = memory_->slot(rank).groups[question.group].sequence;
     if (sequence.load(std::memory_order_acquire) < question.sequence) AppendRaw(rank, &bytes);
   }
   (void)messenger_->Post(question.sender, kAnswerTag, std::move(bytes));
@@ -201,7 +201,7 @@ ControlChannel::ControlMessage ControlChannel::ExitMessage(int rank, RankSlot::S
   message.rank = rank;
   message.code = static_cast<int32_t>(state);
   for (int i = 0; i < kGroups; ++i) {
-    message.sequences[i] = memory_->slot(rank).group[i].sequence.load(std::memory_order_acquire);
+    message.sequences[i] = memory_->slot(rank).groups[i].sequence.load(std::memory_order_acquire);
   }
   CopyText(message.text, reason);
   return message;

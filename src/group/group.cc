@@ -36,14 +36,14 @@ Group::Group(int index, std::vector<int> ranks, const Membership* members, const
       peers_(peers),
       state_(state),
       channel_(channel),
-      words_(&memory->control()->group[index]) {
+      words_(&memory->control()->groups[index]) {
   for (const int rank : ranks_) ranks_here_ += members->is_local(rank) ? 1 : 0;
   if (ranks_here_ == ranks_.size()) return;
   exchange_ = std::make_unique<LeaderExchange>(index, ranks_, members, memory, peers, channel);
 }
 
 bool Group::HasBegun(int rank) const {
-  return memory_->slot(rank).group[index_].sequence.load(std::memory_order_acquire) >= sequence_;
+  return memory_->slot(rank).groups[index_].sequence.load(std::memory_order_acquire) >= sequence_;
 }
 
 bool Group::IsCompleted() const { return HasReached(words_->completed, sequence_); }
@@ -57,7 +57,7 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
   ++sequence_;
   inquiry_.reset();
   loss_noticed_.reset();
-  RankSlot::InGroup& mine = memory_->own_slot().group[index_];
+  RankSlot::GroupProgress& mine = memory_->own_slot().groups[index_];
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
   const uint64_t total = words_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
@@ -138,7 +138,7 @@ Status Group::ExchangeAsLeader(Instant until) {
 }
 
 const ExchangeSlot& Group::payload(int rank) const {
-  return memory_->slot(rank).group[index_].SlotFor(sequence_);
+  return memory_->slot(rank).groups[index_].SlotFor(sequence_);
 }
 
 std::vector<int> Group::participants() const {

@@ -97,7 +97,7 @@ class Group {
   ControlChannel* channel_;
   size_t ranks_here_ = 0;                     // the members on this node
   std::unique_ptr<LeaderExchange> exchange_;  // null if all members are
-  NodeControl::GroupWords* words_;
+  NodeControl::GroupState* words_;
   uint64_t sequence_ = 0;  // of the latest collective that this rank has begun
   Instant began_{};
   bool was_aborted_ = false;  // or excluded, before this rank began

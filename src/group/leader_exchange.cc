@@ -115,7 +115,7 @@ bool LeaderExchange::Accept(const std::string& bytes, uint64_t sequence) {
       peers_->RecordExit(one.rank, one.state, one.data, unknown);
       continue;
     }
-    RankSlot::InGroup& in_group = memory_->slot(one.rank).group[group_];
+    RankSlot::GroupProgress& in_group = memory_->slot(one.rank).groups[group_];
     in_group.SlotFor(theirs.sequence)
         .Write(theirs.sequence, one.kind, one.data.data(), one.data.size());
     in_group.RaiseSequence(theirs.sequence);

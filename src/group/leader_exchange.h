@@ -50,7 +50,7 @@ class LeaderExchange {
 
  private:
   std::atomic<uint64_t>& received(int node) const {
-    return memory_->slot(first_ranks_[static_cast<size_t>(node)]).group[group_].received;
+    return memory_->slot(first_ranks_[static_cast<size_t>(node)]).groups[group_].received;
   }
   Status SendContribution(uint64_t sequence);
   // Stores the contribution in `bytes`. Returns false if the contribution is invalid.

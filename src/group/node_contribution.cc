@@ -37,7 +37,7 @@ bool PackContribution(const NodeMemory& memory, const Membership& members, const
     // The exclusion is read before the sequence: an excluded rank begins nothing more.
     const bool is_excluded = peers.IsExcluded(rank);
     const RankSlot& slot = memory.slot(rank);
-    const RankSlot::InGroup& in_group = slot.group[group];
+    const RankSlot::GroupProgress& in_group = slot.groups[group];
     std::string data;
     Entry entry{rank, 0, slot.state.load(), 0};
     if (in_group.sequence.load(std::memory_order_acquire) >= sequence) {

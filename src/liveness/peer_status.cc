@@ -119,7 +119,7 @@ void PeerStatus::RecordExit(int rank, RankSlot::State state, const std::string& 
   uint32_t expected = RankSlot::kAbsent;
   if (!peer.state.compare_exchange_strong(expected, RankSlot::kUpdating)) return;
   CopyText(peer.reason, reason);
-  for (int i = 0; i < kGroups; ++i) peer.group[i].RaiseSequence(sequences[i]);
+  for (int i = 0; i < kGroups; ++i) peer.groups[i].RaiseSequence(sequences[i]);
   memory_->control()->some_lost.store(1);
   peer.state.store(state, std::memory_order_release);
 }
@@ -129,9 +129,9 @@ void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
   RankSlot& peer = memory_->slot(rank);
   // The rank had begun the collectives of the other groups before it began to wait.
   for (int i = 0; i < kGroups; ++i) {
-    if (i != group) peer.group[i].RaiseSequence(sequences[i]);
+    if (i != group) peer.groups[i].RaiseSequence(sequences[i]);
   }
-  RankSlot::InGroup& waiting = peer.group[group];
+  RankSlot::GroupProgress& waiting = peer.groups[group];
   if (waiting.sequence.load(std::memory_order_relaxed) >= sequences[group]) return;
   waiting.SlotFor(sequences[group]).WriteKind(kind);
   waiting.RaiseSequence(sequences[group]);
@@ -140,9 +140,9 @@ void PeerStatus::RecordWaiting(int rank, int group, CollectiveKind kind,
 const char* PeerStatus::CollectiveAwaitedBy(int rank) const {
   // Only workers check group 1, the workers, since servers are not its members.
   for (int i = 0; i < (members_->is_worker() ? kSpanningGroups : 1); ++i) {
-    const RankSlot::InGroup& theirs = memory_->slot(rank).group[i];
+    const RankSlot::GroupProgress& theirs = memory_->slot(rank).groups[i];
     const uint64_t number = theirs.sequence.load(std::memory_order_acquire);
-    const uint64_t mine = memory_->own_slot().group[i].sequence.load(std::memory_order_relaxed);
+    const uint64_t mine = memory_->own_slot().groups[i].sequence.load(std::memory_order_relaxed);
     if (number > mine) return NameOf(theirs.SlotFor(number).kind());
   }
   return nullptr;

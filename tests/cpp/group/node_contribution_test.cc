@@ -60,7 +60,7 @@ TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
   Barrier(1, ranks[0]);
   Barrier(2, ranks[0]);
   // A rank that begins its third collective first overwrites the payload of the first one.
-  ranks[0]->memory()->slot(0).group[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
+  ranks[0]->memory()->slot(0).groups[0].SlotFor(3).Write(3, CollectiveKind::kBarrier, "c", 1);
   EXPECT_FALSE(IsKnown(*ranks[0], 1));
   EXPECT_TRUE(IsKnown(*ranks[0], 2));
 }
@@ -68,7 +68,7 @@ TEST(PackContribution, RejectsAPayloadThatIsBeingOverwritten) {
 TEST(PackContribution, IsConsistentWhileTheRankContinues) {
   constexpr uint64_t kCollectives = 100'000;
   const RankContexts ranks(AllOf(1), /*outside=*/0, Surviving());
-  const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).group[0].sequence;
+  const std::atomic<uint64_t>& sequence = ranks[0]->memory()->slot(0).groups[0].sequence;
   std::thread writer([&] {
     for (uint64_t number = 1; number <= kCollectives; ++number) Barrier(number, ranks[0]);
   });
@@ -102,7 +102,7 @@ class FromNode1 : public ::testing::Test {
     const PeerStatus peers(&memory, &theirs, &failure_detector);
     const std::string payloads[] = {"", std::string(512, 'a')};
     for (const int rank : {1, 2}) {
-      RankSlot::InGroup& in_group = memory.slot(rank).group[0];
+      RankSlot::GroupProgress& in_group = memory.slot(rank).groups[0];
       const std::string& payload = payloads[rank - 1];
       in_group.SlotFor(7).Write(7, CollectiveKind::kCreateTable, payload.data(), payload.size());
       in_group.sequence.store(7);

@@ -25,7 +25,7 @@ class RankOne : public ::testing::Test {
     });
     EXPECT_TRUE(Eventually([&] {
       return StateOf(ranks_, 1) == RankSlot::kAlive &&
-             (!begins || ranks_[0]->memory()->slot(1).group[0].sequence.load() == 1);
+             (!begins || ranks_[0]->memory()->slot(1).groups[0].sequence.load() == 1);
     }));
     return child;
   }
@@ -50,7 +50,7 @@ TEST_F(RankOne, WakesSleepingRanksWhenKilled) {
       EXPECT_EQ(ranks_[0]->world()->Wait(Patiently()).code(), Code::kPeerLost);
     } else {
       EXPECT_TRUE(
-          Eventually([&] { return ranks_[0]->memory()->slot(0).group[0].sequence.load() == 1; }));
+          Eventually([&] { return ranks_[0]->memory()->slot(0).groups[0].sequence.load() == 1; }));
       EXPECT_EQ(child.Kill(), -1);
     }
   });

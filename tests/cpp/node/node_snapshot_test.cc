@@ -108,7 +108,7 @@ TEST(NodeSnapshot, RejectsOtherBytesAndVersions) {
   EXPECT_TRUE(rejects([](NodeControl* control) { control->bytes_of_slot += 64; }));
   EXPECT_TRUE(rejects([](NodeControl* control) { control->bytes_of_recorder -= 64; }));
   for (const int32_t count : {-1, 0, 3, 65536, 65537, INT32_MAX, INT32_MIN}) {
-    EXPECT_TRUE(rejects([count](NodeControl* control) { control->ranks = count; })) << count;
+    EXPECT_TRUE(rejects([count](NodeControl* control) { control->num_ranks = count; })) << count;
   }
   EXPECT_EQ(NodeSnapshot::OfFile("/proc/self/fd/99999").status().code(), Code::kUnsupported);
   EXPECT_EQ(NodeSnapshot::OfFile("/dev/zero").status().code(), Code::kUnsupported);
