@@ -113,8 +113,7 @@ struct alignas(64) NodeControl {
     std::atomic<uint32_t> sleeping_leaders;
   } groups[kGroups];
 
-  // The service thread of the node's leader (Membership::leader_of) sleeps on the bell; a rank that
-  // has work for the thread increments it.
+  // The service thread of Membership::leader_of sleeps on the bell; ranks change it to wake it.
   alignas(64) std::atomic<uint32_t> bell;
   std::atomic<uint32_t> bell_sleepers;
 
@@ -129,8 +128,7 @@ struct alignas(64) NodeControl {
   int32_t abort_about;  // the rank that the error is about; -1 if it is about none
   char abort_reason[512];
 
-  // After this struct come three arrays, each with one entry per rank of the session, in rank
-  // order.
+  // After this struct come three arrays with one entry per rank of the session, in rank order.
   // The caller passes their size, since num_ranks may be unset or, in a file, invalid.
   RankSlot* slots() { return reinterpret_cast<RankSlot*>(this + 1); }
   const RankSlot* slots() const { return reinterpret_cast<const RankSlot*>(this + 1); }

@@ -10,7 +10,6 @@
 namespace multiverso {
 namespace {
 
-// The scratch memory begins at a huge page, so that the kernel can map it with huge pages.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace

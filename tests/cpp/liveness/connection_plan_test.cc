@@ -116,7 +116,7 @@ TEST(ConnectionPlan, PrefersLoopbackWithinANetwork) {
   ConnectionAddress other;
   std::strcpy(mine.network, "here");
   std::strcpy(other.network, "there");
-  other.count = 1;
+  other.num_addresses = 1;
   other.addresses[0].family = NetworkAddress::kIpV4;
   EXPECT_TRUE(AddressesOf(mine, other).empty()) << "it has no port";
   other.port = 4711;

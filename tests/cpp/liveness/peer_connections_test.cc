@@ -16,7 +16,7 @@ constexpr auto kBriefly = std::chrono::milliseconds(1);
 // The connections of all ranks of a job, in one process; a test attends to each rank in turn.
 class Job {
  public:
-  explicit Job(const std::vector<int>& sizes, const ConnectionLimits& limits = {}) {
+  explicit Job(const std::vector<int>& sizes, const ConnectionTimeouts& timeouts = {}) {
     for (const int size : sizes) ranks_ += size;
     std::vector<std::unique_ptr<ConnectionPort>> ports;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -26,7 +26,7 @@ class Job {
     for (int rank = 0; rank < ranks_; ++rank) {
       all_.push_back(
           ValueOf(PeerConnections::Open(std::move(ports[static_cast<size_t>(rank)]),
-                                        SpanningMembers(sizes, rank), addresses_, limits)));
+                                        SpanningMembers(sizes, rank), addresses_, timeouts)));
     }
   }
 
@@ -84,8 +84,8 @@ class Stranger {
     char bytes[64];
     size_t got = 0;
     const auto how = stream_.Receive(bytes, sizeof(bytes), &got);
-    EXPECT_NE(how, Stream::Got::kBytes);
-    return how == Stream::Got::kEnd || how == Stream::Got::kError;
+    EXPECT_NE(how, Stream::Received::kBytes);
+    return how == Stream::Received::kEnd || how == Stream::Received::kError;
   }
 
  private:
@@ -210,9 +210,9 @@ TEST(PeerConnections, ReportNothingIfARankClosesBeforeTheyAreEstablished) {
 
 TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
   // Rank 1 keeps its port open after the first connection, since the last rank has still to call.
-  ConnectionLimits limits;
-  limits.start = kPatience;
-  Job job({1, 1}, limits);
+  ConnectionTimeouts timeouts;
+  timeouts.start = kPatience;
+  Job job({1, 1}, timeouts);
   ConnectionToken wrong = job.address(1).token;
   wrong.bytes[15] ^= 1;
   for (const bool as_told : {false, true}) {
@@ -232,10 +232,10 @@ TEST(PeerConnections, DisconnectAStrangerWithoutTheToken) {
 }
 
 TEST(PeerConnections, DisconnectASilentStranger) {
-  ConnectionLimits limits;
-  limits.introduction = std::chrono::milliseconds(1);
-  limits.start = kPatience;
-  Job job({1, 1}, limits);
+  ConnectionTimeouts timeouts;
+  timeouts.introduction = std::chrono::milliseconds(1);
+  timeouts.start = kPatience;
+  Job job({1, 1}, timeouts);
   Stranger stranger(job.address(1));
   ASSERT_TRUE(Eventually([&] {
     job[1]->Attend(Clock::now() + kBriefly, [](int, const std::string&, int) { FAIL(); });
@@ -244,9 +244,9 @@ TEST(PeerConnections, DisconnectASilentStranger) {
 }
 
 TEST(PeerConnections, AreOptionalWhereNoRankAnswers) {
-  ConnectionLimits limits;
-  limits.start = std::chrono::milliseconds(1);
-  Job job({1, 1, 1}, limits);
+  ConnectionTimeouts timeouts;
+  timeouts.start = std::chrono::milliseconds(1);
+  Job job({1, 1, 1}, timeouts);
   job.Drop(2);
   ::testing::internal::CaptureStderr();
   ASSERT_TRUE(job.AttendUntil([&] {
