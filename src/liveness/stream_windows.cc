@@ -8,9 +8,7 @@
 namespace multiverso {
 namespace {
 
-Status Unsupported() {
-  return Status(Code::kUnsupported, "no connections between nodes on Windows");
-}
+Status Failure() { return Status(Code::kUnsupported, "no connections between nodes on Windows"); }
 
 }  // namespace
 
@@ -21,12 +19,12 @@ bool FillWithRandom(void* /*bytes*/, size_t /*count*/) { return false; }
 
 void Stream::Close() {}
 void Stream::CloseInForkedChild() {}
-Status Stream::Listen(uint16_t* /*port*/) { return Unsupported(); }
-Status Stream::Connect(const NetworkAddress& /*to*/, uint16_t /*port*/) { return Unsupported(); }
-Status Stream::CheckConnected() const { return Unsupported(); }
+Status Stream::Listen(uint16_t* /*port*/) { return Failure(); }
+Status Stream::Connect(const NetworkAddress& /*to*/, uint16_t /*port*/) { return Failure(); }
+Status Stream::CheckConnected() const { return Failure(); }
 Status Stream::Accept(Stream* /*connection*/, bool* accepted) {
   *accepted = false;
-  return Unsupported();
+  return Failure();
 }
 bool Stream::Send(const void* /*data*/, size_t /*bytes*/) { return false; }
 Stream::Received Stream::Receive(void* /*data*/, size_t /*max_bytes*/, size_t* bytes) {
@@ -37,7 +35,7 @@ Stream::Received Stream::Receive(void* /*data*/, size_t /*max_bytes*/, size_t* b
 bool Stream::HasEnded() const { return false; }
 
 StreamBell::~StreamBell() = default;
-Status StreamBell::Open() { return Unsupported(); }
+Status StreamBell::Open() { return Failure(); }
 void StreamBell::Ring() const {}
 
 bool AwaitStreams(const StreamBell& /*bell*/, Instant until,
