@@ -57,8 +57,8 @@ class ControlChannel {
   // SendAbort, SendDeath and SendLosses wait briefly until their messages are sent, since the
   // process may be about to end. SendAbort reports that this rank aborts the session.
   void SendAbort(const Status& why);
-  // Reports that a rank of another node died, to one service rank of every node but the two. One
-  // receiver is enough, since every rank that sees the death reports it.
+  // Reports that a rank of another node died, to one service rank of each third node. One receiver
+  // is enough, since every rank that sees the death reports it.
   void SendDeath(int rank, const std::string& how);
   // Reports the ranks of this node whose loss this rank has not reported yet.
   void SendLosses();
@@ -98,8 +98,7 @@ class ControlChannel {
   bool Handle(const ControlMessage& message);
   void AnswerLateRanks(const ControlMessage& question);
   void CheckNodePeers();
-  // Called with polling_ held, as the next two.
-  void SendNewLosses();
+  void SendNewLosses();  // called with polling_ held
   // Excludes and reports the rank if it is lost. Used in sessions that survive losses.
   void SendIfLost(int rank);
   void SendHeartbeatIfDue();

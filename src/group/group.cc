@@ -61,16 +61,14 @@ void Group::BeginAllgather(CollectiveKind kind, const void* data, int64_t bytes)
   mine.SlotFor(sequence_).Write(sequence_, kind, data, static_cast<size_t>(bytes));
   mine.sequence.store(sequence_, std::memory_order_release);
   const uint64_t total = group_state_->total_begun.fetch_add(1, std::memory_order_acq_rel) + 1;
-  // If all members have begun, the total is large enough, unless a rank died just before it counted
-  // itself (see Wait). But the total also counts ranks twice that failed in a collective which a
-  // lost rank never begins and then began the next one. So LateMembers looks at each member.
+  // A total that is too small means that members are missing, unless one died just before it
+  // counted itself (see Wait). A total that is large enough may count a rank that failed in a
+  // collective for lack of a lost rank, and that then began the next one. So LateMembers looks at
+  // each member.
   if (total < sequence_ * num_members_here_ && !peers_->HasRecordedLoss()) return;
   if (!LateMembers(/*only_here=*/true).empty()) return;
-  if (!spans_nodes()) {
-    Announce(&group_state_->completed, &group_state_->sleepers);
-  } else {
-    Announce(&group_state_->gathered, &group_state_->sleeping_leaders);
-  }
+  if (spans_nodes()) return Announce(&group_state_->gathered, &group_state_->sleeping_leaders);
+  Announce(&group_state_->completed, &group_state_->sleepers);
 }
 
 void Group::Announce(std::atomic<uint32_t>* word, std::atomic<uint32_t>* sleepers) const {

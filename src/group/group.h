@@ -73,7 +73,7 @@ class Group {
   Status CheckPeers(const std::vector<int>& late);
   // Returns PeerLostError if a node can no longer send a contribution that is missing.
   Status CheckNodes();
-  // Returns PeerLostError if this node's leader is lost, or excludes the leader.
+  // Returns PeerLostError if this node's leader is lost, or excludes it if losses are survived.
   Status CheckOwnLeader();
   bool spans_nodes() const { return exchange_ != nullptr; }
   bool IsLeader() const;

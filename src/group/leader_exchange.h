@@ -13,9 +13,8 @@
 // leader. A node that is asked too early sends its contribution when its members have begun. So all
 // ranks get the same result, and none waits for a lost rank.
 //
-// Each leader sends to all others, so no node has to forward contributions. In a session that does
-// not survive losses, the first node with members sends its contribution only after it has received
-// all others, so no other node completes the collective while that node's leader waits.
+// In a session that does not survive losses, the first node with members sends its contribution
+// last: while that node's leader waits for the others, no node completes the collective.
 #ifndef MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 #define MULTIVERSO_GROUP_LEADER_EXCHANGE_H_
 
@@ -68,7 +67,7 @@ class LeaderExchange {
   std::vector<std::vector<int>> ranks_;  // by node: the members of the group
   // By node: a contribution that arrived before its predecessor, which a lost leader received.
   std::vector<std::string> early_;
-  uint64_t sent_ = 0;  // the latest collective for which this rank has sent a contribution
+  uint64_t sent_ = 0;  // the latest collective whose contribution this rank has sent
   Instant last_request_{};
 };
 

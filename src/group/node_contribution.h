@@ -33,9 +33,8 @@ struct NodeContribution {
 int64_t MaxContributionBytes(const Membership& members);
 
 // Packs this node's contribution. Returns false before all members on this node have begun the
-// collective or are excluded, and again once a member has overwritten its payload with that of the
-// next collective but one: no rank needs the older payload then. Thread-safe, since service threads
-// call it at any time.
+// collective or are excluded, and again once a member has overwritten its payload with a later one:
+// no rank needs the older one then. Thread-safe, since service threads call it at any time.
 bool PackContribution(const NodeMemory& memory, const Membership& members, const PeerStatus& peers,
                       int group, uint64_t sequence, std::string* bytes);
 

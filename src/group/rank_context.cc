@@ -49,9 +49,7 @@ RankContext::RankContext(Segment control, const Membership& members,
     workers.push_back(rank);
     if (members_.is_local(rank)) workers_here.push_back(rank);
   }
-  if (workers.size() < world_.members().size()) {
-    workers_.emplace(MakeGroup(kWorkerGroup, workers));
-  }
+  if (members_.num_workers() < members_.size()) workers_.emplace(MakeGroup(kWorkerGroup, workers));
   node_workers_.emplace(MakeGroup(kNodeWorkerGroup, workers_here));
   memory_.Join();
 }
@@ -63,11 +61,10 @@ RankContext::~RankContext() {
   // message is in flight, and the messenger can be closed.
   Messenger* const messenger = control_channel_->messenger();
   const bool all_sent = messenger->Drain(Clock::now() + std::chrono::seconds(1));
-  const bool is_closed =
-      memory_.own_slot().state.load(std::memory_order_relaxed) == RankSlot::kClosed;
+  const uint32_t state = memory_.own_slot().state.load(std::memory_order_relaxed);
   // After a rank has died, MPI cannot be shut down cleanly.
   const bool some_lost = members_.survives_losses() && peers_.HasRecordedLoss();
-  if (all_sent && is_closed && !some_lost) messenger->Close();
+  if (all_sent && state == RankSlot::kClosed && !some_lost) messenger->Close();
 }
 
 std::unique_ptr<ControlChannel> RankContext::OpenChannel(std::unique_ptr<Messenger> messenger) {

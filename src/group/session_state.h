@@ -1,7 +1,6 @@
 // SessionState: whether the session still runs for this rank, and how it ends: a rank aborts it for
-// all, a rank is lost, or this rank leaves or closes. Most changes are recorded in the node's
-// control segment and sent to the other nodes. Before the process of this rank may end, that is
-// announced on its connections (PeerConnections).
+// all, a rank is lost, or this rank leaves or closes. The node's ranks learn it from their control
+// segment, other nodes by messages and by announcements on connections (PeerConnections).
 #ifndef MULTIVERSO_GROUP_SESSION_STATE_H_
 #define MULTIVERSO_GROUP_SESSION_STATE_H_
 

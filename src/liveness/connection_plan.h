@@ -1,5 +1,4 @@
-// ConnectionPlan: which pairs of ranks hold a connection (PeerConnections), and at which addresses
-// they can reach each other.
+// ConnectionPlan: which pairs of ranks hold a connection (PeerConnections), and at which address.
 //
 // Only ranks of different nodes hold connections. In a small job every rank holds one with each
 // rank of the other nodes. In a larger job each node is connected with the next two nodes on both

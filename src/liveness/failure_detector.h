@@ -3,15 +3,14 @@
 //
 // Each rank writes the time into its slot once a second, or more often if peer_timeout is short.
 // For other nodes, the service ranks record when they last received a heartbeat (ControlChannel). A
-// rank that was suspended measures the silence of others only from its own first heartbeat
-// afterwards, since it cannot know which others were suspended too.
+// rank that was suspended counts the silence of others only from its own next heartbeat, since it
+// cannot know which others were suspended too.
 #ifndef MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 #define MULTIVERSO_LIVENESS_FAILURE_DETECTOR_H_
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <string>
 
 #include "node/control_segment.h"
 #include "node/membership.h"
@@ -35,8 +34,8 @@ class FailureDetector {
   // Records a heartbeat of another node. After its last one, the node's silence means nothing.
   void RecordHeartbeat(int node, bool is_last);
 
-  // Returns the seconds since the rank's last heartbeat. Returns 0 if this rank cannot tell: no
-  // heartbeat is recorded, or this rank's own heartbeats have been missing.
+  // Returns the seconds since the rank's last heartbeat; 0 if this rank cannot tell, since it knows
+  // no heartbeat or has missed its own.
   double SilentFor(int rank) const;
   // Returns whether the rank has been silent for longer than peer_timeout.
   bool IsSilent(int rank) const;

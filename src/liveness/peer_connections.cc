@@ -13,9 +13,9 @@ namespace {
 // The time for an address to answer before the next one is tried.
 constexpr auto kAddressTimeout = std::chrono::milliseconds(300);
 constexpr size_t kMaxStrangers = 32;
-// Why a death is reported later than it is seen: the last messages of the rank, over MPI, may still
-// be in flight. And the other ranks of its node, which check the rank every 200 ms and know which
-// collectives it had begun, shall report first.
+// A death is reported late: the rank's last messages, over MPI, may still be in flight. And the
+// other ranks of its node, which check the rank every 200 ms and know which collectives it had
+// begun, report first.
 constexpr auto kMessageDelay = std::chrono::milliseconds(50);
 constexpr auto kNodeReportDelay = std::chrono::milliseconds(300);
 // How often a thread that waits for the connections checks its WaitLimit.
@@ -133,7 +133,6 @@ void PeerConnections::Call(Peer* peer, const NetworkAddress& address) {
 }
 
 void PeerConnections::AcceptStrangers() {
-  // The number of turns is bounded, so that many strangers cannot keep the thread here.
   for (size_t i = 0; i < connections_.size(); ++i) {
     Stream refused;  // accepted, and closed at once
     Connection* const connection = close_announced_ ? nullptr : FreeConnection();

@@ -44,10 +44,8 @@ struct ConnectionPort {
 };
 
 struct ConnectionTimeouts {
-  // How long the start of a session waits for connections.
-  std::chrono::milliseconds start{5000};
-  // How long a process that connects to the port may take to identify itself.
-  std::chrono::milliseconds introduction{10000};
+  std::chrono::milliseconds start{5000};  // until a session starts without missing connections
+  std::chrono::milliseconds introduction{10000};  // for a stranger at the port
 };
 
 // Thread-safe; Attend is called by one thread.
@@ -68,9 +66,8 @@ class PeerConnections {
   void Attend(Instant until, const DeathHandler& on_death);
   void Wake() const { bell_.Ring(); }
 
-  // Waits until each connection is established or has failed, and returns ok. Also returns ok at
-  // the deadline of `limit` or after the start timeout, since a session can do without connections.
-  // Otherwise returns as WaitLimit::Check does.
+  // Returns ok when each connection is established or has failed, but also at the deadline, since a
+  // session can do without connections. Before that, returns as WaitLimit::Check does.
   Status AwaitSettled(const WaitLimit& limit);
 
   // Tells the other ranks that the end of this process means nothing from now on.
@@ -137,7 +134,7 @@ class PeerConnections {
     std::string bytes;     // the received part of an incomplete message
   };
 
-  struct Death {
+  struct Death {  // the arguments of a DeathHandler
     int rank;
     std::string how;
     int known_loss;
@@ -165,16 +162,12 @@ class PeerConnections {
   bool Send(Connection* connection, MessageKind kind, int lost = -1);
   // Sends to all peers to which a connection is or may be established.
   void SendToAll(MessageKind kind, int lost = -1);
-  // Returns the deaths whose time to be reported has come, each once.
-  std::vector<Death> TakeDeaths(Instant now);
-  // Returns when there is something to do even if no stream is ready, at most `until`.
-  Instant NextEvent(Instant until) const;
+  std::vector<Death> TakeDeaths(Instant now);  // those to be reported now
+  Instant NextEvent(Instant until) const;      // when there is work even if no stream is ready
   // Returns the open streams with their index in connections_; the port comes after the last.
   std::vector<AwaitedStream> WatchedStreams() const;
-  // Returns null if all are in use.
-  Connection* FreeConnection();
-  // Returns null if this rank has no connection with that rank.
-  Peer* FindPeer(int rank);
+  Connection* FreeConnection();  // null if all are in use
+  Peer* FindPeer(int rank);      // null if this rank has no connection with that rank
 
   const int rank_;
   const double peer_timeout_;

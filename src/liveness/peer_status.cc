@@ -12,8 +12,7 @@
 namespace multiverso {
 namespace {
 
-// How many of a lost rank's last calls are logged.
-constexpr int kCallsLogged = 8;
+constexpr int kLoggedCalls = 8;
 
 Result<NodeSnapshot> SnapshotOf(const NodeMemory& memory) {
   return NodeSnapshot::Of(memory.segment().data(), memory.segment().bytes());
@@ -179,7 +178,7 @@ std::string PeerStatus::Trace(int rank) const { return StrCat(" (", Facts(rank),
 void PeerStatus::LogLastCalls(int rank) const {
   if (!members_->is_local(rank) || memory_->slot(rank).calls_logged.exchange(1) != 0) return;
   const auto snapshot = SnapshotOf(*memory_);
-  const std::string calls = snapshot.ok() ? snapshot.value().LastCalls(rank, kCallsLogged) : "";
+  const std::string calls = snapshot.ok() ? snapshot.value().LastCalls(rank, kLoggedCalls) : "";
   if (!calls.empty()) LogWarning(StrCat("the last calls of rank ", rank, ":\n", calls));
 }
 

@@ -77,8 +77,7 @@ class PeerStatus final : public OwnerProbe {
   // Returns the known facts for an error message: host, last call, time since the last heartbeat,
   // last checkpoint.
   std::string Facts(int rank) const;
-  // Returns Facts in parentheses, to follow the rank's name.
-  std::string Trace(int rank) const;
+  std::string Trace(int rank) const;  // Facts in parentheses, to follow the rank's name
   // Logs the last calls of a lost rank if it is a rank of this node, once for all ranks here.
   void LogLastCalls(int rank) const;
 

@@ -20,8 +20,7 @@
 namespace multiverso {
 namespace {
 
-// The kernel queues up to this many connections until the rank accepts them: all ranks of a job may
-// connect at once.
+// The kernel queues up to this many connections until the rank accepts them.
 constexpr int kBacklog = 1024;
 constexpr int64_t kMaxWaitMs = 60000;  // so that the time fits into the int of poll
 
@@ -59,10 +58,10 @@ int ListenAt(int family, uint16_t* port) {
   socklen_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   const int off = 0;
   // An IPv6 socket also serves IPv4 only if IPV6_V6ONLY is off.
-  const bool serves_ipv4 = family == AF_INET || setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY,
-                                                           &off, sizeof(off)) == 0;
+  const bool has_ipv4 = family == AF_INET ||
+                        setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) == 0;
   auto* const address = reinterpret_cast<sockaddr*>(&any);
-  if (!serves_ipv4 || bind(descriptor, address, bytes) != 0 || listen(descriptor, kBacklog) != 0 ||
+  if (!has_ipv4 || bind(descriptor, address, bytes) != 0 || listen(descriptor, kBacklog) != 0 ||
       getsockname(descriptor, address, &bytes) != 0) {
     const int error = errno;
     close(descriptor);
@@ -218,7 +217,7 @@ void StreamBell::Ring() const {
 bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<AwaitedStream>* streams) {
   std::vector<pollfd> polled = {{bell.descriptor_, POLLIN, 0}};
   for (const AwaitedStream& stream : *streams) {
-    const auto event = static_cast<short>(stream.to_write ? POLLOUT : POLLIN);
+    const short event = stream.to_write ? POLLOUT : POLLIN;
     polled.push_back({stream.descriptor, event, 0});
   }
   // Without rounding up, poll would return repeatedly in the last millisecond.
@@ -229,9 +228,7 @@ bool AwaitStreams(const StreamBell& bell, Instant until, std::vector<AwaitedStre
   if (polled[0].revents != 0) {
     [[maybe_unused]] const ssize_t count = read(bell.descriptor_, &rings, sizeof(rings));
   }
-  for (size_t i = 0; i < streams->size(); ++i) {
-    (*streams)[i].is_ready = polled[i + 1].revents != 0;
-  }
+  for (size_t i = 0; i < streams->size(); ++i) (*streams)[i].is_ready = polled[i + 1].revents != 0;
   return polled[0].revents != 0;
 }
 

@@ -1,6 +1,6 @@
 // NodeControl: the memory that the ranks of a node share besides their tables: states, heartbeats,
-// collective calls and aborts. Its layout is the protocol between the ranks. NodeMemory finds the
-// parts; Group and LeaderExchange say in which order the ranks use them.
+// collective calls and aborts. Its layout is the protocol between the ranks (Group,
+// LeaderExchange).
 #ifndef MULTIVERSO_NODE_CONTROL_SEGMENT_H_
 #define MULTIVERSO_NODE_CONTROL_SEGMENT_H_
 
@@ -19,10 +19,10 @@ enum GroupIndex : int { kWorldGroup = 0, kWorkerGroup = 1, kNodeWorkerGroup = 2 
 constexpr int kGroups = 3;
 constexpr int kSpanningGroups = 2;  // the first groups, whose members may be on several nodes
 
-// What is known on this node about one rank of the session. A rank of this node writes its own
-// slot; the other ranks of the node set only `state` (to kDied), was_excluded, calls_logged and
-// silence_logged. The slot of a rank of another node is written by the ranks of this node, from
-// messages and connections (LeaderExchange, ControlChannel, ClockExchange, SessionState).
+// What this node knows about one rank of the session. A rank of this node writes its own slot;
+// other ranks of the node set only its `state` (to kDied), was_excluded, calls_logged and
+// silence_logged. They write the slot of a rank of another node, from messages and connections
+// (PeerStatus).
 struct alignas(64) RankSlot {
   enum State : uint32_t {
     kAbsent = 0,  // not joined yet; also an alive or closed rank of another node
@@ -44,8 +44,7 @@ struct alignas(64) RankSlot {
   std::atomic<uint32_t> was_excluded;    // whether others stopped waiting for the silent rank
   // In nanoseconds of Clock; 0 before the first, and after the last of a rank of another node.
   std::atomic<int64_t> last_heartbeat;
-  // Why the rank left or, for a rank of another node, died. Written before the state.
-  char reason[256];
+  char reason[256];  // why the rank left or, on another node, died; written before its state
 
   struct alignas(64) GroupProgress {
     // The number, from 1, of the latest collective of the group that the rank has begun.

@@ -1,8 +1,8 @@
 // ExchangeSlot: the payload of one rank in one collective and the kind of its call, in memory that
 // the ranks of a node share.
 //
-// Members of the group read a slot without a lock: while calls succeed, a rank writes collective
-// n + 2 into the slot of n only after all members have begun n + 1. A service thread, however, may
+// Members of the group read a slot without a lock: while calls succeed, a rank overwrites the slot
+// of collective n only after all members have begun n + 1. A service thread, however, may
 // be asked for a collective that ended long ago (LeaderExchange). So Write stores the collective's
 // number first, then the kind, size and payload with release; readers read these with acquire, and
 // the number last. A reader that has read any part of a later collective then also reads a later

@@ -44,7 +44,7 @@ struct alignas(64) FlightRecorder {
     std::atomic<uint64_t> number;  // counts the rank's calls from 1; 0 if the entry is unused
     std::atomic<int64_t> began;    // in nanoseconds of Clock
     std::atomic<int64_t> ended;    // 0 until the call ends, and after it if no time was recorded
-    std::atomic<int64_t> bytes;    // moved by the call
+    std::atomic<int64_t> bytes;    // that the call moves
     std::atomic<int32_t> call;     // a CallKind
     std::atomic<int32_t> table;    // the number of the table; -1 if the call is not on a table
     std::atomic<int32_t> outcome;  // a Code; kPending until the call ends

@@ -86,8 +86,6 @@ class Membership {
   // Returns the leaders of the nodes that have workers, in rank order.
   std::vector<int> worker_leaders() const;
   int num_workers_here() const;
-  // Returns one host name per node, for messages.
-  const std::vector<std::string>& node_hosts() const { return node_hosts_; }
   const std::string& host_of(int rank) const {
     return node_hosts_[static_cast<size_t>(node_of(rank))];
   }

@@ -18,9 +18,7 @@ int64_t NodeMemory::ControlBytes(int num_ranks) {
   return RoundUp(NodeControl::BytesFor(num_ranks), kHugePage);
 }
 
-int64_t NodeMemory::ScratchBytes(int num_local_ranks) {
-  return num_local_ranks * 2 * kScratchAreaBytes;
-}
+int64_t NodeMemory::ScratchBytes(int local_ranks) { return local_ranks * 2 * kScratchAreaBytes; }
 
 NodeMemory::NodeMemory(Segment segment, const Membership* members)
     : segment_(std::move(segment)),

@@ -1,5 +1,4 @@
-// NodeMemory: one rank's view of its node's control segment: it finds the parts, fills in this
-// rank's slot, and records what the node's ranks should know.
+// NodeMemory: one rank's access to the parts of its node's control segment (NodeControl).
 //
 // In a session that spans nodes, the control segment of each node has a slot for every rank of the
 // session. Ranks of the node record the events of other nodes in those slots. So a waiting rank
@@ -23,23 +22,21 @@ class NodeMemory {
   // Return the bytes of a control segment for that many ranks of the session, and of the scratch
   // memory behind it for that many ranks of the node. Scratch memory takes no pages until used.
   static int64_t ControlBytes(int num_ranks);
-  static int64_t ScratchBytes(int num_local_ranks);
+  static int64_t ScratchBytes(int local_ranks);
   // The size of each of a rank's two scratch areas, which all ranks of the node can read. An area
   // fits into the second-level cache: with 4 MiB, sums of large arrays took 2.5 times as long.
   static constexpr int64_t kScratchAreaBytes = int64_t{512} << 10;
 
   // Takes a segment of at least ControlBytes + ScratchBytes. `members` outlives the object.
   NodeMemory(Segment segment, const Membership* members);
-  // Fills in this rank's slot and, on the first rank of the node, the fields of NodeControl up to
-  // `started`. Sets the rank alive.
+  // Fills in this rank's slot and, on the node's first rank, NodeControl. Sets the rank alive.
   void Join() const;
 
   const Segment& segment() const { return segment_; }
   NodeControl* control() const { return control_; }
   RankSlot& slot(int rank) const { return control_->slots()[static_cast<size_t>(rank)]; }
   RankSlot& own_slot() const { return slot(members_->rank()); }
-  // Returns scratch area 0 or 1 of a rank of this node.
-  char* scratch(int local_rank, int area) const;
+  char* scratch(int local_rank, int area) const;  // area 0 or 1 of that rank
   FlightRecorder* recorder() const { return control_->recorders(num_ranks()) + members_->rank(); }
   // Returns the record of the requests that `rank` of another node numbers in that slot.
   RequestRecord* request_record(int rank, int slot) const {

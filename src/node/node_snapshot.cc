@@ -35,10 +35,8 @@ std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (byte < 0x20 || byte >= 0x7f) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (byte < 0x20 || byte >= 0x7f) {
       // Other bytes are written as Latin-1 characters, since a name may be cut within a UTF-8 one.
       char escaped[8];
       std::snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
@@ -163,11 +161,8 @@ std::vector<NodeSnapshot::Call> NodeSnapshot::CallsOf(int rank, int max_calls) c
 std::string NodeSnapshot::Describe(const Call& call) const {
   std::string text = NameOf(call.call);
   const std::string name = NameOfTable(call.table);
-  if (!name.empty()) {
-    text += StrCat(" of table '", name, "'");
-  } else if (call.table >= 0) {
-    text += StrCat(" of table number ", call.table);
-  }
+  if (!name.empty()) text += StrCat(" of table '", name, "'");
+  if (name.empty() && call.table >= 0) text += StrCat(" of table number ", call.table);
   if (call.bytes > 0) text += StrCat(" (", call.bytes, " bytes)");
   if (call.is_under_way()) return text + StrCat(", in it for ", Rounded(call.took), " s");
   text += StrCat(", ", Rounded(call.ago), " s ago");

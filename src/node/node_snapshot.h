@@ -46,11 +46,9 @@ class NodeSnapshot {
   struct alignas(64) Line {  // as aligned as NodeControl
     char bytes[64];
   };
-  // Returns up to `max_calls` of the last calls, the latest first.
   std::vector<Call> CallsOf(int rank, int max_calls) const;
   std::string Describe(const Call& call) const;
-  // Returns the name of the table, or an empty text if it is unknown.
-  std::string NameOfTable(int64_t table) const;
+  std::string NameOfTable(int64_t table) const;  // empty if it is unknown
   // Returns the ranks of this node for which the rank appears to wait in its last call.
   std::vector<int> AwaitedBy(int rank) const;
 

@@ -12,8 +12,7 @@
 namespace multiverso {
 namespace {
 
-// Reads the first `max_bytes` of a file of `file_bytes`, or all of a shorter one. Returns how many
-// bytes it read.
+// Reads the first `max_bytes` of a file of `file_bytes`, or fewer. Returns how many it read.
 template <class Lines>
 int64_t ReadInto(Lines* lines, int file, int64_t max_bytes, int64_t file_bytes) {
   const auto wanted = static_cast<size_t>(std::min(max_bytes, file_bytes));

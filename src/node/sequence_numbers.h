@@ -1,5 +1,5 @@
-// SequenceNumbers: numbers this rank's requests to other nodes, so that their RequestLogs can tell
-// which requests were executed.
+// SequenceNumbers: numbers this rank's requests to other nodes, which record them by number
+// (RequestLog).
 #ifndef MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
 #define MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
 
@@ -28,8 +28,7 @@ class SequenceNumbers {
     }
     return slots.num_used < RequestLog::kSlots ? slots.num_used++ : -1;
   }
-  // Returns the next number of the sequence in that slot. The numbers continue when the slot is
-  // given back and taken again, so none is used twice.
+  // Returns the next number in that slot. The next owner of the slot continues the numbers.
   uint64_t Next(int node, int slot) {
     const std::lock_guard<std::mutex> guard(mutex_);
     return ++slots_[static_cast<size_t>(node)].last_numbers[slot];

@@ -20,7 +20,7 @@ TEST(PeerStatus, RegardsARankAsAliveFromBeforeItJoinsUntilItIsKilled) {
   EXPECT_TRUE(peers.IsAlive(1));
   EXPECT_EQ(peers.ExitReason(1), "");
   Child child([&] {
-    const auto group = ranks.Join(1);
+    const auto rank = ranks.Join(1);
     return SleepForGood();
   });
   ASSERT_TRUE(
