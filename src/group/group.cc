@@ -15,7 +15,7 @@ namespace {
 // How often a waiting rank checks whether the ranks that it waits for are alive.
 constexpr auto kCheckInterval = std::chrono::milliseconds(50);
 // The longest sleep of a leader that waits for other nodes.
-constexpr auto kMaxSleep = std::chrono::milliseconds(5);
+constexpr auto kLongestNap = std::chrono::milliseconds(5);
 // How long the last messages of a lost rank may need to arrive.
 constexpr auto kMessageDelay = std::chrono::milliseconds(500);
 
@@ -130,8 +130,8 @@ Status Group::ExchangeAsLeader(Instant until) {
       !LateMembers(/*only_here=*/true).empty()) {
     return Status::Pending();
   }
-  MV_RETURN_IF_NOT_OK(
-      PollUntil(until, Backoff(kMaxSleep, began_), [&] { return exchange_->Exchange(sequence_); }));
+  MV_RETURN_IF_NOT_OK(PollUntil(until, Backoff(kLongestNap, began_),
+                                [&] { return exchange_->Exchange(sequence_); }));
   Announce(&group_state_->completed, &group_state_->sleepers);
   return Status::Ok();
 }
@@ -171,7 +171,7 @@ bool Group::DescribeLate(std::string* text, int* first) {
     late.insert(late.end(), inquiry_->late_ranks.begin(), inquiry_->late_ranks.end());
     // If no rank is late, the last one has just begun and its node's contribution is in flight.
     if ((!all_answered || late.empty()) && Clock::now() < inquiry_->deadline) {
-      std::this_thread::sleep_for(kMaxSleep);
+      std::this_thread::sleep_for(kLongestNap);
       return false;
     }
     std::sort(late.begin(), late.end());

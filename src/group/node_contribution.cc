@@ -5,8 +5,7 @@
 namespace multiverso {
 namespace {
 
-// A contribution is a frame with this header and, for each member on the node in rank order, an
-// Entry and its bytes.
+// A contribution is a frame of this header and, per member in rank order, an Entry and its bytes.
 struct Header {
   int32_t group;
   int32_t node;

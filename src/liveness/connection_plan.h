@@ -41,8 +41,7 @@ struct ConnectionAddress {
   NetworkAddress addresses[kMaxAddresses];
 };
 
-// Returns this machine's addresses with that port and a new token. Returns TransportError if the
-// system provides no random numbers.
+// Returns this machine's addresses and a new token. Fails if the system has no random numbers.
 Result<ConnectionAddress> DescribeAddress(uint16_t port);
 
 // Returns the addresses at which `mine` can try to reach `other`, the best first.

@@ -44,7 +44,7 @@ struct ConnectionPort {
 };
 
 struct ConnectionTimeouts {
-  std::chrono::milliseconds start{5000};  // until a session starts without missing connections
+  std::chrono::milliseconds start{5000};          // then a session starts without the missing ones
   std::chrono::milliseconds introduction{10000};  // for a stranger at the port
 };
 
@@ -66,7 +66,7 @@ class PeerConnections {
   void Attend(Instant until, const DeathHandler& on_death);
   void Wake() const { bell_.Ring(); }
 
-  // Returns ok when each connection is established or has failed, but also at the deadline, since a
+  // Returns ok when each connection is established or has failed, but also at a deadline, since a
   // session can do without connections. Before that, returns as WaitLimit::Check does.
   Status AwaitSettled(const WaitLimit& limit);
 

@@ -22,7 +22,7 @@ namespace {
 
 // The kernel queues up to this many connections until the rank accepts them.
 constexpr int kBacklog = 1024;
-constexpr int64_t kMaxWaitMs = 60000;  // so that the time fits into the int of poll
+constexpr int64_t kMaxWaitMs = 60000;  // since poll takes an int
 
 Status Failure(const char* call) {
   return Status(Code::kTransport, StrCat(call, ": ", std::strerror(errno)));

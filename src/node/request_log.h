@@ -1,6 +1,6 @@
-// RequestLog: which of the changes that a rank of another node requested have been executed on this
-// node. The log is in the control segment, so it outlives the rank that executed them, and the
-// successor of a server that died executes each remaining request and none twice.
+// RequestLog: which changes that a rank of another node requested have been executed on this node.
+// The log is in the control segment, so it outlives the rank that executed them, and the successor
+// of a server that died executes each remaining request and none twice.
 //
 // The requests of a call to one server are numbered, and executed in order of number. Each such
 // sequence has its own slot in the log (assigned by SequenceNumbers), with the number and owner of

@@ -1,5 +1,4 @@
-// SequenceNumbers: numbers this rank's requests to other nodes, which record them by number
-// (RequestLog).
+// SequenceNumbers: numbers this rank's requests to other nodes, for the RequestLogs there.
 #ifndef MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
 #define MULTIVERSO_NODE_SEQUENCE_NUMBERS_H_
 
